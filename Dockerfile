@@ -1,8 +1,8 @@
-# All pods use this image. It has launcher, pserver, trainer and the data job's program.
+# All pods use this image. The image contains the launcher, the pserver, the trainer and the data job's program.
 #   docker build -t REPO/paddle:mypaddle .
-# The target `data` has the data job's program as entrypoint, for a Job without a command, such as the tutorial's data job:
+# In the target `data`, the entrypoint is the data job's program, for a Job without a command such as the tutorial's data job:
 #   docker build -t REPO/paddle:data --target data .
-# Any Debian-like base with python3 (3.11 or newer) can be used: --build-arg BASE=... Another CPU, or GPUs, need only another BASE.
+# --build-arg BASE=... sets another base, which can be any Debian-like image with python3 (3.11 or newer). Another CPU, or GPUs, need only another BASE.
 ARG BASE=python:3.11-slim-bookworm
 # If downloads need a CA bundle that the image must not keep, BUILD_BASE is BASE plus this bundle, and PIP_CERT is the bundle's path
 ARG BUILD_BASE=${BASE}
@@ -41,8 +41,8 @@ COPY registry/ /src/registry/
 COPY runtime/ /src/runtime/
 COPY trainer/ /src/trainer/
 COPY examples/ /src/examples/
-# The files under /image get their final modes here, because a chmod in the last stage would store each file twice. The compiled
-# modules contain a digest of their source instead of its time, so each build makes the same bytes
+# The files under /image get their final modes here, because a chmod in the last stage would store each file twice. A compiled
+# module contains the digest of its source instead of the source's modification time, so each build makes the same bytes
 RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps /src \
     && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
     && mkdir -p /image/usr/bin /image/opt/paddle /image/root \
@@ -72,9 +72,9 @@ USER 1000
 WORKDIR /
 STOPSIGNAL SIGTERM
 
-# This target replaces the tutorial's data image, which made the tree of quick_start from an archive without a digest. If no archive
-# is set, as in the tutorial's YAML, this image makes the same tree from synthetic text. Set archive (DATA_URL) and digest
-# (DATA_SHA256) in the Job's env, or at the build.
+# This target replaces the tutorial's data image, which made the directory tree of quick_start from an archive without a digest. If
+# no archive is set, as in the tutorial's YAML, this image makes the same tree from synthetic text. Set the archive (DATA_URL) and
+# its digest (DATA_SHA256) in the Job's env, or at the build.
 FROM runtime AS data
 ARG DATA_SOURCE=synthetic
 ARG DATA_URL=

@@ -1,8 +1,8 @@
 """Hot loops over arrays, compiled if the machine had a C compiler at installation, otherwise in numpy.
 
 The compiled loops and the numpy loops give equal results. Update rules and random draws are equal bit for bit; sums and
-exponentials are equal within float32 rounding. The compiled module accepts only contiguous float32; numpy handles
-everything else, such as the float64 of gradient checks.
+exponentials are equal within float32 rounding. The compiled module accepts only contiguous float32 arrays; numpy
+handles all other arrays, such as the float64 arrays of gradient checks.
 
 PADDLE_KERNELS=plain in the environment disables the compiled module.
 """
@@ -33,7 +33,7 @@ compiled = _load()
 
 
 def fits(*arrays: npt.NDArray[Any] | None) -> bool:
-    """Return whether all arrays are contiguous float32, which the compiled functions need; None is ignored."""
+    """Return whether all arrays are contiguous float32 arrays, as the compiled functions need; None is ignored."""
     for one in arrays:  # `all` with a generator would take longer than some of the compiled functions
         if one is None:
             continue

@@ -53,8 +53,8 @@ FAST static void tanh_sums_gradient_loop(float *d_x, float *d_rows, float *d_v, 
         }
 }
 
-/* tanh_sums_gradient(d_x, y, d_rows, d_v, d, v, starts, size): the gradients of x, rows and v; d is the gradient of y
- * times v */
+/* tanh_sums_gradient(d_x, y, d_rows, d_v, d, v, starts, size): write the gradients of x, rows and v to d_x, d_rows and
+ * d_v; d is the gradient of the product of y and v */
 static PyObject *tanh_sums_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(8);
     Py_ssize_t n, length, of_d_v, frames, of_v, sequences, size;
@@ -88,7 +88,8 @@ FAST static void weighted_sums_gradient_loop(float *d_x, float *d_w, const float
         }
 }
 
-/* weighted_sums_gradient(d_x, x, d_w, w, g, starts, size): g is the gradient of the sum of w[i] * x[i] of each sequence */
+/* weighted_sums_gradient(d_x, x, d_w, w, g, starts, size): write the gradients of x and w to d_x and d_w; row s of g is
+ * the gradient of the sum of w[i] * x[i] over sequence s */
 static PyObject *weighted_sums_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(7);
     Py_ssize_t n, frames, length, sequences, size;

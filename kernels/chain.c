@@ -17,7 +17,7 @@ typedef struct {
     double *start, *end, *move;
 } Powers;
 
-/* Get (x, labels, starts, scores, alpha, emit). */
+/* Get the chain from the arguments (x, labels, starts, scores, alpha, emit). */
 static int chain_of(Arrays *arrays, PyObject *const *args, Chain *chain) {
     Py_ssize_t n, frames, bounds, of_scores, of_alpha, of_emit, classes = 0;
     chain->x = read_floats(arrays, args[0], &n);
@@ -45,7 +45,7 @@ static double exponentiate(double *out, const double *scores, Py_ssize_t n) {
     return largest;
 }
 
-/* room: classes * (classes + 2) numbers */
+/* Return the exponentials of the scores, in `room`, which has memory for classes * (classes + 2) numbers. */
 static Powers powers_of(const Chain *chain, double *room) {
     Py_ssize_t classes = chain->classes;
     Powers powers = {.start = room, .end = room + classes, .move = room + 2 * classes};
@@ -81,7 +81,7 @@ static double step(const Chain *chain, const Powers *powers, int64_t frame, cons
     return (double)largest + (before ? powers->move_shift : powers->start_shift) + log(total);
 }
 
-/* -ln of the probability of the labels */
+/* Return -ln of the probability of the labels of a sequence. */
 static double cost_of(const Chain *chain, const Powers *powers, int64_t begin, int64_t end) {
     Py_ssize_t classes = chain->classes;
     const int64_t *labels = chain->labels;
@@ -96,7 +96,7 @@ static double cost_of(const Chain *chain, const Powers *powers, int64_t begin, i
     return total + log(dot(before, powers->end, classes)) + powers->end_shift - score;
 }
 
-/* Write the gradient of x, and add the gradient of the scores; beta, seen: room for `classes` numbers. */
+/* Write the gradient of x, and add the gradient of the scores. beta and seen are memory for `classes` numbers each. */
 static void descend_sequence(const Chain *chain, const Powers *powers, int64_t begin, int64_t end, double weight, float *d_x,
                              double *d_scores, double *beta, double *seen) {
     Py_ssize_t classes = chain->classes;
@@ -126,7 +126,8 @@ static void descend_sequence(const Chain *chain, const Powers *powers, int64_t b
     }
 }
 
-/* chain_costs(x, labels, starts, scores, alpha, emit, costs): write alpha, emit and the costs; an empty sequence costs 0 */
+/* chain_costs(x, labels, starts, scores, alpha, emit, costs): write alpha, emit and the costs of the sequences; an
+ * empty sequence costs 0 */
 static PyObject *chain_costs(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(7);
     Chain chain;
@@ -150,8 +151,8 @@ static PyObject *chain_costs(PyObject *self, PyObject *const *args, Py_ssize_t c
     DONE;
 }
 
-/* chain_gradients(x, labels, starts, scores, alpha, emit, weights, d_x, d_scores): the gradients of the sum of
- * weights[s] * costs[s]; chain_costs wrote alpha and emit */
+/* chain_gradients(x, labels, starts, scores, alpha, emit, weights, d_x, d_scores): write the gradients of the sum of
+ * weights[s] * costs[s] to d_x and d_scores; alpha and emit come from chain_costs */
 static PyObject *chain_gradients(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(9);
     Chain chain;

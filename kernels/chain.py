@@ -1,4 +1,4 @@
-"""A conditional random field over the labels of sequences: its costs, and their gradients."""
+"""The costs of a conditional random field over the labels of sequences, and the gradients of these costs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LabelChain:
     labels: Ids
     starts: Ids
     scores: Array
-    sums: Array  # (2, frames, classes) float64; `costs` writes it and `gradients` reads it
+    sums: Array  # (2, frames, classes) float64; `costs` writes this array and `gradients` reads it
 
     def fits(self) -> bool:
         """Return whether `costs` and `gradients` can be used; if not, the caller must use numpy."""
@@ -45,7 +45,7 @@ class LabelChain:
         return costs
 
     def gradients(self, weights: Array) -> tuple[Array, Array]:
-        """Return the gradients, by x and by the scores, of the sum of weights[s] * costs[s] over the sequences s."""
+        """Return the gradients with respect to x and to `scores` of the sum of weights[s] * costs[s] over all s."""
         assert compiled is not None  # fits
         d_x, d_scores = np.empty_like(self.x), np.empty_like(self.scores)
         compiled.chain_gradients(*self._arguments(), np.ascontiguousarray(weights, np.float64), d_x, d_scores)

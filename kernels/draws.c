@@ -5,7 +5,7 @@ enum { LANES = 16, STEPS = 3 };
 static const uint32_t A = 1103515245u, C = 12345u;
 
 typedef struct {
-    uint32_t factor, summand; /* x after some steps is x * factor + summand */
+    uint32_t factor, summand; /* after some steps, x becomes x * factor + summand */
 } Jump;
 
 static Jump jump_of(int steps) {
@@ -55,7 +55,8 @@ FAST static void keep_loop(float *mask, const uint32_t *draws, Py_ssize_t n, flo
     for (Py_ssize_t i = 0; i < n; i++) mask[i] = (float)(int32_t)draws[i] * 0x1p-31f > rate ? 1.0f : 0.0f;
 }
 
-/* keep(mask, draws, rate): 1 where the draw, scaled to a number from 0 to 1, is above the rate, else 0 */
+/* keep(mask, draws, rate): write 1 to the mask for each draw that, scaled to a number from 0 to 1, exceeds the rate,
+ * and 0 for any other draw */
 static PyObject *keep(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3);
     Py_ssize_t n, more;

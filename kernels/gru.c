@@ -12,7 +12,8 @@ typedef struct {
     int gate, candidate;
 } Run;
 
-/* Get (gates, x, rows, w, reset, begins, size, gate, candidate); x has width * size columns. */
+/* Get a run from the arguments (gates, x, rows, w, reset, begins, size, gate, candidate). x has width * size
+ * columns. */
 static int run_of(Arrays *arrays, PyObject *const *args, Py_ssize_t width, Run *run) {
     Py_ssize_t length, all, n, weights, resets, bounds;
     run->gates = floats(arrays, args[0], &length);
@@ -35,7 +36,7 @@ static int run_of(Arrays *arrays, PyObject *const *args, Py_ssize_t width, Run *
     return good ? 0 : -1;
 }
 
-/* Return the rows of h of the previous step; zeros for the first step. */
+/* Return the rows of h of the previous step, or `zeros` for the first step. */
 static const float *before_of(const Run *run, Py_ssize_t step, const float *zeros) {
     return step ? run->h + run->begins[step - 1] * run->size : zeros;
 }
@@ -101,7 +102,7 @@ FAST static void reset_backward(float *gates, const float *before, const float *
 }
 
 /* write the rows of the gradient of h to d_h; the first `following` rows of d_h contain the gradient from the next step,
- * to which they are added */
+ * so the function adds to these rows */
 FAST static void start_gradient(float *d_h, const float *gradient, const int64_t *rows, Py_ssize_t n, Py_ssize_t following,
                                 Py_ssize_t size) {
     for (Py_ssize_t row = 0; row < n; row++, d_h += size) {
@@ -113,7 +114,8 @@ FAST static void start_gradient(float *d_h, const float *gradient, const int64_t
     }
 }
 
-/* gru_run_forward(run..., bias or None, h) */
+/* gru_run_forward(run..., bias or None, h): run all steps, and write gates, reset and h; `run...` stands for the
+ * arguments of run_of */
 static PyObject *gru_run_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(11);
     Run run;
@@ -149,8 +151,9 @@ static PyObject *gru_run_forward(PyObject *self, PyObject *const *args, Py_ssize
     DONE;
 }
 
-/* gru_run_backward(run..., h): from the last step to the first. x is the gradient of h; w is (W_u | W_r) transposed,
- * then W_c transposed. The gradients of the inputs of the gates replace the gates. */
+/* gru_run_backward(run..., h): run the steps from the last to the first. `run...` stands for the arguments of run_of; x
+ * is the gradient of h, and w contains (W_u | W_r) transposed, and then W_c transposed. The gradients of the inputs of
+ * the gates replace the gates. */
 static PyObject *gru_run_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(10);
     Run run;

@@ -59,7 +59,8 @@ FAST static void fold_loop(float *out, const float *columns, Py_ssize_t n, Py_ss
         }
 }
 
-/* fold(out, columns, channels, six numbers of y, six of x) */
+/* fold(out, columns, channels, y..., x...): set each pixel of `out` to the sum of its elements in `columns`. `y...` and
+ * `x...` stand for the six arguments of read_axis for each axis. */
 static PyObject *fold(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3 + 2 * AXIS_NUMBERS);
     Py_ssize_t size, all, channels = PyLong_AsSsize_t(args[2]);
@@ -97,7 +98,8 @@ FAST static void largest_loop(float *out, const float *planes, float *rows, Py_s
         }
 }
 
-/* The most common windows: two by two, side by side; the last window of a row or column may be clipped. */
+/* This loop handles the most common windows: they are two by two, and lie side by side. The last window of a row or
+ * column may be clipped. */
 FAST static void two_by_two_gradient_loop(float *out, const float *planes, const float *values, const float *gradient,
                                           Py_ssize_t n, Py_ssize_t height, Py_ssize_t width) {
     for (Py_ssize_t i = 0; i < n * height; i++) {
@@ -135,7 +137,8 @@ FAST static void largest_gradient_loop(float *out, const float *planes, const fl
         }
 }
 
-/* Return whether each window has an element inside the plane: then all windows begin before the end of the plane. */
+/* Return whether the windows are undilated and each has an element inside the plane. All windows then begin before the
+ * end of the plane. */
 static int has_places(const Axis *axis) {
     Py_ssize_t begin, end, first, last;
     extent(axis, 0, &begin, &first);
@@ -143,7 +146,8 @@ static int has_places(const Axis *axis) {
     return first > begin && end > last && axis->dilation == 1;
 }
 
-/* largest(out, planes, a row of memory, six numbers of y, six of x) */
+/* largest(out, planes, room, y..., x...): write the largest value of each window. `room` is scratch memory for one row
+ * of a plane; `y...` and `x...` stand for the six arguments of read_axis for each axis. */
 static PyObject *largest(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3 + 2 * AXIS_NUMBERS);
     Py_ssize_t size, all, width;
@@ -162,7 +166,8 @@ static PyObject *largest(PyObject *self, PyObject *const *args, Py_ssize_t count
     DONE;
 }
 
-/* largest_gradient(out, planes, values, gradient, six numbers of y, six of x) */
+/* largest_gradient(out, planes, values, gradient, y..., x...): write the gradient of the planes. `values` has the
+ * largest value of each window; `y...` and `x...` stand for the six arguments of read_axis for each axis. */
 static PyObject *largest_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4 + 2 * AXIS_NUMBERS);
     Py_ssize_t size, all, n_values, n_gradient;
@@ -225,7 +230,8 @@ FAST static void normalise_loop(float *out, float *mean, float *variance, float 
     }
 }
 
-/* normalise(out, mean, variance, inverse, x, scale, shift or None, pixels, epsilon) */
+/* normalise(out, mean, variance, inverse, x, scale, shift or None, pixels, epsilon): write the normalised channels of x
+ * to `out`, and the statistics of each channel to mean, variance and inverse, which is 1 / sqrt(variance + epsilon) */
 static PyObject *normalise(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(9);
     Py_ssize_t size, all, numbers_of[5], pixels = PyLong_AsSsize_t(args[7]);
@@ -273,7 +279,8 @@ FAST static void normalise_gradient_loop(float *out, float *totals, float *produ
     }
 }
 
-/* normalise_gradient(out, totals, products, g, x, mean, inverse, scale, pixels) */
+/* normalise_gradient(out, totals, products, g, x, mean, inverse, scale, pixels): write the gradients of x, of the
+ * shifts and of the scales to out, totals and products; g is the gradient of the result of `normalise` */
 static PyObject *normalise_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(9);
     Py_ssize_t sizes[3], numbers_of[5], pixels = PyLong_AsSsize_t(args[8]);

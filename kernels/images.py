@@ -1,7 +1,7 @@
 """Kernels for images: windows over planes, and normalisation of channels to mean 0 and variance 1.
 
-If a function returns False, the caller must use numpy. An axis of a plane is (length, windows, size of a window,
-stride, padding, dilation).
+If a function returns False, the caller must use numpy. An axis of a plane is (length of the plane, number of windows,
+size of a window, stride, padding, dilation).
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def normalise(
 ) -> bool:
     """Normalise each channel of x to mean 0 and variance 1, multiply it by its scale, add its shift, and write `out`.
 
-    Args: statistics: filled with mean, biased variance and 1 / sqrt(variance + epsilon) of each channel.
+    Args: statistics: three arrays that receive the mean, the biased variance and 1 / sqrt(variance + epsilon) of each
+        channel.
     Shapes: out, x: (n, channels, pixels); statistics, scale, shift: (channels,).
     """
     if compiled is None or not _suits_channels(x) or not fits(out, *statistics, x, scale, shift):

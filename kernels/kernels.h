@@ -1,8 +1,8 @@
 /* The parts that all hot loops use: the checks of their arguments, and the choice of machine code.
  *
- * A function takes contiguous arrays by the buffer protocol. `Arrays` holds the arrays until `release`. Its getters check
- * the type and the contiguity of an array; `same_length` also checks the length. If a getter returns NULL or -1, an
- * exception is set.
+ * A function takes contiguous arrays by the buffer protocol. `Arrays` holds the arrays until `release`. Getters such as
+ * `floats` check the type and the contiguity of an array; `same_length` also checks the length. If a getter returns
+ * NULL or -1, an exception is set.
  */
 #ifndef KERNELS_H
 #define KERNELS_H
@@ -46,7 +46,7 @@ const uint32_t *read_naturals(Arrays *arrays, PyObject *object, Py_ssize_t *leng
 /* Get `count` float arrays of equal length from the arguments; the first `writable` arrays are written to. */
 int same_length(Arrays *arrays, PyObject *const *args, int count, int writable, float **data, Py_ssize_t *length);
 
-/* Get `count` numbers from the arguments. */
+/* Convert `count` arguments to float32 numbers. */
 int numbers(PyObject *const *args, int count, float *values);
 
 /* Return whether all ids are in [0, upper). */

@@ -16,7 +16,7 @@ static int kinds_of(PyObject *const *args, Kinds *kinds) {
 
 /* ----- One step ----- */
 
-/* y: state(c), for the backward pass. If y is the array h, h overwrites y. */
+/* y: memory for state(c), which the backward pass needs. If y is the same memory as h, h overwrites y. */
 FAST static void step_forward(float *gates, const float *peepholes, const float *before, float *c, float *h, float *y, Py_ssize_t n,
                               Py_ssize_t size, Kinds kinds) {
     for (Py_ssize_t row = 0; row < n; row++, gates += 4 * size, before += size, c += size, h += size, y += size) {
@@ -38,7 +38,7 @@ FAST static void step_forward(float *gates, const float *peepholes, const float 
     }
 }
 
-/* kept: state(c), or NULL if it was not kept; room: scratch memory of four rows of `size` numbers */
+/* kept: state(c) of the forward pass, or NULL if it was not kept; room: memory for four rows of `size` numbers */
 FAST static void step_backward(float *gates, const float *peepholes, const float *before, const float *c, const float *kept, float *d_h,
                                float *d_c, float *d_peepholes, float *room, Py_ssize_t n, Py_ssize_t size, Kinds kinds) {
     float *d_a = room, *d_y = room + size, *d_f = room + 2 * size, *again = room + 3 * size;
@@ -79,7 +79,9 @@ FAST static void step_backward(float *gates, const float *peepholes, const float
     }
 }
 
-/* lstm_forward(c, gates, peepholes, before, h, size, candidate, gate, state) */
+/* lstm_forward(c, gates, peepholes, before, h, size, candidate, gate, state): replace the inputs of the gates by the
+ * gates, and write the state c and the output h; `before` is the previous state, and the last three arguments are the
+ * activations */
 static PyObject *lstm_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(9);
     Py_ssize_t n, rest, size = PyLong_AsSsize_t(args[5]);
@@ -100,7 +102,9 @@ static PyObject *lstm_forward(PyObject *self, PyObject *const *args, Py_ssize_t 
     DONE;
 }
 
-/* lstm_backward(d_c, gates, peepholes, before, c, d_h, d_peepholes, size, candidate, gate, state) */
+/* lstm_backward(d_c, gates, peepholes, before, c, d_h, d_peepholes, size, candidate, gate, state): replace the gates by
+ * the gradients of their inputs, and d_c by the gradient of the previous state `before`; add the gradient of the
+ * peepholes to d_peepholes, and overwrite d_h */
 static PyObject *lstm_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(11);
     Py_ssize_t n, rest, size = PyLong_AsSsize_t(args[7]);
@@ -131,7 +135,8 @@ static PyObject *lstm_backward(PyObject *self, PyObject *const *args, Py_ssize_t
     DONE;
 }
 
-/* ----- Many steps: step t has the rows begins[t] to begins[t + 1] of every packed array; the number of rows never increases ----- */
+/* ----- Many steps. Step t has the rows begins[t] to begins[t + 1] of every packed array, and no step has more rows
+ * than the previous step. ----- */
 
 typedef struct {
     float *gates;
@@ -141,7 +146,8 @@ typedef struct {
     Kinds kinds;
 } Run;
 
-/* Get (gates, x, rows, w, peepholes, begins, size, candidate, gate, state); x has width * size columns. */
+/* Get a run from the arguments (gates, x, rows, w, peepholes, begins, size, candidate, gate, state). x has width * size
+ * columns. */
 static int run_of(Arrays *arrays, PyObject *const *args, Py_ssize_t width, Run *run) {
     Py_ssize_t length, all, n, weights, three, bounds;
     run->gates = floats(arrays, args[0], &length);
@@ -177,7 +183,8 @@ FAST static void take_rows(float *out, const float *table, const int64_t *rows, 
     for (Py_ssize_t row = 0; row < n; row++) memcpy(out + row * width, table + rows[row] * width, width * sizeof *out);
 }
 
-/* lstm_run_forward(run..., bias, c, y, h) */
+/* lstm_run_forward(run..., bias, c, y, h): run all steps, and write gates, c, y and h; `run...` stands for the
+ * arguments of run_of */
 static PyObject *lstm_run_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(14);
     Run run;
@@ -211,8 +218,8 @@ static PyObject *lstm_run_forward(PyObject *self, PyObject *const *args, Py_ssiz
     DONE;
 }
 
-/* lstm_run_backward(run..., c, y, d_c, d_peepholes): run the steps from the last to the first. x is the gradient of h, and
- * w is transposed. */
+/* lstm_run_backward(run..., c, y, d_c, d_peepholes): run the steps from the last to the first. `run...` stands for the
+ * arguments of run_of; x is the gradient of h, and w is transposed. */
 static PyObject *lstm_run_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(14);
     Run run;

@@ -1,4 +1,7 @@
-"""The hot loops in numpy, which take every numeric type and do not need the compiled module."""
+"""The hot loops in numpy, which take every numeric type and do not need the compiled module.
+
+Ragged row i of an array is the group of its rows [starts[i], starts[i + 1]).
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ import numpy.typing as npt
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
 
-# If the number of ragged rows is more than FEW times the length of the longest one, all ragged rows are reduced
+# If the number of ragged rows exceeds FEW times the number of rows of the longest one, all ragged rows are reduced
 # together, step by step. Otherwise the ragged rows are reduced one after the other.
 FEW = 4
 NARROW = 8  # maximum columns for which numpy's one-dimensional add.at is faster than sorting the rows
 
 
 def add_rows(target: Array, ids: Ids, rows: Array) -> None:
-    """Add rows[i] to target[ids[i]] in place; repeated ids add up."""
+    """Add rows[i] to target[ids[i]] in place; the rows of a repeated id add up."""
     if not len(ids):
         return
     if rows.shape[1] <= NARROW:
@@ -45,7 +48,7 @@ def _pair_columns(matrix: Array) -> npt.NDArray[np.inexact[Any]]:
 
 
 def sum_rows(table: Array, ids: Ids, starts: Ids, values: Array | None) -> Array:
-    """Return for each ragged row [starts[i], starts[i + 1]) the sum of values[k] * table[ids[k]]."""
+    """Return, for each i, the sum of values[k] * table[ids[k]] over all k in [starts[i], starts[i + 1])."""
     result: Array = np.zeros((len(starts) - 1, table.shape[1]), table.dtype)
     picked = table.take(ids, axis=0)
     if values is not None:
@@ -108,7 +111,7 @@ def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
 
 
 def list_places(starts: Ids, offsets: Ids) -> Ids:
-    """For every i, list starts[i], starts[i] + 1, ...: offsets[i + 1] - offsets[i] numbers. Return the joined lists."""
+    """For every i, list the offsets[i + 1] - offsets[i] integers from starts[i] on. Return the joined lists."""
     places: Ids = np.repeat(starts - offsets[:-1], np.diff(offsets))
     places += np.arange(offsets[-1])
     return places
@@ -120,7 +123,10 @@ def sum_stretches(rows: Array, starts: Ids) -> Array:
 
 
 def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
-    """Return each column's maximum in each ragged row, and the first row with it; for an empty one, return 0 and -1."""
+    """Return the maximum of each column in each ragged row, and the index in `rows` of the first row with this maximum.
+
+    A ragged row is the group of the rows [starts[i], starts[i + 1]). For an empty group, the results are 0 and -1.
+    """
     largest = _reduce(np.maximum, rows, starts)
     return largest, _find_first_maxima(rows, largest, starts)
 
@@ -157,7 +163,7 @@ def _reduce_by_steps(operation: np.ufunc, rows: Array, starts: Ids, lengths: Ids
 
 
 def _find_first_maxima(rows: Array, largest: Array, starts: Ids) -> Ids:
-    """Return, for each ragged row and column, the place in `rows` of the first maximum; -1 for an empty ragged row.
+    """Return, for each ragged row and column, the first row of `rows` with the maximum; -1 for an empty ragged row.
 
     Shapes: rows: (n, width); largest: (m, width), the maxima that `max_stretches` returns; result: (m, width).
     """
@@ -173,7 +179,7 @@ def _find_first_maxima(rows: Array, largest: Array, starts: Ids) -> Ids:
 
 
 def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
-    """Return a (rows, width) matrix with gradient[i, j] in row places[i, j] of column j. A place of -1 is ignored."""
+    """Return a (rows, width) matrix with gradient[i, j] in row places[i, j] of column j. Entries of -1 are ignored."""
     width = gradient.shape[1]
     result: Array = np.zeros((rows, width), gradient.dtype)
     flat = places * width + np.arange(width)
@@ -195,7 +201,7 @@ def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None, more: Array
 
 
 def pick_columns(rows: Array, columns: Ids) -> Array:
-    """Return rows[i, columns[i]] of every row."""
+    """Return rows[i, columns[i]] for every row i."""
     picked: Array = rows[np.arange(len(rows)), columns]
     return picked
 
@@ -245,7 +251,7 @@ def merge_rows(
 def deal_rows(
     ids: npt.NDArray[np.uint32], places: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Divide rows among as many owners as there are places: row r goes to owner places[r % owners]."""
+    """Divide rows among len(places) owners: row r goes to owner places[r % owners]. See `tables.deal_rows`."""
     owners = np.uint32(len(places))
     owner = places.take(ids % owners)
     order = np.argsort(owner, kind="stable").astype(np.uint32)

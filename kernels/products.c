@@ -1,7 +1,7 @@
 /* A product in blocks of the result that stay in registers. */
 #include "products.h"
 
-enum { SPARE = 16 }; /* spare numbers: the first panel can begin at a cache line, so no vector spans two lines */
+enum { SPARE = 16 }; /* extra floats, so that the first panel can begin at a cache line and no vector spans two lines */
 
 /* The code for one kind of processor; a panel has `wide` columns of b. */
 struct Kind {

@@ -99,7 +99,7 @@ class LstmRun:
     def backward(self, gradient: Array, rows: Ids, transposed: Array, d_c: Array, d_peepholes: Array) -> None:
         """Run the steps from the last one to the first; change the gates and d_c as `lstm_backward` does.
 
-        Args: gradient: the gradient of h; frame k has its row rows[k].  transposed: the transposed matrix of w.
+        Args: gradient: the gradient of h; row rows[k] belongs to frame k.  transposed: the transposed matrix of w.
         Shapes: gradient: (any, size); transposed: (4 * size, size); d_c: (sequences, size).
         """
         assert compiled is not None  # fits
@@ -141,7 +141,8 @@ class GruRun:
 
         Write gates, reset and h.
 
-        Shapes: x: (any, 3 * size); rows: (frames,); w: flat, (size, 2 * size) and (size, size); bias: (3 * size,).
+        Shapes: x: (any, 3 * size); rows: (frames,); bias: (3 * size,); w: a flat array of two successive matrices,
+            (size, 2 * size) and (size, size).
         """
         assert compiled is not None  # fits
         compiled.gru_run_forward(*self._arguments(x, rows, w), bias, self.h)
@@ -149,9 +150,9 @@ class GruRun:
     def backward(self, gradient: Array, rows: Ids, transposed: Array) -> None:
         """Run the steps from the last one to the first; replace the gates by the gradients of their inputs.
 
-        Args: gradient: the gradient of h; frame k has its row rows[k].  transposed: the two matrices of w, both
-            transposed, one after the other.
-        Shapes: gradient: (any, size); transposed: flat.
+        Args: gradient: the gradient of h; row rows[k] belongs to frame k.  transposed: a flat array of the two matrices
+            of w, both transposed.
+        Shapes: gradient: (any, size); transposed: (3 * size * size,).
         """
         assert compiled is not None  # fits
         compiled.gru_run_backward(*self._arguments(gradient, rows, transposed), self.h)

@@ -9,7 +9,7 @@ FAST static void add_rows_loop(float *target, const int64_t *ids, const float *r
     }
 }
 
-/* add_rows(target, ids, rows, width) */
+/* add_rows(target, ids, rows, width): add rows[i] to target[ids[i]]; `width` is the number of columns */
 static PyObject *add_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
     Py_ssize_t size, n, more, width = PyLong_AsSsize_t(args[3]);
@@ -77,7 +77,8 @@ FAST static void sum_rows_loop(float *out, const float *table, const int64_t *id
     }
 }
 
-/* sum_rows(out, table, ids, starts, width, values or None) */
+/* sum_rows(out, table, ids, starts, width, values or None): out[i] is the sum of values[k] * table[ids[k]] over all k
+ * in [starts[i], starts[i + 1]) */
 static PyObject *sum_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(6);
     Py_ssize_t size, all, n, bounds, more, width = PyLong_AsSsize_t(args[4]);
@@ -113,7 +114,8 @@ FAST static void add_outer_loop(float *target, const float *rows, const int64_t 
     }
 }
 
-/* add_outer(target, rows, ids, starts, width, values or None) */
+/* add_outer(target, rows, ids, starts, width, values or None): add values[k] * rows[i] to target[ids[k]] for every k in
+ * [starts[i], starts[i + 1]) */
 static PyObject *add_outer(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(6);
     Py_ssize_t all, size, n, bounds, more, width = PyLong_AsSsize_t(args[4]);
@@ -141,7 +143,7 @@ FAST static void add_taken_loop(float *out, const float *table, const int64_t *i
     }
 }
 
-/* add_taken(out, table, ids, width) */
+/* add_taken(out, table, ids, width): add table[ids[i]] to out[i]; `width` is the number of columns */
 static PyObject *add_taken(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
     Py_ssize_t size, all, n, width = PyLong_AsSsize_t(args[3]);
@@ -166,7 +168,7 @@ FAST static void sum_stretches_loop(float *out, const float *rows, const int64_t
     }
 }
 
-/* sum_stretches(out, rows, starts, width) */
+/* sum_stretches(out, rows, starts, width): out[i] is the sum of the rows [starts[i], starts[i + 1]) */
 static PyObject *sum_stretches(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
     Py_ssize_t size, all, bounds, width = PyLong_AsSsize_t(args[3]);
@@ -200,7 +202,8 @@ FAST static void max_stretches_loop(float *out, int64_t *places, const float *ro
     }
 }
 
-/* max_stretches(out, places, rows, starts, width) */
+/* max_stretches(out, places, rows, starts, width): write to out[i] the maximum of each column over the rows [starts[i],
+ * starts[i + 1]), and to places[i] the first row with this maximum */
 static PyObject *max_stretches(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(5);
     Py_ssize_t size, more, all, bounds, width = PyLong_AsSsize_t(args[4]);
@@ -249,7 +252,7 @@ FAST static void take_sum_loop(float *out, const float *table, const int64_t *id
     }
 }
 
-/* take_sum(out, table, ids, width, bias or None, more or None) */
+/* take_sum(out, table, ids, width, bias or None, more or None): out[i] = table[ids[i]] + bias + more[i] */
 static PyObject *take_sum(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(6);
     Py_ssize_t size, all, n, rest, some = 0, width = PyLong_AsSsize_t(args[3]);
@@ -300,7 +303,7 @@ static PyObject *put_columns(PyObject *self, PyObject *const *args, Py_ssize_t c
  * block is computed from several partial maxima (lanes), which the compiler turns into vectors. */
 enum { BLOCK = 256, LANES = 32 };
 
-/* The column of the row's first largest number, or of its first NaN. */
+/* Return the column of the row's first largest number, or of its first NaN. */
 FAST static Py_ssize_t largest_of(const float *row, Py_ssize_t width) {
     Py_ssize_t at = 0, start = 0;
     float largest = row[0];
@@ -327,7 +330,7 @@ FAST static Py_ssize_t largest_of(const float *row, Py_ssize_t width) {
     return at;
 }
 
-/* find_largest(columns, rows, width): the column of each row's first largest number, or of its first NaN */
+/* find_largest(columns, rows, width): write the column of each row's first largest number, or of its first NaN */
 static PyObject *find_largest(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3);
     Py_ssize_t n, all, width = PyLong_AsSsize_t(args[2]);
@@ -338,7 +341,7 @@ static PyObject *find_largest(PyObject *self, PyObject *const *args, Py_ssize_t 
     DONE;
 }
 
-/* all_inside(ids, upper): whether all ids are in [0, upper) */
+/* all_inside(ids, upper): return whether all ids are in [0, upper) */
 static PyObject *all_inside(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(2);
     Py_ssize_t n;

@@ -22,7 +22,7 @@ def as_int64(ids: Ids) -> Ids:
 
 
 def add_rows(target: Array, ids: Ids, rows: Array) -> None:
-    """Add rows[i] to target[ids[i]] in place; repeated ids add up.
+    """Add rows[i] to target[ids[i]] in place; the rows of a repeated id add up.
 
     Shapes: target: (any, width), ids: (n,) not negative, rows: (n, width).
     """
@@ -34,7 +34,9 @@ def add_rows(target: Array, ids: Ids, rows: Array) -> None:
 
 
 def sum_rows(table: Array, ids: Ids, starts: Ids, values: Array | None = None) -> Array:
-    """For each i, return the sum of values[k] * table[ids[k]] over the k in [starts[i], starts[i + 1]); zeros if no k.
+    """Return, for each i, the sum of values[k] * table[ids[k]] over all k in [starts[i], starts[i + 1]).
+
+    The sum over no k is zero.
 
     Shapes: table: (any, width), starts: (ragged rows + 1,), ids: (n,), values: (n,) or None for ones; result: (ragged
         rows, width).
@@ -49,7 +51,7 @@ def sum_rows(table: Array, ids: Ids, starts: Ids, values: Array | None = None) -
 def add_outer(target: Array, rows: Array, ids: Ids, starts: Ids, values: Array | None = None) -> None:
     """Add values[k] * rows[i] to target[ids[k]] in place for every k in [starts[i], starts[i + 1]).
 
-    This is the gradient of `sum_rows`. Shapes: rows: (ragged rows, width); the other arrays: see `sum_rows`.
+    This function is the gradient of `sum_rows`. Shapes: rows: (ragged rows, width); the other arrays: see `sum_rows`.
     """
     rows = np.ascontiguousarray(rows)
     if compiled is not None and fits(target, rows, values) and rows.shape[1]:
@@ -102,7 +104,9 @@ def sum_columns(rows: Array) -> Array:
 
 
 def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
-    """Return each column's maximum in each ragged row, and the first row with it; for an empty one, return 0 and -1.
+    """Return the maximum of each column in each ragged row, and the index in `rows` of the first row with this maximum.
+
+    A ragged row is the group of the rows [starts[i], starts[i + 1]). For an empty group, the results are 0 and -1.
 
     Shapes: rows: (n, width), starts: (ragged rows + 1,), from 0 to n; results: (ragged rows, width).
     """
@@ -116,7 +120,7 @@ def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
 
 
 def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
-    """Return a (rows, width) matrix with gradient[i, j] in row places[i, j] of column j. A place of -1 is ignored."""
+    """Return a (rows, width) matrix with gradient[i, j] in row places[i, j] of column j. Entries of -1 are ignored."""
     gradient = np.ascontiguousarray(gradient)
     if compiled is not None and fits(gradient) and gradient.shape[1]:
         result = np.empty((rows, gradient.shape[1]), np.float32)
@@ -137,7 +141,7 @@ def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None = None, more
 
 
 def pick_columns(rows: Array, columns: Ids) -> Array:
-    """Return rows[i, columns[i]] of every row. Shapes: rows: (n, width), columns: (n,) in [0, width) -> (n,)."""
+    """Return rows[i, columns[i]] for every row i. Shapes: rows: (n, width), columns: (n,) in [0, width) -> (n,)."""
     if compiled is not None and fits(rows):
         result = np.empty(len(rows), np.float32)
         compiled.pick_columns(result, rows, as_int64(columns), rows.shape[1])

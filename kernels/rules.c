@@ -1,6 +1,6 @@
-/* Update rules. Their arguments are in the order of `pserver.optim.method`: the values w, the gradient g, the state, the
- * numbers. The last array of the state is the velocity m, NULL if there is none. The operations and their order are
- * those of numpy, so the results are equal bit for bit. */
+/* Update rules. Their arguments are in the order of `pserver.optim.method`: the values w, the gradient g, the state,
+ * and numbers such as the rate. The last array of the state is the velocity m, NULL if there is none. The operations
+ * and their order are those of numpy, so the results are equal bit for bit. */
 #include <float.h>
 
 #include "kernels.h"
@@ -45,7 +45,7 @@ FAST static void adamax_loop(float *w, const float *g, float *m, float *u, Py_ss
     }
 }
 
-/* The last part of all rules of the AdaGrad family: a step with a rate r for each element. */
+/* All rules of the AdaGrad family end with this part: a step with a rate r for each element. */
 typedef struct {
     float rate, mu, decay, epsilon;
 } Family;
@@ -99,8 +99,8 @@ static int arrays_of(Arrays *arrays, PyObject *const *args, int count, int veloc
     return 0;
 }
 
-/* The rows of the arrays that a rule changes: `count` rows of `width` elements, with the numbers `rows`; NULL: all
- * rows. */
+/* The rows of the arrays that a rule changes: `count` rows of `width` elements. `rows` has the indexes of these rows;
+ * it is NULL for all rows. */
 typedef struct {
     Py_ssize_t count, width;
     const int64_t *rows;
@@ -119,8 +119,8 @@ static int span_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, Py_ssize
     return -1;
 }
 
-/* Get the factors kappa and weight from the arguments `kappa, weight, rows or None, width`. They have one number for
- * each row of `rows`; without rows the arrays are cut into as many equal rows as there are factors. */
+/* Get the factors kappa and weight from the arguments `kappa, weight, rows or None, width`. Each factor has one number
+ * for each row of `rows`. Without `rows`, the arrays are cut into as many equal rows as each factor has numbers. */
 static const float *factors_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, const float **weight, Span *all) {
     Py_ssize_t parts, more;
     const float *kappa = read_floats(arrays, args[0], &parts);
@@ -174,23 +174,23 @@ static const float *factors_of(Arrays *arrays, PyObject *const *args, Py_ssize_t
 #define FROM(array) ((array) ? (array) + at : NULL) /* the row of a velocity, which may be NULL */
 #define FAMILY ((Family){.rate = c[0], .mu = c[1], .decay = c[2], .epsilon = c[3]})
 
-/* w, g, m; rate, mu, decay */
+/* arrays w, g, m; numbers rate, mu, decay */
 RULE(step_momentum, 3, VELOCITY, 3, momentum_loop(a[0] + at, a[1] + at, FROM(a[2]), n, c[0], c[1], c[2]))
 
-/* w, g, m, v; rate, beta1, beta2, epsilon */
+/* arrays w, g, m, v; numbers rate, beta1, beta2, epsilon */
 RULE(step_adam, 4, NO_VELOCITY, 4, adam_loop(a[0] + at, a[1] + at, a[2] + at, a[3] + at, n, c[0], c[1], c[2], c[3]))
 
-/* w, g, m, u; rate, beta1, beta2 */
+/* arrays w, g, m, u; numbers rate, beta1, beta2 */
 RULE(step_adamax, 4, NO_VELOCITY, 3, adamax_loop(a[0] + at, a[1] + at, a[2] + at, a[3] + at, n, c[0], c[1], c[2]))
 
-/* w, g, S, s, m; rate, mu, decay, epsilon */
+/* arrays w, g, S, s, m; numbers rate, mu, decay, epsilon */
 RULE(step_adagrad, 5, VELOCITY, 4, adagrad_loop(a[0] + at, a[1] + at, a[2] + at, a[3] + at, FROM(a[4]), n, FAMILY))
 
-/* w, g, q, m; rate, mu, decay, epsilon, kappa, weight */
+/* arrays w, g, q, m; numbers rate, mu, decay, epsilon; factors kappa, weight */
 RULE_WITH_FACTORS(step_decayed_adagrad, 4, VELOCITY, 4,
                   decayed_adagrad_loop(a[0] + at, a[1] + at, a[2] + at, FROM(a[3]), n, FAMILY, kappa[r], weight[r]))
 
-/* w, g, q, f, m; rate, mu, decay, epsilon, rest, kappa, weight */
+/* arrays w, g, q, f, m; numbers rate, mu, decay, epsilon, rest; factors kappa, weight */
 RULE_WITH_FACTORS(step_rmsprop, 5, VELOCITY, 5,
                   rmsprop_loop(a[0] + at, a[1] + at, a[2] + at, a[3] + at, FROM(a[4]), n, FAMILY, c[4], kappa[r], weight[r]))
 

@@ -1,7 +1,7 @@
 """The compiled update rules, by name. Each rule makes one pass over the arrays and gives the result of `pserver.optim`.
 
-A rule takes its arguments in this order: the values, the gradient, the arrays of the state (the velocity last), the
-numbers. The order is the same in this module, in `pserver.optim.method` and in `rules.c`.
+A rule takes its arguments in this order: the values, the gradient, the arrays of the state (the velocity last), and
+numbers such as the learning rate. The order is the same in this module, in `pserver.optim.method` and in `rules.c`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def step(name: str, arrays: Sequence[Array | None], numbers: Sequence[Any], rows
     """Take one step of a rule in place, if the rule is compiled and the arrays fit. Return whether the step was taken.
 
     Args: name: name of the rule; "": no rule.  arrays: w, g and the state, whose last array, the velocity, may be None.
-        numbers: float32, in the rule's order.
-        rows: the rows that take the step, int64 and contiguous; None: all rows.
+        numbers: the other arguments of the rule, float32, in the order of the rule.
+        rows: numbers of the rows that the step updates, int64 and contiguous; None: all rows.
     Shapes: arrays: all have one shape, (rows, width) if `rows` is given.
-    Raises: ValueError: if a row is outside of the arrays, or kappa and weight do not have one number for each row.
+    Raises: ValueError: a row is outside of the arrays, or kappa and weight do not have one number for each row.
     """
     compiled_step = getattr(compiled, f"step_{name}", None)
     if compiled_step is None or not fits(*arrays):

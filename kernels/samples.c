@@ -1,8 +1,9 @@
-/* Select the samples of a batch, and find the places of their items. No function of this file releases the interpreter's
+/* Select the samples of a batch, and list their items' indexes. No function of this file releases the interpreter's
  * lock. Another thread could take the lock and keep it for longer than the whole function takes. */
 #include "kernels.h"
 
-/* pick_samples(pool, head, draws) */
+/* pick_samples(pool, head, draws): for each k, exchange pool[head + k] with pool[head + k + draws[k] mod n], where n is
+ * the number of elements of the pool from head + k on */
 static PyObject *pick_samples(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3);
     Py_ssize_t all, taken, head = PyLong_AsSsize_t(args[1]);
@@ -37,7 +38,7 @@ static PyObject *find_spans(PyObject *self, PyObject *const *args, Py_ssize_t co
     DONE;
 }
 
-/* list_places(places, starts, offsets) */
+/* list_places(places, starts, offsets): write starts[i], starts[i] + 1, ... to places[offsets[i]:offsets[i + 1]] */
 static PyObject *list_places(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3);
     Py_ssize_t size, rows, bounds;

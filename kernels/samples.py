@@ -15,7 +15,7 @@ Draws = npt.NDArray[np.uint32]
 
 
 def fill(out: Draws, state: int) -> int | None:
-    """Fill an array with the random numbers that follow a state of `rand_r`, and return the state after them.
+    """Fill an array with the random numbers that follow a state of `rand_r`; return the state after them all.
 
     If the function returns None, the caller must use numpy.
     """
@@ -23,7 +23,7 @@ def fill(out: Draws, state: int) -> int | None:
 
 
 def keep(draws: Draws, rate: float, dtype: npt.DTypeLike) -> npt.NDArray[np.floating[Any]]:
-    """Return a mask: 1 for each draw that is above the rate when it is scaled to a float32 from 0 to 1, otherwise 0."""
+    """Return a mask: 1 for each draw that, scaled to a float32 from 0 to 1, exceeds the rate; 0 for any other draw."""
     if compiled is not None and dtype == np.float32:
         mask = np.empty(draws.shape, np.float32)
         compiled.keep(mask, draws, rate)
@@ -56,7 +56,7 @@ def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
 
 
 def list_places(starts: Ids, offsets: Ids) -> Ids:
-    """For every i, list starts[i], starts[i] + 1, ...: offsets[i + 1] - offsets[i] numbers. Return the joined lists.
+    """For every i, list the offsets[i + 1] - offsets[i] integers from starts[i] on. Return the joined lists.
 
     Shapes: starts: (rows,), offsets: (rows + 1,) from 0; result: (offsets[-1],), all int64.
     """

@@ -27,7 +27,7 @@ int kind_of(PyObject *object) {
     return -1;
 }
 
-/* activate(kind, z) */
+/* activate(kind, z): replace each z by y, the result of the activation */
 static PyObject *activate(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(2);
     int kind = kind_of(args[0]);
@@ -43,7 +43,7 @@ static PyObject *activate(PyObject *self, PyObject *const *args, Py_ssize_t coun
     DONE;
 }
 
-/* differentiate(kind, out, g, y): write the gradient of z; out may be the array g */
+/* differentiate(kind, out, g, y): write the gradient of z to out; g is the gradient of y, and out may be the array g */
 static PyObject *differentiate(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
     int kind = kind_of(args[0]);
@@ -133,7 +133,7 @@ static PyObject *softmax(PyObject *self, PyObject *const *args, Py_ssize_t count
     DONE;
 }
 
-/* softmax_gradient(out, g, y, width) */
+/* softmax_gradient(out, g, y, width): write the gradient of z to out; y is the softmax of z, g is the gradient of y */
 static PyObject *softmax_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
     Py_ssize_t n, width = PyLong_AsSsize_t(args[3]);
@@ -145,7 +145,8 @@ static PyObject *softmax_gradient(PyObject *self, PyObject *const *args, Py_ssiz
     DONE;
 }
 
-/* picked_softmax_gradient(out, y, values, columns, width) */
+/* picked_softmax_gradient(out, y, values, columns, width): write the gradient of z to out; y is the softmax of z, and
+ * the gradient of y is values[r] in column columns[r] of row r, and zero elsewhere */
 static PyObject *picked_softmax_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(5);
     Py_ssize_t n, rows, more, width = PyLong_AsSsize_t(args[4]);

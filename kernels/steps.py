@@ -41,7 +41,7 @@ def differentiate(kind: str, out: Array, g: Array, y: Array) -> bool:
 
 
 def softmax(y: Array, floor: float) -> bool:
-    """Replace each row by its softmax. First raise the numbers below the row's maximum + `floor` to this sum.
+    """Replace each row by its softmax. Numbers below the row's maximum + `floor` are first raised to this sum.
 
     Shapes: y: (rows, width), not empty.
     """
@@ -89,7 +89,7 @@ def tanh_sums(x: Array, rows: Array, starts: Ids) -> Array:
 
 
 def differentiate_tanh_sums(d: Array, y: Array, v: Array, starts: Ids) -> tuple[Array, Array, Array]:
-    """Return the gradients of x, the rows and v; y is the result of `tanh_sums`, d the gradient of the product y v.
+    """Return the gradients of x, the rows and v; y is the result of `tanh_sums`, and d is the gradient of y times v.
 
     Shapes: d: (frames, 1), y: (frames, size), v: (size,), starts: (sequences + 1,) from 0.
     """

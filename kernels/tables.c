@@ -2,7 +2,7 @@
  * messages. */
 #include "kernels.h"
 
-enum { AHEAD = 8 }; /* number of rows to prefetch, because the processor cannot predict their addresses */
+enum { AHEAD = 8 }; /* number of rows that are prefetched, because the processor cannot predict their addresses */
 
 #if defined(__GNUC__)
 #define ASK(address) __builtin_prefetch(address)
@@ -36,7 +36,7 @@ FAST static void put_loop(float *table, const float *rows, const uint32_t *ids, 
     }
 }
 
-/* take_rows(out, table, ids, width) */
+/* take_rows(out, table, ids, width): out[i] = table[ids[i]]; `width` is the number of columns */
 static PyObject *take_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
     Py_ssize_t size, all, n, width = PyLong_AsSsize_t(args[3]);
@@ -53,7 +53,7 @@ static PyObject *take_rows(PyObject *self, PyObject *const *args, Py_ssize_t cou
     DONE;
 }
 
-/* put_rows(table, rows, ids, width) */
+/* put_rows(table, rows, ids, width): table[ids[i]] = rows[i]; `width` is the number of columns */
 static PyObject *put_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
     Py_ssize_t size, all, n, width = PyLong_AsSsize_t(args[3]);
@@ -89,7 +89,8 @@ FAST static Py_ssize_t merge_loop(uint32_t *ids, float *rows, const uint32_t *a,
     return n;
 }
 
-/* merge_rows(ids, rows, ids of a, rows of a, ids of b, rows of b, width) -> the number of merged rows */
+/* merge_rows(ids, rows, ids of a, rows of a, ids of b, rows of b, width): write the union of the ids of a and b in
+ * ascending order to `ids`, and their rows to `rows`; rows with equal ids are added. Return the size of the union. */
 static PyObject *merge_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(7);
     Py_ssize_t room, size, many[2], sizes[2], n, width = PyLong_AsSsize_t(args[6]);
@@ -137,7 +138,8 @@ FAST static void descend_loop(float *table, Py_ssize_t width, float rate, int li
     }
 }
 
-/* descend_rows(table, width, rate, ids, rows, more ids, more rows, ...) */
+/* descend_rows(table, width, rate, ids, rows, more ids, more rows, ...): subtract rate * s from each row of the table,
+ * where s is the sum, over all lists, of the rows with the id of that row */
 static PyObject *descend_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     int lists = (int)(count - 3) / 2;
     NEED(3 + 2 * lists);
@@ -163,7 +165,7 @@ static PyObject *descend_rows(PyObject *self, PyObject *const *args, Py_ssize_t 
     DONE;
 }
 
-/* is_rising(ids, upper): whether each id is larger than the previous id, and all ids are below `upper` */
+/* is_rising(ids, upper): return whether each id is larger than the previous id, and all ids are below `upper` */
 static PyObject *is_rising(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(2);
     Py_ssize_t n, upper = PyLong_AsSsize_t(args[1]);
@@ -175,7 +177,7 @@ static PyObject *is_rising(PyObject *self, PyObject *const *args, Py_ssize_t cou
     return PyBool_FromLong(good);
 }
 
-/* deal_rows(order, local, starts, ids, places): see plain.deal_rows */
+/* deal_rows(order, local, starts, ids, places): divide rows among owners; kernels/tables.py describes the arrays */
 static PyObject *deal_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(5);
     Py_ssize_t n, more, bounds, many, parts;

@@ -51,11 +51,11 @@ def merge_rows(ids: RowIds, rows: Array, more_ids: RowIds, more_rows: Array) -> 
     return merged[:count], out[:count]
 
 
-WIDEST, MOST_LISTS = 1024, 7  # limits of the compiled `descend_rows`
+WIDEST, MOST_LISTS = 1024, 7  # maximum columns and maximum lists of the compiled `descend_rows`
 
 
 def descend_rows(table: Array, rate: float | np.floating[Any], lists: Sequence[tuple[RowIds, Array]]) -> bool:
-    """Subtract from each row of the table the rate times the sum of the rows with its number in all lists.
+    """Subtract rate * s from each row of the table; s is the sum of all rows in the lists that have its number.
 
     Rows of several lists with the same number are first added as in `merge_rows`. If the function is not compiled or
     the arrays do not fit, the function returns False and changes nothing. Shapes: see `merge_rows`.
@@ -77,7 +77,7 @@ def is_rising(ids: RowIds, upper: int) -> bool:
 
 
 def deal_rows(ids: RowIds, places: Places) -> tuple[RowIds, RowIds, Places]:
-    """Divide rows among as many owners as there are places: row r goes to owner places[r % owners].
+    """Divide rows among len(places) owners: row r goes to owner places[r % owners].
 
     Returns: order: the positions in `ids`, grouped by owner; the positions of one owner keep their order. local:
         ids[order] // owners. starts: owner k has the elements [starts[k], starts[k + 1]) of `order` and of `local`.

@@ -25,8 +25,8 @@ FAST static void sum_windows_loop(float *out, const float *tables, Windows w) {
             sum_window(out + row * w.width, tables, &w, row, w.starts[s], w.starts[s + 1]);
 }
 
-/* room: memory of two rows. Row numbers count from the start of the sequence and have 32 bits, because processors
- * compare 32-bit numbers faster than 64-bit numbers. */
+/* room: scratch memory for two rows. Row numbers count from the start of the sequence and have 32 bits, because
+ * processors compare 32-bit numbers faster than 64-bit numbers. */
 FAST static void max_windows_loop(float *out, int64_t *places, const float *tables, Windows w, float *room) {
     int32_t *spots = (int32_t *)(room + w.width);
     for (Py_ssize_t s = 0; s < w.sequences; s++, out += w.width, places += w.width) {
@@ -50,7 +50,8 @@ FAST static void max_windows_loop(float *out, int64_t *places, const float *tabl
 
 enum { SHORT = 16 }; /* number of frames up to which scanning all of them is faster than visiting each maximum */
 
-/* The gradient of max_windows: add the gradient of each maximum to the elements of its window. room: memory of two rows */
+/* Compute the gradient of max_windows: add the gradient of each maximum to the elements of its window. room: scratch
+ * memory of two rows */
 FAST static void add_maxima_loop(float *tables, const float *gradient, const int64_t *places, Windows w, float *room) {
     int32_t *spots = (int32_t *)(room + w.width);
     for (Py_ssize_t s = 0; s < w.sequences; s++, gradient += w.width, places += w.width) {
@@ -76,8 +77,8 @@ FAST static void add_maxima_loop(float *tables, const float *gradient, const int
 
 enum { BLOCK = 32 }; /* number of columns whose weights and gradients fit into the nearest cache */
 
-/* The gradient of max_windows for few maxima, without tables: add to the gradients of the weight and of x. weight,
- * d_weight: (width, length * depth), transposed; x, d_x: (distinct, depth) */
+/* Compute the gradient of max_windows for few maxima without the gradient of the tables: add to d_weight and d_x. The
+ * shape of weight and d_weight is (width, length * depth), transposed; the shape of x and d_x is (distinct, depth). */
 FAST static void descend_maxima_loop(float *d_weight, float *d_x, const float *weight, const float *x, const float *gradient,
                                      const int64_t *places, Windows w, Py_ssize_t depth) {
     for (Py_ssize_t first = 0; first < w.width; first += BLOCK) {
@@ -113,7 +114,7 @@ FAST static void add_windows_loop(float *tables, const float *rows, Windows w) {
         }
 }
 
-/* Get (index, starts, width, first, length, distinct) from the arguments. */
+/* Get the windows from the arguments (index, starts, width, first, length, distinct). */
 static int windows_of(Arrays *arrays, PyObject *const *args, Windows *w) {
     Py_ssize_t n, bounds;
     Py_ssize_t *sizes[] = {&w->width, &w->first, &w->length, &w->distinct};
@@ -129,9 +130,10 @@ static int windows_of(Arrays *arrays, PyObject *const *args, Windows *w) {
     return -1;
 }
 
-enum { WINDOWS = 6 }; /* arguments of windows_of */
+enum { WINDOWS = 6 }; /* number of arguments that windows_of reads */
 
-/* sum_windows(out, tables, windows...) */
+/* sum_windows(out, tables, windows...): write the sum of each window; `windows...` stands for the arguments of
+ * windows_of */
 static PyObject *sum_windows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(2 + WINDOWS);
     Py_ssize_t size, all;
@@ -147,7 +149,8 @@ static PyObject *sum_windows(PyObject *self, PyObject *const *args, Py_ssize_t c
     DONE;
 }
 
-/* add_windows(tables, rows, windows...) */
+/* add_windows(tables, rows, windows...): add each row to the elements of its window in the tables; `windows...` stands
+ * for the arguments of windows_of */
 static PyObject *add_windows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(2 + WINDOWS);
     Py_ssize_t size, all;
@@ -163,7 +166,8 @@ static PyObject *add_windows(PyObject *self, PyObject *const *args, Py_ssize_t c
     DONE;
 }
 
-/* max_windows(out, places, tables, windows...) */
+/* max_windows(out, places, tables, windows...): write the maximum of each column of the windows' sums in each sequence,
+ * and the first row with this maximum; `windows...` stands for the arguments of windows_of */
 static PyObject *max_windows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3 + WINDOWS);
     Py_ssize_t size, more, all;
@@ -186,7 +190,8 @@ static PyObject *max_windows(PyObject *self, PyObject *const *args, Py_ssize_t c
     DONE;
 }
 
-/* add_maxima(tables, gradient, places, windows...) */
+/* add_maxima(tables, gradient, places, windows...): add the gradient of each maximum to the elements of its window in
+ * the tables; `windows...` stands for the arguments of windows_of */
 static PyObject *add_maxima(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3 + WINDOWS);
     Py_ssize_t size, more, all;
@@ -209,7 +214,8 @@ static PyObject *add_maxima(PyObject *self, PyObject *const *args, Py_ssize_t co
     DONE;
 }
 
-/* descend_maxima(d_weight, d_x, weight, x, gradient, places, windows...) */
+/* descend_maxima(d_weight, d_x, weight, x, gradient, places, windows...): add the gradients of the weight and of x;
+ * `windows...` stands for the arguments of windows_of */
 static PyObject *descend_maxima(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(6 + WINDOWS);
     Py_ssize_t weights, weights_too, rows, rows_too, size, more;

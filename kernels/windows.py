@@ -21,7 +21,7 @@ class SequenceWindows:
 
     The window of row r has the rows r + first, ..., r + first + length - 1. Rows outside the sequence of r are ignored.
 
-    Shapes: index: (rows,), the number of the distinct row of each row; starts: (sequences + 1,), from 0 to rows.
+    Shapes: index: (rows,), the index of each row among the distinct rows; starts: (sequences + 1,), from 0 to rows.
     """
 
     index: Ids
@@ -47,7 +47,7 @@ def sum_windows(tables: Array, windows: SequenceWindows) -> Array:
 
 
 def add_windows(tables: Array, rows: Array, windows: SequenceWindows) -> None:
-    """Add rows[r] to tables[index[r + first + k], k] in place: the gradient of `sum_windows`."""
+    """Add rows[r], the gradient of the sum of window r, to tables[index[r + first + k], k] in place for every k."""
     rows = np.ascontiguousarray(rows)
     if compiled is not None and fits(tables, rows) and tables.shape[2]:
         compiled.add_windows(tables, rows, *windows.arguments(tables))
@@ -56,7 +56,9 @@ def add_windows(tables: Array, rows: Array, windows: SequenceWindows) -> None:
 
 
 def max_windows(tables: Array, windows: SequenceWindows) -> tuple[Array, Ids]:
-    """Return each column's maximum of `sum_windows` in each sequence, and the first row with it; 0 and -1 without rows.
+    """Return the maximum of each column of `sum_windows` in each sequence, and the first row with this maximum.
+
+    For a sequence without rows, the results are 0 and -1.
 
     Shapes: tables: (distinct rows, window length, width); results: (sequences, width)
     """
@@ -69,9 +71,9 @@ def max_windows(tables: Array, windows: SequenceWindows) -> tuple[Array, Ids]:
 
 
 def add_maxima(tables: Array, gradient: Array, places: Ids, windows: SequenceWindows) -> None:
-    """Add the gradient of each maximum to its summands, which are elements of `tables`.
+    """Add the gradient of each maximum to the elements of `tables` of which the maximum is the sum.
 
-    Shapes: tables: (distinct rows, window length, width), gradient, places: (sequences, width).
+    Shapes: tables: (distinct rows, window length, width); `gradient` and `places` are both (sequences, width).
     """
     gradient = np.ascontiguousarray(gradient)
     if compiled is not None and fits(tables, gradient) and tables.shape[2]:
@@ -83,7 +85,7 @@ def add_maxima(tables: Array, gradient: Array, places: Ids, windows: SequenceWin
 def descend_maxima(
     weight: Array, x: Array, gradient: Array, places: Ids, windows: SequenceWindows
 ) -> tuple[Array, Array] | None:
-    """Return the gradients of weight and x for `max_windows` of the tables with tables[:, k] = x times weight[k].
+    """Return the gradients of weight and x for `max_windows` of tables, where tables[:, k] is x times weight[k].
 
     If there are few maxima, this function is faster than computing the gradient of the tables first. The result is None
     if the function is not compiled or the arrays do not fit.

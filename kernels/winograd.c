@@ -18,7 +18,7 @@ typedef struct {
     Py_ssize_t n, channels, height, width, rows, columns, padding;
 } Tiles;
 
-/* ----- One axis of a window or tile; `step` is the distance of its elements */
+/* ----- One axis of a window or tile; `step` is the distance between successive elements of the axis in memory */
 
 INLINE void window_to_points(Lanes *x, int step) {
     for (int k = 0; k < LANES; k++) {
@@ -221,7 +221,8 @@ static int read_tiles(PyObject *const *args, Py_ssize_t pixels, Py_ssize_t point
     return pixels == tiles->n * image && points == POINTS * tiles->channels * tiles->n * tiles->rows * tiles->columns ? 0 : -1;
 }
 
-/* tile_windows(out, images, channels, height, width, rows, columns, padding) */
+/* tile_windows(out, images, channels, height, width, rows, columns, padding): transform the windows of images to
+ * points; an image has `rows` times `columns` tiles */
 static PyObject *tile_windows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(2 + TILE_NUMBERS);
     Py_ssize_t points, pixels;
@@ -235,7 +236,8 @@ static PyObject *tile_windows(PyObject *self, PyObject *const *args, Py_ssize_t 
     DONE;
 }
 
-/* tile_windows_gradient(images, points, channels, height, width, rows, columns, padding) */
+/* tile_windows_gradient(images, points, channels, height, width, rows, columns, padding): apply the transpose of
+ * tile_windows to the points, and write the images */
 static PyObject *tile_windows_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(2 + TILE_NUMBERS);
     Py_ssize_t points, pixels;
@@ -249,7 +251,8 @@ static PyObject *tile_windows_gradient(PyObject *self, PyObject *const *args, Py
     DONE;
 }
 
-/* tile_maps(maps, points, bias or None, filters, height, width, rows, columns, padding) */
+/* tile_maps(maps, points, bias or None, filters, height, width, rows, columns, padding): transform the points to tiles
+ * of results, add the bias, and write the maps */
 static PyObject *tile_maps(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3 + TILE_NUMBERS);
     Py_ssize_t points, pixels, filters = 0;
@@ -265,7 +268,8 @@ static PyObject *tile_maps(PyObject *self, PyObject *const *args, Py_ssize_t cou
     DONE;
 }
 
-/* tile_maps_gradient(out, maps, filters, height, width, rows, columns, padding) */
+/* tile_maps_gradient(out, maps, filters, height, width, rows, columns, padding): apply the transpose of tile_maps to
+ * the maps, and write the points to `out` */
 static PyObject *tile_maps_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(2 + TILE_NUMBERS);
     Py_ssize_t points, pixels;

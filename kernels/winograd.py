@@ -96,7 +96,7 @@ def points_to_images(points: Array, tiles: Tiles, out: Array) -> None:
 def points_to_maps(points: Array, tiles: Tiles, bias: Array | None, out: Array) -> None:
     """Write the tiles of results, plus the bias, to `out`.
 
-    Shapes: points: (36, filters, n * tiles); bias: (filters,); out: (n, filters * places).
+    Shapes: points: (36, filters, n * tiles); bias: (filters,); out: (n, filters * pixels of a map).
     """
     _run("tile_maps", (out, points, bias), points.shape[1], tiles.grid, tiles, 0)
 

@@ -1,8 +1,8 @@
 """Run a Job's manifest on one Linux machine, without containers and without root.
 
-For users: `python -m localcluster run k8s/job.yaml --volume mfs=./jobpath` (see --help).
+Users run `python -m localcluster run k8s/job.yaml --volume mfs=./jobpath` (see --help).
 
-For tests:
+Tests use these functions and classes:
 
     job = load_job("k8s/job.yaml")
     job = dataclasses.replace(job, parallelism=2, completions=2)            # any field may be changed

@@ -27,8 +27,8 @@ from localcluster.report import ConsoleReporter, JobReporter
 from localcluster.result import Result, tail
 
 CAUSE_LINES = 3
-CLOCK_STEP_S = 2.0  # maximum seconds between the clock and a file's time, on file systems that store whole seconds
-PASSES = r"0@ (Pass=\d+ Batch|Test samples)="  # the default of --follow: the progress of a training
+CLOCK_STEP_S = 2.0  # maximum seconds between the write of a file and its modification time, which may be rounded down
+PASSES = r"0@ (Pass=\d+ Batch|Test samples)="  # the default of --follow: lines about the progress of trainer 0
 
 USAGE_EXAMPLES = """
 examples:
@@ -42,11 +42,12 @@ or a regular expression for a line of its output. For --delay, WHEN is a number 
 POD:REGEX for a line in the output of another pod. A fault applies once per index, so it does not affect the replacement
 pod; give the fault twice to affect the replacement too.
 
-exit status: 0 if the Job is Complete. After a failure, the status is the exit code of the pod that the Job's message
-names (PodFailurePolicy). If the message names no pod, the status is the first exit code of a failed pod that this
-project uses (64-78). If there is no such code, or after --timeout, the status is 75. The status is 143 after SIGTERM,
-and 130 after Ctrl-C. Errors before the Job starts: 64: a flag or volume does not match the manifest; 65: there is no
-valid Job in the manifest; 66: a file is missing; 78: this machine's loopback cannot be used.
+The exit status is 0 if the Job is Complete. After a failure, the status is the exit code of the pod that the Job's
+message names (PodFailurePolicy). If the message names no pod, the status is the first exit code of a failed pod that is
+one of this project's codes (64-78). If there is no such code, or after --timeout, the status is 75. The status is 143
+after SIGTERM, and 130 after Ctrl-C. If the Job cannot start, the status is 64 (a flag or volume does not match the
+manifest), 65 (the manifest contains no valid Job), 66 (a file is missing) or 78 (this machine's loopback cannot be
+used).
 """
 
 
@@ -74,10 +75,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.commands = (run,)
     add = run.add_argument
     add("manifest", help="the YAML file (- for standard input)")
-    add("--job", metavar="NAME", help="the Job's name, if the manifest has several")
+    add("--job", metavar="NAME", help="the Job's name, if the manifest has several Jobs")
     add("--volume", action="append", default=[], metavar="NAME=DIR", help="directory for a volume or claim")
-    add("--env", action="append", default=[], metavar="NAME=VALUE", help="variable for all pods, with container paths")
-    add("--entrypoint", metavar="FILE", help="replaces the image's /root/start.sh (default: one near the manifest)")
+    add("--env", action="append", default=[], metavar="NAME=VALUE", help="variable for all pods, with paths in the pod")
+    add("--entrypoint", metavar="FILE", help="replaces the image's /root/start.sh (default: a start.sh near MANIFEST)")
     add(
         "--follow",
         action="append",
@@ -98,11 +99,17 @@ def build_parser() -> argparse.ArgumentParser:
         type=_seconds,
         default=0.5,
         metavar="S",
-        help="time from a failure to the replacement, doubled each time (default 0.5; a real cluster: 10 s)",
+        help="seconds from a failure to the replacement, doubled each time (default 0.5; a real cluster: 10)",
     )
-    add("--grace", type=_seconds, default=10.0, metavar="S", help="time from SIGTERM to SIGKILL on Ctrl-C (default 10)")
-    add("--timeout", type=_seconds, metavar="S", help="end the Job as failed after this time")
-    add("--quiet", action="store_true", help="print no table of pods, no replaced paths, no lines about waiting")
+    add(
+        "--grace",
+        type=_seconds,
+        default=10.0,
+        metavar="S",
+        help="seconds from SIGTERM to SIGKILL after Ctrl-C, SIGTERM or --timeout (default 10)",
+    )
+    add("--timeout", type=_seconds, metavar="S", help="end the Job as failed after this number of seconds")
+    add("--quiet", action="store_true", help="do not print the table of pods, replaced paths and lines about waiting")
     return parser
 
 
@@ -158,8 +165,9 @@ def run(arguments: argparse.Namespace) -> int:
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, stop)
     for path in cluster.swept:
-        reporter.say(f"removed {path}, the directory of a localcluster that was killed")
-    reporter.say(f"job/{job.name}: {job.parallelism} pods, output in {cluster.logs}")
+        reporter.say(f"removed {path}, the temporary directory of a localcluster that was killed")
+    pods = "1 pod" if job.parallelism == 1 else f"{job.parallelism} pods"
+    reporter.say(f"job/{job.name}: {pods}, output in {cluster.logs}")
     with cluster:
         try:
             result = cluster.wait(arguments.timeout)
@@ -210,7 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def end(status: int) -> NoReturn:
-    """End the process with a status, or, after a Ctrl-C, by SIGINT, which shows the parent process the cause."""
+    """End the process with a status. After a Ctrl-C, end by SIGINT, which shows the parent process the cause."""
     if status == SIGNALLED["Interrupted"]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""A /24 network of 127.0.0.0/8 for one cluster, locked against other localclusters on this machine."""
+"""A /24 network of 127.0.0.0/8 for one cluster, which no other localcluster on this machine uses."""
 
 from __future__ import annotations
 

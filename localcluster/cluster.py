@@ -204,7 +204,7 @@ class Cluster:
                     return found
                 outcome = self._controller.outcome
                 if outcome is not None:
-                    ended = f"the Job ended before: {outcome.type} ({outcome.reason}: {outcome.message})"
+                    ended = f"the Job ended before this happened: {outcome.type} ({outcome.reason}: {outcome.message})"
                     raise WaitError(f"{what}: {ended}{self._last_lines()}")
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:

@@ -85,8 +85,8 @@ class Deployment:
     The links in the template's directory and in `logs` are resolved once, when the object is created.
 
     Args: logs: directory of the outputs, with a file for each start: <name>-<number>.<start>.log.  hear: function that
-    is called with (name of the pod, event) for each start and end; it must not call this object.  take_address: returns
-    the address of a new pod; by default all pods have 127.0.0.1.
+    is called with (name of the pod, event) for each start and end; the function must not call this object.
+    take_address: returns the address of a new pod; by default all pods have 127.0.0.1.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Deployment:
             self._work.notify_all()
 
     def delete(self, number: int) -> None:
-        """Delete a pod like a drained node, with SIGTERM, grace period and SIGKILL; start a replacement immediately."""
+        """Delete a pod as the drain of a node does (SIGTERM, grace period, SIGKILL). Start a replacement at once."""
         with self._work:
             self._delete(self._find(number))
             self._work.notify_all()

@@ -57,8 +57,8 @@ def parse_fault(kind: str, text: str) -> Fault:
 def parse_faults(orders: Mapping[str, Iterable[str]], count: int | None = None) -> list[Fault]:
     """Return the faults of a command line.
 
-    Args: orders: texts as in `parse_fault`, by kind.  count: number of pods of an indexed Job; None: the Job has no
-        indexes.
+    Args: orders: {kind: the texts `POD@WHEN` of this kind}.  count: number of pods of an indexed Job; None: the Job has
+        no indexes.
     Raises: OptionError: if a text has another form, or contains an index that no pod of the Job has.
     """
     faults = [parse_fault(kind, text) for kind, texts in orders.items() for text in texts]
@@ -82,7 +82,8 @@ def parse_follow(text: str) -> tuple[str, re.Pattern[str]]:
 def compile_pattern(text: str, where: str) -> re.Pattern[str]:
     """Return a compiled regular expression.
 
-    Raises: OptionError: if the expression is invalid; `where` names its source.
+    Args: where: the flag or function that contains the expression, for the error's text.
+    Raises: OptionError: if the expression is invalid.
     """
     try:
         return re.compile(text)
@@ -93,7 +94,7 @@ def compile_pattern(text: str, where: str) -> re.Pattern[str]:
 class Orders:
     """The faults that have not been applied yet to a pod, which is identified by its name and its number.
 
-    Thread safety: this class has no lock; the callers hold the kubelet's lock.
+    Thread safety: this class has no lock; each caller holds the kubelet's lock.
     """
 
     def __init__(self, faults: Sequence[Fault]):
@@ -106,12 +107,15 @@ class Orders:
         return [each for each in self._meant(name, number) if self.faults[each].kind != "delay"]
 
     def spend(self, fault: int, number: int) -> Fault:
-        """Return the fault with an index in `faults`, and record that it was applied to the pod with a number."""
+        """Record that a fault was applied to a pod, and return the fault.
+
+        Args: fault: index of the fault in `faults`. number: the pod's number.
+        """
         self._spent.add((fault, number))
         return self.faults[fault]
 
     def take_delay(self, name: str, number: int) -> int | None:
-        """Return the index of a new pod's delay, or None if it has no delay; record the delay as applied."""
+        """Return the index of the delay for a new pod, or None if the pod has no delay. Record the delay as applied."""
         found = next((each for each in self._meant(name, number) if self.faults[each].kind == "delay"), None)
         if found is not None:
             self.spend(found, number)
@@ -135,5 +139,5 @@ class Orders:
 
 
 def concerns(selector: str, name: str, number: int) -> bool:
-    """Return whether a selector matches a pod: a number must equal the pod's number; other texts are name patterns."""
+    """Return whether a selector, which is the number of a pod or a pattern for names, matches a pod."""
     return int(selector) == number if selector.isdecimal() else fnmatchcase(name, selector)

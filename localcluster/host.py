@@ -29,7 +29,11 @@ def load_job(path: str | Path, name: str | None = None) -> JobSpec:
 
 
 def find_entrypoint(manifest: str | Path) -> Path | None:
-    """Return a start.sh from the parent of the manifest's directory, that directory, or the current directory."""
+    """Return the entrypoint start.sh, or None if there is none.
+
+    The function looks in the parent of the manifest's directory, in the manifest's directory, and in the current
+    directory.
+    """
     folder = Path(manifest).resolve().parent
     candidates = (folder.parent / "start.sh", folder / "start.sh", Path.cwd() / "start.sh")
     return next((each for each in candidates if each.is_file()), None)

@@ -15,7 +15,7 @@ WAITING, WARNING, MISSPELT = "start_paddle: waiting:", "start_paddle: WARNING:",
 
 
 def status_column(pod: PodState) -> str:
-    """Return kubectl's STATUS of a pod."""
+    """Return the text that kubectl shows for a pod in the column STATUS."""
     if pod.is_finished:
         return {0: "Completed", 128: "StartError"}.get(pod.exit_code or 0, "Error")
     if pod.deleted is not None:
@@ -49,7 +49,7 @@ def pod_row(pod: PodState, now: float, width: int) -> str:
 class JobReporter:
     """Receives all events and prints nothing; subclasses print.
 
-    Thread safety: the callers hold a lock, so only one thread at a time calls this object.
+    Thread safety: only one thread at a time calls this object. While the Job runs, it holds the kubelet's lock.
     """
 
     def say(self, text: str) -> None:

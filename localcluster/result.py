@@ -45,7 +45,7 @@ class Result:
     exit_status: int
     pods: tuple[PodResult, ...]
     seconds: float
-    cause: PodResult | None = None  # for a failed Job: the pod that the failure names, else the last pod that failed
+    cause: PodResult | None = None  # for a failed Job: the pod that the failure names, or the last pod that failed
 
     def pod(self, index: int) -> PodResult:
         """Return the newest pod with an index."""

@@ -38,7 +38,7 @@ class Scratch:
         self._lock: int | None = os.open(new, flags, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         os.write(self._lock, CONTENT)
-        new.rename(self.path / MARKER)  # only now, so that a marker with its final name is always locked
+        new.rename(self.path / MARKER)  # after the lock, so that a marker with its final name is always locked
 
     def remove(self) -> None:
         """Remove the directory with its content; a second call has no effect."""
@@ -104,7 +104,7 @@ def _remove_left(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory, its marker last; an incomplete removal can therefore be continued later."""
+    """Remove a directory. The marker is removed last, so a later call can continue an incomplete removal."""
     with contextlib.suppress(OSError):
         for inside in list(path.iterdir()):
             if inside.is_dir() and not inside.is_symlink():

@@ -1,1 +1,1 @@
-"""Control messages between programs over pyzmq: membership, requests and pushed messages, without gradients."""
+"""Sends control messages between programs by pyzmq: membership, requests and pushed messages, but no gradients."""

@@ -31,7 +31,7 @@ class ClientHandlers(typing.Protocol):
     """The application's handlers for messages of the server. No handler may block. One thread calls all handlers."""
 
     def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
-        """Handle the welcome message, which has the current state. A member receives it after it joins or rejoins."""
+        """Handle the welcome message, which contains the current state, and which a member receives after each join."""
 
     def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
         """Handle a pushed message of the server."""
@@ -41,7 +41,7 @@ class ClientHandlers(typing.Protocol):
 
 
 class ControlCalling(typing.Protocol):
-    """The methods of the real client and of the fake client for the application. Any thread may call these methods."""
+    """The methods that the real client and the fake client offer. Any thread may call these methods."""
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
         """Send a request to the server; the request ends with an answer or an error within `timeout` seconds."""

@@ -24,18 +24,19 @@ from messages.wakeup import WakeUp
 
 CONNECT_S = 5.0  # maximum seconds for the TCP connection, and also for the handshake that follows
 QUEUED = 256  # maximum queued messages in each direction
-CLOSING_S = 1.0  # seconds to send the last messages after `close`
+CLOSING_S = 1.0  # maximum seconds of sending the last messages after `close`
 TURN = 256  # maximum number of messages that are received before queued messages are sent
 
 _EVENT = struct.Struct("=HI")
 _FAILURES = {
     zmq.EVENT_CONNECT_DELAYED: "",  # the connection is still being made
-    zmq.EVENT_CONNECT_RETRIED: "no connection to it can be made",
-    zmq.EVENT_CLOSED: "no connection to it can be made",
-    zmq.EVENT_DISCONNECTED: "it has closed the connection",
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it has closed the connection in the handshake",
+    zmq.EVENT_CONNECT_RETRIED: "no connection to the server can be made",
+    zmq.EVENT_CLOSED: "no connection to the server can be made",
+    zmq.EVENT_DISCONNECTED: "the server has closed the connection",
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "the server has closed the connection in the handshake",
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "the program at this address is not a control server of this job",
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it has another secret; PADDLE_SECRET must be the same for all programs of a job",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "the server has another secret; "
+    "PADDLE_SECRET must be the same for all programs of a job",
 }
 _ONE_SECRET = "one side has a secret, the other has none; PADDLE_SECRET must be the same for all programs of a job"
 
@@ -44,7 +45,7 @@ class ControlClient:
     """A member that joins, and reconnects when necessary, until it is closed.
 
     Args: host, port: address of the server. keys: derived from the job's secret; None if the job has no secret.  note:
-        writes a line to the log.  source: the local address of the connection; empty: the system chooses it.
+        writes a line to the log.  source: the local address of the connection; empty: the system chooses an address.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class ControlClient:
         return self.submit(kind, body, timeout).result()
 
     def close(self) -> None:
-        """Leave, after queued messages are sent, if the server receives these within a second."""
+        """Leave; the queued messages are sent for at most a second."""
         if self._is_closing:
             return
         self._caller.leave()
@@ -134,7 +135,7 @@ class ControlClient:
                 try:
                     self._dealer.send(command.data, zmq.DONTWAIT)
                 except zmq.Again:
-                    self._fail("it does not read its messages")
+                    self._fail("the server does not read its messages")
 
     def _wait(self, due: float) -> None:
         """Wait until a message arrives, a message is queued, or a tick is due; receive messages."""

@@ -113,9 +113,9 @@ def default_delays() -> Iterator[float]:
 class ClientPace:
     """The time limits of a member.
 
-    beat: seconds after its last message until the member sends a heartbeat.  silence: seconds without a message after
-    which the server counts as lost; also the limit for connecting and for joining.  delays: returns the seconds before
-    each further attempt to connect.
+    beat: seconds without a message of the member after which it sends a heartbeat.  silence: seconds without a message
+    after which the server counts as lost; also the maximum seconds of connecting and of joining.  delays: returns the
+    seconds before each further attempt to connect.
     """
 
     beat: float = 2.0
@@ -204,7 +204,7 @@ class ClientCore:
             return self._take(message, now)
         except SchemaError as exc:
             self.counts[exc.code] += 1
-            self.trouble = f"its message is refused: {exc}"
+            self.trouble = f"a message of the server is refused: {exc}"
             return []
 
     def _take(self, message: Envelope, now: float) -> list[ClientEffect]:
@@ -279,7 +279,10 @@ class ClientCore:
             at = "connecting" if self.state is ClientState.CONNECTING else "joining"
             effects += [CloseConnection(), *self._wait(f"{at} has taken more than {self._pace.silence:g} s", now)]
         elif self.state is ClientState.JOINED and now >= self._times.heard + self._pace.silence:
-            effects += [CloseConnection(), *self._wait(f"it has said nothing for {now - self._times.heard:.1f} s", now)]
+            effects += [
+                CloseConnection(),
+                *self._wait(f"the server has been silent for {now - self._times.heard:.1f} s", now),
+            ]
         elif self.state is ClientState.JOINED and now >= self._times.said + self._pace.beat:
             effects.append(self._say(BEAT, {}, 0, now))
         return effects
@@ -317,7 +320,7 @@ class ClientCore:
 
     def _give_up(self, number: int, now: float) -> RequestDone:
         asked = self._requests.pop(number)
-        why = self.trouble or f"it has the request, and was last heard {now - self._times.heard:.1f} s ago"
+        why = self.trouble or f"the request was sent; the last message came {now - self._times.heard:.1f} s ago"
         return RequestDone(
             number, error=NoAnswerError(f"{self.name} has not answered {asked.kind} within {asked.timeout:g} s: {why}")
         )

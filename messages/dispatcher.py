@@ -35,7 +35,7 @@ class ServerHandlers(typing.Protocol):
 
 
 class ControlServing(typing.Protocol):
-    """The methods of the real server and of the fake server for the application. Any thread may call these methods."""
+    """The methods that the real server and the fake server offer. Any thread may call these methods."""
 
     def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
         """Accept a member whose join handler returned None."""
@@ -101,7 +101,7 @@ class Dispatcher:
     # ----- For the application -----
 
     def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
-        """See `ControlServing`; does nothing if the member has gone.
+        """See `ControlServing`; the method does nothing if the member has gone.
 
         Raises: SchemaError: the message is not a welcome message of the protocol.
         """
@@ -110,7 +110,7 @@ class Dispatcher:
         self._wake()
 
     def refuse_join(self, member: MemberId, code: str, reason: str) -> None:
-        """See `ControlServing`; does nothing if the member has gone."""
+        """See `ControlServing`; the method does nothing if the member has gone."""
         with self._lock:
             self._collect(self.core.refuse_join(member, code, reason))
         self._wake()

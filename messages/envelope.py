@@ -1,12 +1,14 @@
 """Pure functions that encode a message as a JSON object {"v": 1, "kind": ..., "id": ..., "ack": ..., "body": {...}}.
 
-kind    from a member to the server: join, beat, leave and the protocol's requests; from the server to a member: joined,
-        beat, reply, error and the protocol's pushes
-id      number of a request, counted by the member from 1; its reply or error has the same number; 0 for other messages
-ack     from members: all requests below this id have been answered, so that the server may delete their answers
-body    see the protocol's table
+- `kind`: a member sends join, beat, leave and the protocol's requests. The server sends joined, beat, reply, error and
+  the protocol's pushes.
+- `id`: number of a request, counted by the member from 1. The reply or error to a request has the number of the
+  request, and all other messages have 0.
+- `ack`: a member has received the answers to all requests below this id, so the server may delete these answers.
+- `body`: content of the message according to the protocol's table.
 
-Bounds are checked before parsing. The parser accepts only JSON; a message therefore cannot contain code.
+The limits of a message are checked before the message is parsed. The parser accepts only JSON; a message therefore
+cannot contain code.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded, 
 
 VERSION = 1  # version of the envelope
 MAX_BYTES = 1 << 20  # maximum bytes of a message
-MAX_DEPTH = 16  # maximum depth of objects and lists inside each other
+MAX_DEPTH = 16  # maximum levels of objects and lists
 MAX_VALUES = 1 << 17  # maximum number of values of a message; each value takes up to 100 bytes of memory
 
 JOIN, JOINED, BEAT, LEAVE, REPLY, ERROR = "join", "joined", "beat", "leave", "reply", "error"
@@ -79,7 +81,7 @@ def prepare(kind: str, body: Mapping[str, Any]) -> PreparedMessage:
     before = _begin(kind)
     size = len(before) + len(text) + _NUMBERS
     if size > MAX_BYTES:
-        raise SchemaError("size", f"a message {kind} of {size} bytes; at most {MAX_BYTES} are accepted")
+        raise SchemaError("size", f"a message {kind} has {size} bytes, and at most {MAX_BYTES} are accepted")
     return PreparedMessage(before, b',"body":%b}' % text)
 
 
@@ -104,19 +106,19 @@ def _dump(kind: str, value: object) -> bytes:
 
 
 def decode(data: bytes) -> Envelope:
-    """Parse bytes as a message, and return the message; the caller must check its body.
+    """Parse bytes as a message, and return the message, whose body is not checked yet.
 
-    Raises: SchemaError: with code `size`, `form` or `version`.
+    Raises: SchemaError: the message is malformed; the code is `size`, `form`, `version` or `schema`.
     """
     if len(data) > MAX_BYTES:
-        raise SchemaError("size", f"a message of {len(data)} bytes; at most {MAX_BYTES} are accepted")
+        raise SchemaError("size", f"a message has {len(data)} bytes, and at most {MAX_BYTES} are accepted")
     try:
         parts = parse_bounded(data, depth=MAX_DEPTH, values=MAX_VALUES)
     except BoundedJsonError as exc:
         raise SchemaError("form", f"a message {exc}") from exc
     version, body = parts.pop("v", None), parts.pop("body", None)
     if version != VERSION or isinstance(version, bool):
-        raise SchemaError("version", f"a message of version {show_value(version)}; this program uses {VERSION}")
+        raise SchemaError("version", f"a message has version {show_value(version)}; this program uses {VERSION}")
     _ENVELOPE.check(parts, _BODY)
     if not isinstance(body, dict):
         raise SchemaError("schema", f"{_BODY}.body is {show_value(body)}, not an object")

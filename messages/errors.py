@@ -1,14 +1,15 @@
 """The errors of control messages.
 
-    ControlError
-     +- SchemaError          a message that the protocol does not allow; the other side receives the reason
-     +- RequestRefusedError  the other side has refused the request
-     +- NoAnswerError        no answer before the deadline of the request
-     +- ClosedError          this side is closed
-     +- NoCurveError         the job has a secret, and this libzmq lacks CURVE
+Each of these errors is a `ControlError`:
 
-A message from outside never raises an error in the application. messages/ answers or drops a faulty message, and counts
-it.
+- `SchemaError`: the protocol does not allow a message; the other side receives the reason.
+- `RequestRefusedError`: the other side has refused the request.
+- `NoAnswerError`: no answer has arrived before the deadline of the request.
+- `ClosedError`: this side is closed.
+- `NoCurveError`: the job has a secret, and this libzmq lacks CURVE.
+
+A faulty message from outside never raises an error in the application, because messages/ counts faulty messages, and
+answers or drops them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class ControlError(Exception):
 
 
 class SchemaError(ControlError):
-    """A message does not match the protocol's table. `code`: the kind of mismatch as one word, for programs."""
+    """A message does not match the protocol's table. `code` names the kind of mismatch by one word."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -29,7 +30,7 @@ class SchemaError(ControlError):
 
 
 class RequestRefusedError(ControlError):
-    """The other side refuses a request. `code` is one word for programs, the text is for people.
+    """The other side refuses a request. `code` is one word for programs, and the text is for people.
 
     A handler raises this error to refuse a member's request. The member's request then ends with an error of the same
     code and text.

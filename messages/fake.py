@@ -119,7 +119,7 @@ class FakeNetwork:
             for client in self._clients:
                 if client.address == address:
                     client.route = b""
-                    client.caller.step(lambda core: core.failed("it has closed the connection", self.now))
+                    client.caller.step(lambda core: core.failed("the server has closed the connection", self.now))
         self._servers[address] = FakeServer(self, core, handlers)
         return self._servers[address]
 
@@ -131,7 +131,7 @@ class FakeNetwork:
     def cut(self, client: FakeClient) -> None:
         """Break a member's connection until `mend`; the member and the server notice this at once."""
         client.is_cut = True
-        self._break(client, "its connection is gone")
+        self._break(client, "the connection is gone")
 
     def mend(self, client: FakeClient) -> None:
         """Allow a member to connect again and to send."""
@@ -179,7 +179,7 @@ class FakeNetwork:
     def _connect(self, client: FakeClient) -> None:
         server = self._servers.get(client.address)
         if client.is_cut or server is None or not server.is_open:
-            client.caller.step(lambda core: core.failed("no connection to it can be made", self.now))
+            client.caller.step(lambda core: core.failed("no connection to the server can be made", self.now))
             return
         client.route = b"%d" % next(self._routes)
         client.caller.step(lambda core: core.opened(self.now))
@@ -190,7 +190,7 @@ class FakeNetwork:
         for send in sends:
             client = next((one for one in self._clients if one.route == send.route), None)
             if client is None:
-                server.dispatcher.broken(send.route, "its connection is gone")
+                server.dispatcher.broken(send.route, "the connection is gone")
             elif not client.is_frozen:
                 client.caller.step(lambda core, data=send.data: core.receive(data, self.now))  # type: ignore[misc]
         return bool(sends)

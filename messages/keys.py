@@ -28,7 +28,7 @@ ZAP_DOMAIN = b"paddle"
 
 @dataclass(frozen=True)
 class CurveKeys:
-    """The key pair of each side, as 40 characters of Z85."""
+    """The key pair of each side; each key has 40 characters of Z85."""
 
     server_public: bytes
     server_private: bytes = field(repr=False)

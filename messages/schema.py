@@ -28,14 +28,14 @@ from runtime.bounded_json import is_integer, show_value
 JsonObject = dict[str, Any]
 
 _NUMBERS = (int, float)
-MOST_EXACT = (1 << 63) - 1  # in all programs, integers fit into 64 bits with a sign
+MOST_EXACT = (1 << 63) - 1  # integers of all programs fit into 64 bits with a sign
 
 
 class Shape(typing.Protocol):
     """The type and bounds of a value."""
 
     def fits(self, value: object) -> bool:
-        """Return True only if `check` accepts a value. If the result is False, the slower `check` must decide."""
+        """Return True only if `check` accepts a value; after False, the slower `check` must decide."""
 
     def check(self, value: object, path: str) -> None:
         """Return without an error if the value has this shape.
@@ -113,7 +113,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Word:
-    """One of several texts."""
+    """A text that is one of several given texts."""
 
     words: tuple[str, ...]
 

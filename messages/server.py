@@ -1,13 +1,13 @@
 """The server of a protocol: a ROUTER socket behind a gate, with a thread for messages and a thread for connections.
 
 Messages to all members also use ROUTER and DEALER, instead of PUB and SUB. Members must join, authenticate and send
-heartbeats in any case. A loop can therefore push a message to all members. A member receives pushed messages and
-answers in the order of sending, through one port, with one handshake and one heartbeat. A SUB socket would lose
-messages that are sent while it connects, and no program would notice the loss.
+heartbeats in any case. The server can therefore push a message to all members in a loop. A member receives pushed
+messages and answers in the order of sending, through one port, with one handshake and one heartbeat. A SUB socket would
+lose messages that are sent while it connects, and no program would notice the loss.
 
 If the job has a secret, the server accepts peers that prove that they know the secret (CURVE, see `keys`). If the job
-has no secret, the server accepts addresses for which `admits` returns True. The gate checks the addresses (see `gate`).
-libzmq's authentication (ZAP) cannot check them, because libzmq sees only the gate's local connections.
+has no secret, the server accepts peers at addresses for which `admits` returns True. The gate checks the addresses (see
+`gate`). libzmq's authentication (ZAP) cannot check them, because libzmq sees only the gate's local connections.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TICK_S = 0.25  # seconds between two checks for silent members
 RECEIVED = 64
 # maximum queued messages to a member, both answers and pushes; if the queue is full, the member counts as lost
 SENT = 1024
-CLOSING_S = 1.0  # seconds to send the last messages after `close`
+CLOSING_S = 1.0  # maximum seconds of sending the last messages after `close`
 TURN = 256  # maximum number of messages that are received before queued messages are sent
 _INNER_BACKLOG = 1024  # backlog of libzmq's socket; it exceeds the gate's limit of unauthenticated connections
 # computed once, because operations on enums are slow
@@ -53,8 +53,8 @@ class ControlAccess:
 class ControlServer:
     """Serve a protocol to its members until `close`.
 
-    Args: host, port: the listening address; port 0 chooses a free port, see `port`.  limits: see `GateLimits`.  note:
-        writes a line to the log.
+    Args: host, port: address on which the server listens; port 0: any free port, which the attribute `port` contains.
+        limits: see `GateLimits`.  note: writes a line to the log.
     Raises: OSError: the port is in use, or the address does not belong to this machine.
     """
 
@@ -125,7 +125,7 @@ class ControlServer:
         self._dispatcher.refuse(asked, code, reason)
 
     def close(self) -> None:
-        """Stop, after queued messages are sent, if the members receive these within a second."""
+        """Stop; the queued messages are sent for at most a second."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -214,8 +214,8 @@ class ControlServer:
                 self._router.send(send.route, _NOW_MORE)
                 self._router.send(send.data, _NOW)
             except zmq.Again:
-                self._dispatcher.broken(send.route, "it does not read its messages")
+                self._dispatcher.broken(send.route, "the member does not read its messages")
             except zmq.ZMQError as exc:
                 if exc.errno != zmq.EHOSTUNREACH:
                     raise
-                self._dispatcher.broken(send.route, "its connection is gone")
+                self._dispatcher.broken(send.route, "the connection is gone")

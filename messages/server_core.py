@@ -69,7 +69,7 @@ class _Session:
     member: MemberId
     route: bytes = b""  # route of the connection; empty: the member is not connected
     heard: float = 0.0  # time of the member's last message
-    joining: bool = True  # the application has not answered the member's hello yet
+    joining: bool = True  # whether the application still has to answer the member's hello
     newest: int = 0  # number of the newest request
     open: dict[int, str] = field(default_factory=dict)  # requests without an answer, and their kinds
     answers: dict[int, bytes] = field(default_factory=dict)  # answers that are kept until the member acknowledges them
@@ -78,7 +78,7 @@ class _Session:
 class ServerCore:
     """The members of one server.
 
-    Args: realm: must be equal in the members and this server, for example a job's UID.
+    Args: realm: text that has to be equal in the members and this server, for example a job's UID.
         member: this server's own identity, which members receive when they join.
         silence: seconds without a message after which a member is lost.
         most_members: maximum joined members; each has up to MOST_OPEN answers in memory.
@@ -156,9 +156,9 @@ class ServerCore:
         envelope.JOIN_FIELDS.check({key: value for key, value in message.body.items() if key != "hello"}, JOIN)
         protocol, realm = message.body["protocol"], message.body["realm"]
         if protocol != self.protocol.title:
-            raise SchemaError("protocol", f"its protocol is {protocol}; this server's is {self.protocol.title}")
+            raise SchemaError("protocol", f"the member uses {protocol}; this server uses {self.protocol.title}")
         if realm != self.realm:
-            raise SchemaError("realm", f"it belongs to {realm!r}; this server belongs to {self.realm!r}")
+            raise SchemaError("realm", f"the member belongs to {realm!r}; this server belongs to {self.realm!r}")
         self.protocol.hello.check(hello, "hello")
         member = MemberId(message.body["member"]["uid"], message.body["member"]["incarnation"])
         effects: list[ServerEffect] = []
@@ -167,9 +167,9 @@ class ServerCore:
             raise SchemaError("replaced", f"{member.uid} has a newer incarnation, {known.member.incarnation}")
         other = self._routes.get(route)
         if other is not None and other is not known:
-            raise SchemaError("joined", f"this connection has joined as {other.member}")
+            raise SchemaError("joined", f"this connection has already joined as {other.member}")
         if known is not None and known.member < member:
-            effects = self._lose(known, f"incarnation {member.incarnation} has taken its place", is_final=True)
+            effects = self._lose(known, f"the newer incarnation {member.incarnation} has connected", is_final=True)
         session = self._find(member)
         is_back = session is not None
         if session is None:
@@ -228,7 +228,7 @@ class ServerCore:
         return self._settle(asked, envelope.error(code, reason, asked.id))
 
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> list[ServerEffect]:
-        """Send a pushed message to some members, or to all joined members. Disconnected members do not receive it.
+        """Send a pushed message to some or all joined members. Disconnected members do not receive the message.
 
         Essential information must also be in the welcome message, which a member receives when it reconnects.
         """
@@ -256,7 +256,7 @@ class ServerCore:
         silent = [one for one in self._routes.values() if now - one.heard >= self._silence]
         effects: list[ServerEffect] = []
         for one in silent:
-            effects += self._lose(one, f"it has said nothing for {now - one.heard:.1f} s")
+            effects += self._lose(one, f"the member has been silent for {now - one.heard:.1f} s")
         quiet = [route for route, one in self._routes.items() if now - one.heard >= self._probe]
         effects += [ServerSend(route, envelope.encode(Envelope(BEAT))) for route in quiet]
         for one in [each for each in self._sessions.values() if not each.route and now - each.heard >= FORGET_S]:

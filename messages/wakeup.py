@@ -19,7 +19,7 @@ class WakeUp:
         self._is_called = False
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable after a call."""
+        """Return the descriptor that becomes readable when a thread calls `call`."""
         return self._reader.fileno()
 
     def call(self) -> None:

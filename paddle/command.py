@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
         # only errors of stdout have no file name
         if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
             _drop_output()
-            sys.stderr.write(f"paddle: cannot write to stdout: {error.strerror}; make room, or send it elsewhere\n")
+            sys.stderr.write(f"paddle: cannot write to stdout: {error.strerror}; make room, or redirect stdout\n")
             return EX_IOERR
         traceback.print_exc()  # the exception is a bug of this project
         return EX_SOFTWARE

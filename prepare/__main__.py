@@ -66,8 +66,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def prepare(settings: Settings) -> None:
     """Create the job's directory according to the settings.
 
-    Raises: PrepareError: the message names the error. After an error, the directory has its old data set, or no shard
-    0. Therefore no job can start with a mixture of two data sets.
+    Raises: PrepareError: the message describes the error. After an error, the directory contains its old data set, or
+    no shard 0. Therefore no job can start with a mixture of two data sets.
     """
     if settings.require_volume:
         require_volume(settings.out_dir, MOUNTINFO)
@@ -93,7 +93,8 @@ def prepare(settings: Settings) -> None:
             "and DATA_PATH or DATA_URL"
         )
     samples = f"{split.training} training and {split.test} test samples"
-    say(f"{settings.out_dir}: {settings.split_count} shards of {settings.data_source}, {samples}; ready")
+    shards = "1 shard" if settings.split_count == 1 else f"{settings.split_count} shards"
+    say(f"{settings.out_dir}: {shards} of {settings.data_source}, {samples}; ready")
 
 
 def split_dataset(dataset: Dataset, settings: Settings) -> Split:

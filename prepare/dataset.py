@@ -29,7 +29,7 @@ class Dataset:
 
 
 Content = bytes | Path
-"""The content of a file: the bytes themselves, or the path of a file on the volume that is moved to its place."""
+"""The content of a file, as bytes or as the path of an existing file on the volume, which is moved into the shard."""
 Shard = Mapping[str, Content]
 """The files of one shard's data directory: file name -> content."""
 

@@ -92,8 +92,8 @@ def writing_to(directory: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or error
         raise OutputError(
-            f"cannot write below {directory}: {reason} ({_access(directory)}); make room, mount it read-write, or "
-            "give it to this uid"
+            f"cannot write below {directory}: {reason} ({_access(directory)}); make room, mount the volume read-write, "
+            "or make this uid the owner of the directory"
         ) from error
 
 

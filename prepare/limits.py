@@ -1,4 +1,4 @@
-"""Limits of the data job's input: without limits, input from an untrusted source could exhaust disk and memory."""
+"""Limits of the data job's input. Without limits, input from an untrusted source could exhaust disk and memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OBJECT_BYTES = 256
 
 @dataclass
 class Meter:
-    """Counts bytes, and raises an error if they exceed a limit.
+    """Counts bytes, and raises an error if their number exceeds a limit.
 
     Args: variable: the variable of the environment that sets the limit.  limit: maximum number of bytes.  manner: the
     words that follow the number of bytes in the error message, for example "when it is unpacked".

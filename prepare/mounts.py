@@ -34,8 +34,8 @@ class Mount:
 def parse_mounts(text: str) -> list[Mount]:
     """Return the mounts in the text of /proc/self/mountinfo; lines of another form are ignored.
 
-    Source: proc(5): the fields 4 and 5 of a line are `source` and `point`. In these fields, blanks, tabs, line feeds
-    and backslashes are written as octal numbers.
+    The fields 4 and 5 of a line are `source` and `point`. In these fields, blanks, tabs, line feeds and backslashes are
+    written as octal numbers. Source: proc(5).
     """
     fields = (line.split(" ") for line in text.splitlines())
     return [Mount(Path(_unescape(words[4])), _unescape(words[3])) for words in fields if len(words) > 6]
@@ -46,7 +46,7 @@ def _unescape(text: str) -> str:
 
 
 def find_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """Return the mount that holds an absolute path without links. The last of several mounts on a point counts."""
+    """Return the mount that holds an absolute path without links; of several mounts on one point, the last counts."""
     under = [mount for mount in mounts if path == mount.point or mount.point in path.parents]
     return max(enumerate(under), key=lambda each: (len(each[1].point.parts), each[0]), default=(0, None))[1]
 

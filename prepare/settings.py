@@ -50,7 +50,7 @@ OPTIONS = (
         "number of shards; must equal CONF_PADDLE_GRADIENT_NUM, the number of trainers",
     ),
     Option("shard_files", "1", "number of files of a shard's training samples; a master assigns each file as one task"),
-    Option("data_source", "by TRAIN_CONFIG_DIR", f"{', '.join(CONFIG_OF_SOURCE)}; digits if nothing is set"),
+    Option("data_source", "by TRAIN_CONFIG_DIR", f"data set: {', '.join(CONFIG_OF_SOURCE)}; digits if nothing is set"),
     Option("data_url", "", "https:// address of an archive or file (needs data_sha256), or file://"),
     Option("data_sha256", "", "SHA-256 of the input file, 64 hexadecimal digits; optional for file:// and data_path"),
     Option("data_path", "", "a mounted archive, file or folder with the data set, instead of data_url"),
@@ -69,10 +69,10 @@ OPTIONS = (
     Option(
         "test_fraction", "1/5 (movielens, csv 1/10)", "fraction of samples to test with, if the source has no test set"
     ),
-    Option("test_data", "whole", "whole: each trainer tests the whole test set; split: each tests its own part"),
+    Option("test_data", "whole", "whole: each trainer tests the whole test set; split: each trainer tests one part"),
     Option("seed", "1", "seed of the shuffle and of synthetic data"),
     Option("synthetic_shape", "by TRAIN_CONFIG_DIR", "text (for quick_start; default) or ratings (for recommendation)"),
-    Option("synthetic_rows", "3000", "number of samples"),
+    Option("synthetic_rows", "3000", "number of samples of synthetic data"),
     Option("train_config_dir", "by the source", "name of the example whose config is copied to out_dir"),
     Option("examples_dir", f"{IMAGE_EXAMPLES}", "directory of the examples; if absent, the examples of the checkout"),
     Option("replace_config", "0", "1: replace a config directory on the volume that differs from the example"),
@@ -119,7 +119,7 @@ class Settings:
         if training < count:
             raise InputError(f"{training} training samples cannot be split into {count} shards")
         if training < count * self.shard_files:
-            raise InputError(f"{training} training samples cannot lie in {count} x {self.shard_files} files")
+            raise InputError(f"{training} training samples cannot be split into {count} x {self.shard_files} files")
         if self.test_data == "split" and 0 < test < count:
             raise InputError(f"{test} test samples cannot be split into {count} shards; set TEST_DATA=whole")
 
@@ -146,7 +146,7 @@ def help_table() -> str:
 
 
 def name_flags(message: str) -> str:
-    """Return the flags of the variables that an error message names, for users of flags, or ""."""
+    """Return a text with the flag of each variable that an error message names, or "" if it names no variable."""
     names = [one.name for one in OPTIONS if re.search(rf"\b{one.name.upper()}\b", message)]
     return f" ({', '.join(f'{name.upper()} is --{name}' for name in names)})" if names else ""
 
@@ -223,7 +223,7 @@ class _Reading:
     def _choice(self, name: str, allowed: Sequence[str], default: str) -> str:
         value = self.given[name] or default
         if value not in allowed:
-            self.problems.append(f"{name.upper()} is {value!r}; it is one of {', '.join(allowed)}")
+            self.problems.append(f"{name.upper()} is {value!r}; it must be one of {', '.join(allowed)}")
             return default
         return value
 
@@ -231,7 +231,7 @@ class _Reading:
         value = self.given[name] or default
         try:
             number = read(value)
-            # Python also accepts 1_0 and digits of other scripts
+            # `read` also accepts 1_0 and digits of other scripts
             if low <= number <= high and value.isascii() and "_" not in value:
                 return number
         except (ValueError, ZeroDivisionError):
@@ -250,13 +250,13 @@ class _Reading:
     def _delimiter(self) -> str:
         value = {"tab": "\t", "\\t": "\t"}.get(self.given["csv_delimiter"], self.given["csv_delimiter"])
         if len(value) > 1 or value in ('"', "\n", "\r", "\0"):
-            self.problems.append(f"CSV_DELIMITER is {value!r}; it is one character, or tab")
+            self.problems.append(f"CSV_DELIMITER is {value!r}; it must be one character, or the word tab")
             return ""
         return value
 
     def _out_dir(self) -> Path:
         if not self.given["out_dir"]:
-            self.problems.append("OUT_DIR is not set; it is the job's directory on the volume, <mount>/<JOB_NAME>")
+            self.problems.append("OUT_DIR is not set; set it to the job's directory on the volume, <mount>/<JOB_NAME>")
         return Path(self.given["out_dir"]).absolute()
 
     def _split_count(self) -> int:
@@ -264,11 +264,11 @@ class _Reading:
         trainers = self.environ.get("CONF_PADDLE_GRADIENT_NUM", "")
         given = self.given["split_count"] or trainers
         if not given:
-            self.problems.append("SPLIT_COUNT is not set; it is the number of trainers, e.g. 3")
+            self.problems.append("SPLIT_COUNT is not set; set it to the number of trainers, e.g. 3")
             return 1
         count = self._number("split_count", int, 1, MAX_SHARDS, trainers or "1") if self.given["split_count"] else 0
         if trainers and (not trainers.isascii() or not trainers.isdigit() or int(trainers) < 1):
-            self.problems.append(f"CONF_PADDLE_GRADIENT_NUM is {trainers!r}; it is the number of trainers, e.g. 3")
+            self.problems.append(f"CONF_PADDLE_GRADIENT_NUM is {trainers!r}; it must be the number of trainers, e.g. 3")
             return count or 1
         if trainers and count and count != int(trainers):
             self.problems.append(
@@ -293,9 +293,9 @@ class _Reading:
     def _config_name(self) -> str:
         name = self.given["train_config_dir"]
         if name and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
-            self.problems.append(f"TRAIN_CONFIG_DIR is {name!r}; it is the name of one directory, e.g. quick_start")
+            self.problems.append(f"TRAIN_CONFIG_DIR is {name!r}; it must be one directory name, e.g. quick_start")
         if name.isdigit() or name in ("output", MARKER):
-            self.problems.append(f"TRAIN_CONFIG_DIR is {name!r}, the name of a shard's directory or of output")
+            self.problems.append(f"TRAIN_CONFIG_DIR is {name!r}, which is reserved for a shard, output or {MARKER}")
         return name
 
     def _examples_dir(self) -> Path:
@@ -307,13 +307,13 @@ class _Reading:
         value = self.given["data_owner"]
         match = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", value)
         if value and not match:
-            self.problems.append(f"DATA_OWNER is {value!r}; it is uid:gid in numbers, e.g. 1000:1000")
+            self.problems.append(f"DATA_OWNER is {value!r}; it must be uid:gid in numbers, e.g. 1000:1000")
         return (int(match[1]), int(match[2])) if match else None
 
     def _check_input(self, settings: Settings) -> None:
         """Check that only one input is given, and that a download has a SHA-256."""
         if settings.data_sha256 and not re.fullmatch(r"[0-9a-f]{64}", settings.data_sha256):
-            self.problems.append(f"DATA_SHA256 is {settings.data_sha256!r}; it is 64 hexadecimal digits")
+            self.problems.append(f"DATA_SHA256 is {settings.data_sha256!r}; it must be 64 hexadecimal digits")
         if settings.data_url and settings.data_path:
             self.problems.append("DATA_URL and DATA_PATH are both set; set only one of them")
         if settings.data_source == "synthetic":
@@ -343,5 +343,5 @@ class _Reading:
         if self.given["out_dir"] and place.is_relative_to(os.path.realpath(out_dir)):
             self.problems.append(
                 f"{name} {path} lies in OUT_DIR {out_dir}, so prepare would read its own output; "
-                "name another OUT_DIR, or move the data out of it"
+                "name another OUT_DIR, or move the data out of OUT_DIR"
             )

@@ -1,4 +1,4 @@
-"""Writes the job's directory in steps: a reader never takes an incomplete data set for a complete data set.
+"""Writes the job's directory in steps, so that a reader never takes an incomplete data set for a complete data set.
 
 All files are written and synced in a staging directory inside OUT_DIR, and then moved in this order:
 
@@ -50,7 +50,7 @@ def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
     """Create out_dir and an empty directory in it for this run; remove the remains of killed runs.
 
     After an error, only directories remain that existed before, or that have content. If a second run starts meanwhile,
-    it removes the directory of the first run. The first run then fails, and publishes nothing.
+    the second run removes the directory of the first run. The first run then fails, and publishes nothing.
     Args: owner: the owner of out_dir if this call creates it and the user is root.
     """
     with writing_to(out_dir):
@@ -150,8 +150,8 @@ def write_marker(directory: Path, marker: Mapping[str, object]) -> None:
 def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
     """Move the content of the staging directory to its final place; the module's docstring describes the order.
 
-    Raises: OutputError: if the directory cannot be written.  OutputError: if another run has started meanwhile; nothing
-    is then changed.
+    Raises: OutputError: if the directory cannot be written, or if another run has started meanwhile. In the second case
+    nothing is changed.
     """
     if not (directory / TOKEN).exists():
         raise OutputError(f"another run of prepare started meanwhile and has taken over {out_dir}")
@@ -180,7 +180,7 @@ def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
 def give_to(owner: Owner, path: Path) -> None:
     """Make the user of the pods the owner of a directory and its content, if this process is root.
 
-    A user other than root cannot change the owner of its files. The pods run as this user, which therefore stays the
+    Only root can change the owner of a file. If this process is not root, the pods run as its user, which stays the
     owner.
 
     Args: owner: uid and gid; if the change fails, an error is raised. None: the owner of the parent directory, which is
@@ -269,7 +269,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _again_if_stale(step: Callable[[], Result]) -> Result:
-    """Call a step, and repeat it after the error ESTALE: another client of NFS has then changed the directory."""
+    """Call a step, and repeat it after ESTALE, the error of NFS after another client has changed the directory."""
     for tries_left in reversed(range(STALE_TRIES)):
         try:
             return step()

@@ -1,4 +1,4 @@
-"""Compression and decompression of payloads, by Snappy's framed format or gzip, with bounded memory."""
+"""Compress and decompress payloads in Snappy's framed format or by gzip, with bounded memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runtime.errors import ConfigError
 
 _GZIP = 31  # zlib's parameter `wbits` for the gzip format with a window of 32 KiB
 _SNAPPY_BEGINNING = b"\xff\x06\x00\x00sNaPpY"
-_MOST_FRAME = 1 << 16  # maximum decompressed bytes of one frame; google/snappy, framing_format.txt 4.2
+_MOST_FRAME = 1 << 16  # maximum decompressed bytes of one frame; source: google/snappy, framing_format.txt 4.2
 
 
 class PayloadError(Exception):
@@ -81,14 +81,14 @@ def _unsnap(payload: bytes, most: int) -> bytes:
     except cramjam.DecompressionError as error:
         raise PayloadError(f"Snappy cannot read the payload ({error})") from error
     if count != size:
-        raise PayloadError(f"Snappy decompresses the payload to {count} bytes, and its frames declare {size}")
+        raise PayloadError(f"Snappy decompresses the payload to {count} bytes, but its frames declare {size}")
     return bytes(raw)
 
 
 def measure_snappy(payload: bytes) -> int:
-    """Return the decompressed size that the frames of a Snappy stream declare.
+    """Return the decompressed size in bytes that the frames of a Snappy stream declare.
 
-    Raises: PayloadError: the bytes are not frames.
+    Raises: PayloadError: the payload does not consist of frames of Snappy.
     """
     if not payload.startswith(_SNAPPY_BEGINNING):
         raise PayloadError("the payload does not begin like data in Snappy's framed format")
@@ -112,7 +112,7 @@ def _read_varint(body: bytes) -> int:
         value |= (byte & 0x7F) << 7 * place
         if byte < 0x80 and value <= _MOST_FRAME:
             return value
-    raise PayloadError(f"a frame of Snappy would have more than {_MOST_FRAME} bytes")
+    raise PayloadError(f"a frame of Snappy declares more than {_MOST_FRAME} bytes")
 
 
 def _too_large(most: int) -> str:

@@ -8,14 +8,14 @@ from runtime.errors import DataError
 
 
 class ChunkPlace(NamedTuple):
-    """A chunk of a file: its number from 0, and the offset of its header."""
+    """The position of a chunk: its file, its number from 0, and the offset of its header in bytes."""
 
     path: str
     number: int
     offset: int
 
     def __str__(self) -> str:
-        """Return the position in the form of messages."""
+        """Return the position in the form that messages use."""
         return f"{self.path}: chunk {self.number} at byte {self.offset}"
 
 

@@ -60,7 +60,7 @@ class FileIndex:
         return self.chunks[-1].first + self.chunks[-1].records if self.chunks else 0
 
     def range(self, first: int, count: int) -> RecordRange:
-        """Return the records [first, first + count).
+        """Return the range of `count` records from the record number `first` on.
 
         Raises: ValueError: the file has fewer records.
         """
@@ -79,7 +79,7 @@ class FileIndex:
 
 
 def read_index(path: str | Path) -> FileIndex:
-    """Read the headers of a file without payloads.
+    """Return the index of a file; read the headers of its chunks, but no payload.
 
     Raises: MissingInputError: the file cannot be read.  VolumeError: the volume of the file does not answer.
         DamagedChunkError: a header is invalid, or the file ends inside a chunk.
@@ -92,9 +92,9 @@ def read_index(path: str | Path) -> FileIndex:
 def name_chunks(names: Iterable[str]) -> Iterator[str]:
     """Yield the names in a file list; each RecordIO file is replaced by the ranges of its chunks, in order.
 
-    A file is a RecordIO file if it begins like one. A file that cannot be opened keeps its name. After a damaged header
-    no further chunk can be found. A range of one record then represents the rest of the file. Reading this range raises
-    DamagedChunkError, so the task fails and no record is skipped silently.
+    A file that begins with MAGIC_BYTES is a RecordIO file. A file that cannot be opened keeps its name. After a damaged
+    header no further chunk can be found. A range of one record then represents the rest of the file. Reading this range
+    raises DamagedChunkError, so the task fails and no record is skipped silently.
 
     Raises: VolumeError: the volume of a file does not answer.
     """
@@ -139,6 +139,8 @@ def failure(path: str | Path, error: OSError) -> PaddleError:
 
 def scan(file: BinaryIO, path: str, number: int = 0, offset: int = 0) -> Iterator[ChunkIndex]:
     """Yield the chunks of an open file from a given chunk on; read only their headers.
+
+    Args: number, offset: number of the first chunk, and offset of its header in bytes.
 
     Raises: DamagedChunkError, MissingInputError, VolumeError: see `read_index`.
     """

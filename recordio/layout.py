@@ -17,9 +17,9 @@ from recordio.errors import ChunkPlace, DamagedChunkError, ForeignFileError
 
 MAGIC = 0x01020304
 MAGIC_BYTES = MAGIC.to_bytes(4, "little")  # the first bytes of a file
-HEADER = struct.Struct("<5I")  # magic, CRC-32 of the payload, compression, bytes of the payload, records
+HEADER = struct.Struct("<5I")  # magic, CRC of the payload, compression, bytes of the payload, number of records
 LENGTH = struct.Struct("<I")
-# maximum bytes of a payload, both compressed and decompressed: eight times the size of the original writer's chunks
+# maximum bytes of a payload, both compressed and decompressed: eight times the size of the Go writer's chunks
 MOST_CHUNK_BYTES = 256 << 20
 
 
@@ -38,12 +38,12 @@ class ChunkIndex(NamedTuple):
     """The fields of a chunk's header, and the position of the chunk in its file."""
 
     number: int  # number of the chunk in the file, from 0
-    offset: int  # bytes before the header
-    first: int  # records of the file before this chunk
-    records: int
+    offset: int  # offset of the header in the file, in bytes
+    first: int  # number of records of the file before this chunk
+    records: int  # number of records of the chunk
     compression: Compression
-    size: int  # bytes of the payload in the file
-    crc: int  # CRC-32 (IEEE) of the payload in the file
+    size: int  # bytes of the payload as stored in the file
+    crc: int  # CRC-32 (IEEE) of the payload as stored in the file
 
     @property
     def start(self) -> int:
@@ -57,9 +57,10 @@ class ChunkIndex(NamedTuple):
 
 
 def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -> ChunkIndex:
-    """Return the content of a header.
+    """Return the fields of a chunk's header and the position of the chunk.
 
-    Args: first: number of records of the file before this chunk.  file_size: bytes of the file.
+    Args: place: position of the chunk.  first: number of records of the file before this chunk.  file_size: size of
+        the file in bytes.
     Raises: DamagedChunkError: the header is invalid, or the chunk exceeds the end of the file or the reader's limits.
         ForeignFileError: the file has another format.
     """
@@ -84,7 +85,7 @@ def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -
     kind = _KINDS.get(compression)
     if kind is None:
         raise DamagedChunkError(
-            f"the chunk's compression is {compression}; take an undamaged copy, with 0 (none), 1 (Snappy) or 2 (gzip)",
+            f"the chunk's compression is {compression}, not 0 (none), 1 (Snappy) or 2 (gzip); take an undamaged copy",
             place,
         )
     chunk = ChunkIndex(place.number, place.offset, first, records, kind, size, crc)
@@ -102,14 +103,14 @@ def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -
         )
     if records * LENGTH.size > raw:
         raise DamagedChunkError(
-            f"{records} records do not fit into {raw} bytes; take an undamaged copy, or smaller chunks",
+            f"{records} records do not fit into {raw} bytes; take an undamaged copy, or write smaller chunks",
             place,
         )
     return chunk
 
 
 def find_ends(payload: bytes, records: int, place: ChunkPlace) -> array[int]:
-    """Return the end of each record in a decompressed payload; the 4 bytes after an end are the next record's length.
+    """Return the offset of each record's end in a decompressed payload; the next 4 bytes are the next record's length.
 
     Raises: DamagedChunkError: the payload does not consist of exactly this number of records.
     """
@@ -124,7 +125,8 @@ def find_ends(payload: bytes, records: int, place: ChunkPlace) -> array[int]:
         at = -1
     if at != len(payload):
         raise DamagedChunkError(
-            f"{len(payload)} bytes of payload are not the {records} records of the header; take an undamaged copy",
+            f"the payload of {len(payload)} bytes does not agree with the header's number of records, {records}; take "
+            "an undamaged copy",
             place,
         )
     return ends

@@ -19,7 +19,7 @@ from recordio.errors import ChunkPlace, DamagedChunkError
 from recordio.index import RecordRange, open_records, read_at, scan
 from recordio.layout import LENGTH, MOST_CHUNK_BYTES, ChunkIndex, find_ends
 
-Source = str | Path | RecordRange  # a str is the name of a file or of a range
+Source = str | Path | RecordRange  # a str names a file or a range
 
 
 class RecordIOReader:
@@ -51,7 +51,7 @@ class RecordIOReader:
         return next(self._records, None)
 
     def close(self) -> None:
-        """Close the file; further calls return no record."""
+        """Close the file; later calls of `read` return None."""
         self._records = iter(())
         self._file.close()
 
@@ -63,7 +63,7 @@ class RecordIOReader:
 
 
 def read_all(file: BinaryIO, path: str) -> Iterator[Iterator[bytes]]:
-    """Yield the records of every chunk of an open file, and close it.
+    """Yield an iterator of the records of each chunk of an open file; then close the file.
 
     Raises: see RecordIOReader.
     """
@@ -73,7 +73,9 @@ def read_all(file: BinaryIO, path: str) -> Iterator[Iterator[bytes]]:
 
 
 def read_range(file: BinaryIO, wanted: RecordRange) -> Iterator[Iterator[bytes]]:
-    """Yield the records of each chunk that are in a range, and close the file; decompress no chunk before the range.
+    """Yield, for each chunk with records of a range, an iterator of these records; then close the file.
+
+    Chunks before the range are not decompressed.
 
     Raises: see RecordIOReader.  DamagedChunkError: also if the file ends before the range does.
     """
@@ -109,7 +111,7 @@ def read_chunk(file: BinaryIO, path: str, chunk: ChunkIndex) -> Iterator[bytes]:
 
 
 def load_chunk(file: BinaryIO, path: str, chunk: ChunkIndex) -> tuple[bytes, array[int]]:
-    """Return the decompressed payload of a chunk, and the end of each record in it.
+    """Return the decompressed payload of a chunk, and the offset of each record's end in this payload.
 
     Raises: see RecordIOReader.
     """

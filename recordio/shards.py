@@ -19,7 +19,7 @@ from runtime.durable_files import (
 )
 from runtime.errors import DataError, UsageError
 
-_DIGITS = re.compile(r"-\d{5,}")  # the part of a name after its prefix
+_DIGITS = re.compile(r"-\d{5,}")  # the part of a shard's name after the prefix
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class ShardPlan:
 
     @property
     def list_file(self) -> Path:
-        """The file with a line for each shard: a file list for a config."""
+        """The path of the file list for a config, which has a line for each shard."""
         return self.directory / f"{self.prefix}.list"
 
 
 def write_shards(records: Iterable[bytes], plan: ShardPlan) -> tuple[list[Path], int]:
-    """Write all shards to temporary files, rename them, and write the list last.
+    """Write all shards to temporary files, rename these files, and write the list of the shards last.
 
     Returns: the paths of the shards, and the number of records.
     Raises: UsageError: the prefix is not a file name, or shards with this prefix exist and `overwrite` is false.
@@ -49,7 +49,7 @@ def write_shards(records: Iterable[bytes], plan: ShardPlan) -> tuple[list[Path],
     """
     if not re.fullmatch(r"[^/.\0][^/\0]*", plan.prefix):
         raise UsageError(
-            f"--name_prefix={plan.prefix}: file names begin with it; give a prefix without '/' and without a first dot"
+            f"--name_prefix={plan.prefix} cannot begin a file name; give a prefix without '/' and without a first dot"
         )
     old = list(find_shards(plan)) if plan.directory.is_dir() else []
     if old and not plan.overwrite:

@@ -1,4 +1,4 @@
-"""Records from text and other files: each line, each row of a table, or each file is a record."""
+"""Make records from files: each line of a text, each row of a table, or each whole file is a record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_FILE_BYTES = MOST_CHUNK_BYTES - LENGTH.size
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield every line of a file, without its end.
+    """Yield every line of a file, without the line break.
 
     Raises: MissingInputError: the file cannot be read.  OversizedRecordError: a line has more than MOST_LINE_BYTES.
         DataError: the file is a RecordIO file and not text.
@@ -50,7 +50,7 @@ def read_rows(path: Path) -> Iterator[bytes]:
 
 
 def read_files(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file, or of every file of a directory in the order of their names.
+    """Yield the bytes of a file, or those of each file of a directory, in the order of the file names.
 
     Raises: see `read_lines`.  OversizedRecordError: also if a file has more than MOST_FILE_BYTES.
     """

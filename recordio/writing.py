@@ -15,7 +15,7 @@ from recordio.layout import HEADER, LENGTH, MAGIC, MOST_CHUNK_BYTES, Compression
 from runtime.durable_files import find_output, remove_if_possible, staging_of, sync_directory
 from runtime.errors import PaddleError, VolumeError
 
-CHUNK_BYTES = 32 << 20  # default bytes of the records of a chunk; source: go/recordio writer.go
+CHUNK_BYTES = 32 << 20  # default maximum bytes of a chunk's records; source: go/recordio writer.go
 
 
 class RecordIOWriter:
@@ -39,7 +39,7 @@ class RecordIOWriter:
         self._path = Path(path)
         self._compression, self._most = compression, max_chunk_bytes
         self._raw = bytearray()  # the current chunk: the length of each record, and then the record
-        self._records = 0  # number of records in that chunk
+        self._records = 0  # number of records in the current chunk
         try:
             self._place = find_output(self._path)
             self._staging = staging_of(self._place)
@@ -61,7 +61,7 @@ class RecordIOWriter:
         raw = len(self._raw) + size
         if raw - LENGTH.size * self._records > self._most or raw + LENGTH.size > MOST_CHUNK_BYTES:
             self.flush()
-        # one operation stores both: if the record is not bytes, an error is raised before the length is stored
+        # one operation stores length and record; if the record is not bytes, an error is raised and no length is stored
         self._raw += LENGTH.pack(size) + record
         self._records += 1
 
@@ -103,7 +103,7 @@ class RecordIOWriter:
             raise
 
     def discard(self) -> None:
-        """Remove the written file, unless it has been renamed already."""
+        """Remove the temporary file, unless `close` has renamed it already."""
         with contextlib.suppress(OSError):  # closing writes the rest of the buffer, which fails on a full volume
             self._file.close()
         remove_if_possible(self._staging)
@@ -118,4 +118,4 @@ class RecordIOWriter:
             self.discard()
 
     def _failure(self, error: OSError) -> PaddleError:
-        return VolumeError(f"cannot write {self._path}: {error.strerror}; make room there, or name another place")
+        return VolumeError(f"cannot write {self._path}: {error.strerror}; make room there, or give another path")

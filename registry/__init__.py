@@ -1,1 +1,1 @@
-"""A key-value registry of one job, in etcd or in a directory: programs find each other by its keys."""
+"""The key-value registry of a job, in etcd or in a directory, through which the programs of the job find each other."""

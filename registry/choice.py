@@ -20,8 +20,8 @@ _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 def open_registry(endpoints: Sequence[str], directory: Path | None, job: str, ttl: float = 5.0) -> Registry:
     """Return the registry of a job.
 
-    Args: endpoints: the members of etcd; ignored if `directory` is given.  ttl: seconds after which the claims of a
-        silent process expire.
+    Args: endpoints: addresses of the members of etcd; ignored if `directory` is given.  ttl: seconds after which the
+        claims of a silent process expire.
     Raises: UsageError: an endpoint is malformed.  ConfigError: the library for etcd is not installed.
         PeerUnreachableError: etcd does not answer.
     """
@@ -46,9 +46,9 @@ def import_etcd(module: str) -> Any:
 
 
 def name_job(flag: str, environment: str, name: str = "job") -> str:
-    """Return the name of the job: `flag` if it is not empty, else `environment`, else DEFAULT_JOB.
+    """Return the name of the job: the first of `flag`, `environment` and DEFAULT_JOB that is not empty.
 
-    Args: name: the flag's name, for the error.
+    Args: flag, environment: values of the flag and of its environment variable.  name: the flag's name, for the error.
 
     Raises: UsageError: the name cannot be a part of a path or key.
     """

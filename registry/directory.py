@@ -1,15 +1,15 @@
 """A registry in a directory of one machine, which the flag `--store_dir` names.
 
-KEY@TOKEN    a claim, created exclusively. The claim with the largest TOKEN holds KEY. Only the owner of a claim changes
-             the content and times of the file. The content is {"value": "...", "ttl": 5.0, "is_over": false}; the file
-             is empty until the owner has rewritten the keys of the earlier claim.
-KEY=TOKEN    a key without lease, which does not expire. The content is {"value": "...", "through": "ps/0"}; TOKEN is
-             the token of the claim of "ps/0" through which the key was written.
+KEY@TOKEN    This file is a claim of KEY, created exclusively. The claim with the largest TOKEN holds KEY. Only the
+             owner of a claim changes the content and times of the file. The content is {"value": "...", "ttl": 5.0,
+             "is_over": false}. The file is empty until the owner has rewritten the keys of the earlier claim.
+KEY=TOKEN    This file is a key without lease, so it does not expire. The content is {"value": "...", "through":
+             "ps/0"}. TOKEN is the token of the claim of "ps/0" through which the key was written.
 
-A '/' of a key is '.' in the file name. Another process may take a claim whose file has not changed for the claim's time
-to live. That process measures the time by its own clock, so the clocks of two machines are never compared. The new
-owner first creates the next claim. Then the owner rewrites, under its own token, all keys that were written through the
-earlier claim. Finally the owner writes its value into its claim. Afterwards no process reads keys with the earlier
+The file name has '.' in place of each '/' of the key. Another process may take a claim whose file has not changed for
+the claim's time to live. That process measures the time by its own clock, so the clocks of two machines are never
+compared. The new owner first creates the next claim. Then it rewrites, under its own token, all keys that were written
+through the earlier claim. Finally it writes its value into its claim. Afterwards no process reads keys with the earlier
 token. An owner checks for a newer claim before and after a write, and reports success only after the second check.
 """
 
@@ -43,7 +43,7 @@ _NAME = re.compile(r"([a-z0-9_.-]{1,300})([@=])(\d{12})")
 
 @dataclass(frozen=True)
 class Scan:
-    """The tokens of the claims and of the keys without lease in a directory; the list of each key is ascending."""
+    """The tokens of the claims and of the keys without lease in a directory, in an ascending list for each key."""
 
     claims: dict[str, list[int]] = field(default_factory=dict)
     values: dict[str, list[int]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class ClaimFile:
     """The content and the modification time of a claim's file; each renewal changes the time."""
 
     renewed: int  # modification time of the file in nanoseconds
-    value: str | None = None  # None: the owner of the claim has not taken over yet
+    value: str | None = None  # None: the owner of the claim has not yet rewritten the keys of the earlier claim
     ttl: float | None = None
     is_over: bool = False
 
@@ -73,7 +73,7 @@ class DirectoryRegistry:
         self._directory, self._ttl = directory, ttl
         self._poll = min(0.25, ttl / 10)
         self._lock = threading.Lock()
-        self._seen: dict[str, tuple[int, ClaimFile, float]] = {}  # by key: token, content, and time of the last change
+        self._seen: dict[str, tuple[int, ClaimFile, float]] = {}  # for each key: token, claim, time of its last change
 
     def claim(self, key: str, value: str) -> Claim | None:
         """See `Registry`."""
@@ -84,7 +84,7 @@ class DirectoryRegistry:
             try:
                 if newest and self._is_held(key, newest, read_claim_file(self._directory, key, newest), now):
                     return None
-            except FileNotFoundError:  # a newer claim exists, and its owner has removed this file
+            except FileNotFoundError:  # the owner of a newer claim has removed this file
                 return None
             claim = DirectoryClaim(self._directory, key, newest + 1, self._ttl)
             try:
@@ -148,7 +148,7 @@ class DirectoryRegistry:
     # -----
 
     def _read(self, prefix: str, names: Scan, now: float) -> Iterator[tuple[str, Entry]]:
-        """Yield the keys with a prefix. Args: see `_is_held`.  Raises: FileNotFoundError: a file was replaced."""
+        """Yield the keys with a prefix. Args: see `_is_held`.  Raises: FileNotFoundError: a file of `names` is gone."""
         for key, tokens in names.claims.items():
             if key.startswith(prefix):
                 claim = read_claim_file(self._directory, key, tokens[-1])
@@ -159,10 +159,10 @@ class DirectoryRegistry:
                 yield key, found
 
     def _is_held(self, key: str, token: int, claim: ClaimFile, now: float) -> bool:
-        """Return whether a claim is still held. The content of the claim and the time are stored for the next call.
+        """Return whether a claim is still held, and store the claim and the time for the next call.
 
-        Args: now: time before the file was read. If this process was frozen after the read, a later time could make a
-            renewed claim look expired.
+        Args: now: time before the file was read. With a time after the read, a renewed claim could look expired if this
+            process was frozen in between.
         """
         with self._lock:
             before = self._seen.get(key)
@@ -255,7 +255,7 @@ class DirectoryClaim:
         Raises: LeaseLostError.
         """
         if time.monotonic() >= self._valid_until:
-            raise self._lost(f"no renewal for {self._ttl:g} s: the process was frozen, or the volume is slow")
+            raise self._lost(f"the claim was not renewed for {self._ttl:g} s; the process froze or the volume is slow")
         with volume_errors(self._directory):
             newest = scan(self._directory).newest(self.key)
         if newest != self.token:
@@ -298,7 +298,7 @@ def path_of(directory: Path, key: str, kind: str, token: int) -> Path:
 
 
 def read_claim_file(directory: Path, key: str, token: int) -> ClaimFile:
-    """Return the claim in a file; a malformed file counts as a claim without value.
+    """Return the claim that a file contains; a malformed file counts as a claim without value.
 
     Raises: FileNotFoundError.
     """
@@ -319,7 +319,7 @@ def read_claim_file(directory: Path, key: str, token: int) -> ClaimFile:
 
 
 def read_value(directory: Path, names: Scan, key: str) -> Entry | None:
-    """Return a key without lease, or None if another process has taken over the claim that wrote the key.
+    """Return a key without lease, or None if another process has taken over the claim through which it was written.
 
     Raises: DamagedError.  FileNotFoundError: the file was replaced while it was read.
     """
@@ -334,7 +334,7 @@ def read_value(directory: Path, names: Scan, key: str) -> Entry | None:
 
 
 def write_value(directory: Path, key: str, token: int, value: str, through: str) -> None:
-    """Write a key without lease, and remove its files with smaller tokens.
+    """Write a key without lease, and remove the key's files with smaller tokens.
 
     Raises: OSError.
     """
@@ -346,7 +346,7 @@ def write_value(directory: Path, key: str, token: int, value: str, through: str)
 
 
 def write_staging(directory: Path, content: Mapping[str, Any]) -> Path:
-    """Write and sync a file under a temporary name; return its path.
+    """Write `content` to a file with a temporary name, sync the file, and return its path.
 
     Raises: OSError.
     """
@@ -361,7 +361,7 @@ def write_staging(directory: Path, content: Mapping[str, Any]) -> Path:
 
 @contextmanager
 def volume_errors(directory: Path) -> Iterator[None]:
-    """Turn errors of the operating system about the directory into VolumeError."""
+    """Turn an OSError about the directory into a VolumeError."""
     try:
         yield
     except OSError as exc:

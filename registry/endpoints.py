@@ -1,4 +1,4 @@
-"""Requests to the etcd at `--etcd_endpoints`, over HTTP with etcd3gw; any member of the etcd may answer a request."""
+"""Send requests to the etcd at `--etcd_endpoints`, over HTTP with etcd3gw; any member of etcd may answer a request."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from etcd3gw.lease import Lease
 from runtime import glog
 from runtime.errors import PeerUnreachableError, UsageError
 
-REQUEST_S = 5.0  # seconds for an answer of one endpoint
-FIRST_S = 15.0  # seconds for the first answer of any endpoint when a program starts
-PAUSE_S = 0.3  # seconds between two attempts
-WATCH_S = 1.0  # seconds of one watch; the read before each watch finds the changes between two watches
-PAGE = 10_000  # maximum keys of one request
-LEAST_TTL_S = 2  # minimum seconds of a lease; etcd lengthens shorter leases
+REQUEST_S = 5.0  # maximum seconds until one endpoint answers a request
+FIRST_S = 15.0  # seconds for which a program's first request, and a write without a claim, are repeated
+PAUSE_S = 0.3  # seconds between two attempts to get an answer
+WATCH_S = 1.0  # maximum seconds of one watch; the read before the next watch finds the changes between two watches
+PAGE = 10_000  # maximum keys that one answer may contain
+LEAST_TTL_S = 2  # minimum duration of a lease in seconds; etcd lengthens shorter leases
 
 _SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] [^'\"()]+|Read timed out|timed out")
 _Result = TypeVar("_Result")
 
 
 class EtcdEndpoints:
-    """The members of an etcd; any of them may answer.
+    """The members of an etcd; any member may answer a request.
 
     Thread safety: any thread may use `call`.
 
@@ -47,9 +47,10 @@ class EtcdEndpoints:
         self._local = threading.local()  # an HTTP session belongs to one thread
 
     def call(self, work: Callable[[Etcd3Client], _Result], patience: float = 0.0) -> _Result:
-        """Return the result of `work` with the first endpoint that answers; `work` may run several times.
+        """Return the result of `work` for the client of the first endpoint that answers; `work` may run several times.
 
-        Args: patience: seconds for which the attempts are repeated; 0: each endpoint is tried once.
+        Args: work: function that sends a request through a client.  patience: seconds for which the attempts are
+            repeated; 0: each endpoint is tried once.
         Raises: PeerUnreachableError: no endpoint has answered; the text contains the reasons.
         """
         until = time.monotonic() + patience
@@ -66,7 +67,8 @@ class EtcdEndpoints:
                     self._chosen = (chosen + 1) % len(self._places)
             if time.monotonic() >= until:
                 raise PeerUnreachableError(
-                    f"--etcd_endpoints: no etcd answers: {'; '.join(troubles)}; check that etcd runs there, and its log"
+                    f"--etcd_endpoints: no etcd answers: {'; '.join(troubles)}; check whether etcd runs there, "
+                    "and read its log"
                 )
             time.sleep(PAUSE_S)
 
@@ -76,7 +78,7 @@ class EtcdEndpoints:
 
     @property
     def names(self) -> str:
-        """All endpoints, in the form of the flag."""
+        """All endpoints, in the form of the flag `--etcd_endpoints`."""
         return ",".join(map(self.name, range(len(self._places))))
 
     def _client(self, number: int) -> Etcd3Client:
@@ -103,7 +105,7 @@ def read_endpoint(text: str) -> tuple[str, str, int]:
     except ValueError:
         port = 0
     if parts.scheme not in ("http", "https") or not parts.hostname or not port or parts.path.strip("/"):
-        raise UsageError(f"--etcd_endpoints has '{text}'; write each as http://host:2379")
+        raise UsageError(f"--etcd_endpoints has '{text}'; write each endpoint as http://host:2379")
     return parts.scheme, parts.hostname, port
 
 
@@ -120,7 +122,7 @@ def decode(text: str) -> str:
 
     Raises: ValueError: the key or value is not text.
     """
-    # A leader that loads its state calls this function a million times; b64decode takes twice as long as a2b_base64.
+    # A leader that loads its state calls this function a million times; b64decode would take twice as long.
     return binascii.a2b_base64(text).decode()
 
 
@@ -137,9 +139,9 @@ def lease_at(lease: Lease, etcd: Etcd3Client) -> Lease:
 def make_leased(etcd: EtcdEndpoints, key: str, value: str, ttl: int) -> tuple[Lease, int] | None:
     """Create a key that etcd removes when the key's lease expires.
 
-    Return the lease and the revision, or None if the key exists already.
+    Return the lease and the revision of the key, or None if the key exists already.
 
-    Args: ttl: seconds.
+    Args: ttl: duration of the lease in seconds.
     Raises: PeerUnreachableError.
     """
     lease = etcd.call(lambda client: client.lease(ttl))
@@ -153,13 +155,13 @@ def make_leased(etcd: EtcdEndpoints, key: str, value: str, ttl: int) -> tuple[Le
 
 
 def revoke(etcd: EtcdEndpoints, lease: Lease) -> None:
-    """End a lease at once, if etcd answers."""
+    """End a lease at once; do nothing if etcd does not answer."""
     with contextlib.suppress(PeerUnreachableError):
         etcd.call(lambda client: lease_at(lease, client).revoke())
 
 
 def watch_once(etcd: EtcdEndpoints, key: str, seconds: float = WATCH_S, **more: Any) -> None:
-    """Wait until a key may have changed, for at most the smaller of `seconds` and WATCH_S.
+    """Wait until a key may have changed, for at most `seconds` and at most WATCH_S.
 
     Raises: PeerUnreachableError.
     """
@@ -171,5 +173,5 @@ def _describe(exc: Exception) -> str:
     detail = getattr(exc, "detail_text", None) or str(exc) or type(exc).__name__
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         detail = json.loads(detail)["message"]
-    system = _SYSTEM_ERROR.search(detail)  # the library `requests` wraps the system's message into a long text
+    system = _SYSTEM_ERROR.search(detail)  # the library `requests` puts the system's message into a long text
     return glog.clean(system[0] if system else detail, 200)

@@ -1,7 +1,7 @@
-"""etcd as a registry: `--etcd_endpoints`.
+"""A registry in the etcd at `--etcd_endpoints`.
 
-    /JOB/KEY      a claim has the lease of its owner: etcd removes the claim when the owner stops renewing the lease.
-                  The token of a claim is the revision at which the claim was created.
+The key KEY of the job JOB is /JOB/KEY in etcd. A claim has the lease of its owner: etcd removes the claim when the
+owner stops renewing the lease. The token of a claim is the revision at which the claim was created.
 
 Each write through a claim is a transaction. Its condition is that the claim still has the same revision, so etcd
 refuses the writes of a former owner.

@@ -1,9 +1,9 @@
-"""The interface of a registry of keys. A claim is a key that expires when its owner ends.
+"""The interface of a registry of keys. A claim is a key that expires after the end of the process that owns it.
 
     registry = open_registry(endpoints, directory, "job", ttl=5.0)
-    claim = registry.claim("ps/0", "...")        # None: another process holds the key
-    claim.renew()                                # a thread of the owner calls it every third of the time to live
-    claim.put("ckpt/0", "...")                   # refused as soon as another process holds "ps/0"
+    claim = registry.claim("ps/0", "...")        # the claim is None if another process holds the key
+    claim.renew()                                # a thread of the owner calls `renew` every third of the time to live
+    claim.put("ckpt/0", "...")                   # this call is refused if another process holds "ps/0" now
 
 A key consists of lower case letters, digits, '_' and '-', in parts separated by '/'. A value is a text of at most
 MOST_VALUE_BYTES. A process that is frozen for longer than the time to live loses its claims. Writes through a lost
@@ -25,9 +25,9 @@ _KEY = re.compile(r"[a-z0-9_-]{1,64}(/[a-z0-9_-]{1,64}){0,3}")
 
 
 class Entry(NamedTuple):
-    """An existing key.
+    """The value and the token of an existing key.
 
-    Each later claim of a key has a larger token. The tokens of keys without a claim have no order.
+    Each later claim of a key has a larger token. The tokens of keys that are no claims have no order.
     """
 
     value: str
@@ -37,8 +37,8 @@ class Entry(NamedTuple):
 class Claim(Protocol):
     """A key that this process holds until its claim expires or is released.
 
-    Attributes: key, token: see `Entry`.  valid_until: in seconds of `time.monotonic`; no other process holds the key
-        before that time. Every `renew` sets a later time.
+    Attributes: key: the claimed key.  token: see `Entry`.  valid_until: time in seconds of `time.monotonic`; no other
+        process holds the key before that time. Every `renew` sets a later time.
 
     Thread safety: `renew` may run concurrently with the other methods.
     """
@@ -48,13 +48,13 @@ class Claim(Protocol):
 
     @property
     def valid_until(self) -> float:
-        """See above."""
+        """See the class."""
 
     def renew(self) -> None:
         """Extend the claim by another time to live.
 
-        Raises: LeaseLostError: another process may hold the key.  PeerUnreachableError, VolumeError: another call may
-            succeed.
+        Raises: LeaseLostError: another process may hold the key.  PeerUnreachableError, VolumeError: the registry
+            cannot be used now; a later call may succeed.
         """
 
     def update(self, value: str) -> None:
@@ -64,8 +64,8 @@ class Claim(Protocol):
         """
 
     def put(self, key: str, value: str) -> None:
-        """Write another key, which remains when the claim ends. A given key must always be written through claims of
-        the same key.
+        """Write another key, which remains when the claim ends. All writes of that key must be made through claims of
+        one key.
 
         Raises: LeaseLostError: the write may or may not have taken effect.  PeerUnreachableError, VolumeError.
         """
@@ -86,7 +86,7 @@ class Registry(Protocol):
         """Return the claim of a key, or None while another process holds it."""
 
     def read(self, prefix: str) -> dict[str, Entry]:
-        """Return the keys with a prefix.
+        """Return the keys with a prefix, and their values and tokens.
 
         A claim is included until it expires. A directory registry detects an expired claim only after it has watched
         the claim for the claim's time to live.
@@ -105,7 +105,7 @@ class Registry(Protocol):
         """Return the result of `read` as soon as it differs from `known`, or after `timeout` seconds."""
 
     def close(self) -> None:
-        """Close connections."""
+        """Close the connections of the registry."""
 
 
 def check_key(key: str) -> str:

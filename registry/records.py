@@ -12,17 +12,17 @@ from runtime import glog
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.errors import DamagedError
 
-MOST_REASON = 3000  # characters
+MOST_REASON = 3000  # maximum characters of the reason of a failure, or of the text about discarded tasks
 
-_MOST_PATH, _MOST_NAME = 4096, 64  # characters
+_MOST_PATH, _MOST_NAME = 4096, 64  # maximum characters
 
 
 @dataclass(frozen=True)
 class CheckpointRecord:
     """The newest snapshot of a parameter server.
 
-    uuid: the end of the file's name.  crc32: checksum of the file.  step: number of the optimiser's steps.
-    timestamp: time of the snapshot by the server's clock, in nanoseconds; only users read it.
+    uuid: the end of the file's name.  path: path of the file.  crc32: checksum of the file.  step: number of steps that
+    the optimiser had taken.  timestamp: time of the snapshot by the server's clock, in nanoseconds; only users read it.
     """
 
     uuid: str
@@ -33,7 +33,7 @@ class CheckpointRecord:
 
     @property
     def value(self) -> str:
-        """The snapshot as the value of its key in the registry."""
+        """The text that the registry stores under the key of this snapshot."""
         return json.dumps(asdict(self))
 
 
@@ -41,7 +41,8 @@ class CheckpointRecord:
 class JobEnd:
     """How a job has ended.
 
-    reason: why the job has failed; empty if all passes are done.  discarded: tasks that were not trained.
+    reason: why the job has failed; empty if all passes are done.  discarded: text about the tasks that were discarded;
+    empty if there are none.
     """
 
     reason: str = ""
@@ -49,7 +50,7 @@ class JobEnd:
 
     @property
     def value(self) -> str:
-        """The end of the job as the value of its key in the registry."""
+        """The text that the registry stores under the key of the job's end."""
         phase, said = ("failed", self.reason) if self.reason else ("done", self.discarded)
         return json.dumps({"phase": phase, "reason": glog.clean(said, MOST_REASON)})
 
@@ -82,7 +83,7 @@ def read_checkpoint(key: str, value: str) -> CheckpointRecord:
 
 
 def find_job_end(registry: Registry) -> JobEnd | None:
-    """Return how the job has ended, or None if it has not.
+    """Return how the job has ended, or None if it has not ended.
 
     Raises: DamagedError: the value of the key is malformed.
     """
@@ -112,5 +113,6 @@ def _parse(key: str, value: str) -> dict[str, Any]:
 
 def _describe_damage(key: str, what: str) -> DamagedError:
     return DamagedError(
-        f"the registry's {key} {what}; another program writes there: give the job another name, or restore the registry"
+        f"the registry's {key} {what}; another program has written this key: give the job another name, or restore the "
+        "registry"
     )

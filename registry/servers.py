@@ -24,8 +24,9 @@ NOTE_S = 10.0  # seconds between two log lines about the wait for an index
 class ServerRecord:
     """A parameter server.
 
-    Attributes: incarnation: the token of the server's claim; a later server with the same index has a larger token.
-        ports: ports for dense parameters; empty while the server starts.
+    Attributes: index: number of the server, from 0.  incarnation: the token of the server's claim; a later server with
+        the same index has a larger token.  ports, sparse_ports: ports for dense and for sparse parameters; both are
+        empty while the server starts.
     """
 
     index: int
@@ -41,7 +42,7 @@ class ServerRecord:
 
     @property
     def value(self) -> str:
-        """The server as the value of its key in the registry."""
+        """The text that the registry stores under the key of this server."""
         return json.dumps({"host": self.host, "ports": self.ports, "sparse_ports": self.sparse_ports})
 
 
@@ -61,8 +62,8 @@ def read_desired(value: str) -> int:
     """
     if not (value.isascii() and value.isdigit() and len(value) <= 9 and 1 <= int(value) <= MOST_SERVERS):
         raise DamagedError(
-            f"the registry's {DESIRED} is {value[:40]!r}, which is no number of servers; remove this key with the "
-            "job's other keys to begin anew"
+            f"the registry's {DESIRED} is {value[:40]!r}, which is no number of servers; remove all keys of the job to "
+            "begin anew"
         )
     return int(value)
 
@@ -70,10 +71,10 @@ def read_desired(value: str) -> int:
 def claim_index(
     registry: Registry, desired: int, host: str, note: Callable[[str], None], only: int = -1
 ) -> tuple[Claim, ServerRecord]:
-    """Wait for a free index and claim the smallest. Return the claim, and the record of a server that is being started.
+    """Wait for a free index and claim the smallest; return the claim, and the record of the server without its ports.
 
-    Args: desired: number of servers of the job.  note: writes a log line about the wait.  only: the only acceptable
-        index; -1: any.
+    Args: desired: number of servers of the job.  host: name or address of this server.  note: function that writes a
+        log line about the wait.  only: the only acceptable index; -1: any index.
     """
     first = ServerRecord(-1, 0, host)
     indices = range(desired) if only < 0 else [only]
@@ -110,7 +111,7 @@ def find_servers(registry: Registry) -> list[ServerRecord | None]:
 
 
 def describe_missing(servers: list[ServerRecord | None]) -> str:
-    """Return the servers that a trainer waits for, or "" if all are present."""
+    """Return a text that names the servers that a trainer waits for, or "" if all servers are ready."""
     if not servers:
         return "the parameter servers: none was ever started for this job"
     missing = [str(index) for index, one in enumerate(servers) if one is None]
@@ -142,12 +143,13 @@ def _are_ports(found: Any) -> bool:
 
 def _damaged(index: int, what: str) -> DamagedError:
     return DamagedError(
-        f"the registry's {SERVERS}{index} has a record {what}; another program writes there: give the job another name"
+        f"the registry's {SERVERS}{index} has a record {what}; another program has written this key: give the job "
+        "another name"
     )
 
 
 def _describe(registry: Registry, desired: int, only: int) -> str:
-    """Return which servers must end before an index is free."""
+    """Return a text that says which index must become free, and which servers hold it."""
     held = [
         f"index {one.index} is held by {one.host}:{one.ports[0]}"
         if one.ports
@@ -156,4 +158,4 @@ def _describe(registry: Registry, desired: int, only: int) -> str:
         if one is not None and only in (-1, one.index)
     ]
     what = f"one of {desired} indices of servers" if only < 0 else f"index {only}"
-    return f"{what} is free: {'; '.join(held[:10]) or 'held by servers that are being started'}"
+    return f"{what} is free: {'; '.join(held[:10]) or 'every holder is a server that is being started'}"

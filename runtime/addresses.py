@@ -26,13 +26,13 @@ def list_hosts(text: str, port: int, ports: int) -> list[tuple[str, int]]:
             if other == host and abs(first - before) < ports:
                 raise UsageError(
                     f"--pservers is '{text}': {host}:{before} and {host}:{first}, with {ports} ports each, are not "
-                    "two servers"
+                    "two servers, because their ports overlap"
                 )
     return hosts
 
 
 def list_services(hosts: Sequence[tuple[str, int]], offset: int, count: int) -> list[tuple[str, int]]:
-    """Return `count` ports of each host in turn, beginning at the host's first port plus `offset`."""
+    """Return the (host, port) of `count` services of each host. Their first port is the host's port plus `offset`."""
     return [(host, first + offset + number) for host, first in hosts for number in range(count)]
 
 

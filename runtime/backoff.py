@@ -1,4 +1,4 @@
-"""Computes the delays between repeated attempts, without input or output."""
+"""Computes the delays between repeated attempts."""
 
 from __future__ import annotations
 

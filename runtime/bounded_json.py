@@ -1,4 +1,4 @@
-"""Reads and writes JSON objects of other programs within limits, without input or output.
+"""Parses JSON objects of other programs, and makes JSON for other programs, within limits of size and depth.
 
 The depth and the number of values of a text are checked before the text is parsed. Some valid JSON is also refused,
 because no program of this project writes it: infinite numbers, integers beyond 64 bits, an object that has a key twice,

@@ -37,7 +37,7 @@ class FlagValues:
         return read_seconds(name, self.text(name))
 
     def items(self, *names: str) -> list[str]:
-        """Return the items of a comma-separated list: the value of the first of these flags that has a value."""
+        """Return the items of a comma-separated list, the value of the first of the given flags that has a value."""
         text = next((self.text(name) for name in names if self.text(name)), "")
         return [one.strip() for one in text.split(",") if one.strip()]
 
@@ -55,8 +55,8 @@ def format_flags(flags: Mapping[str, Flag]) -> list[str]:
 def run_program(argv: Sequence[str] | None, manual: Callable[[], str], run: Callable[[list[str]], int]) -> int:
     """Run a program and return its exit status; print an expected error as one log line.
 
-    Args: argv: the arguments; None: the arguments of this process.  manual: returns the text for --help.  run: the
-        program.
+    Args: argv: the arguments; None: the arguments of this process.  manual: function that returns the text for --help.
+        run: function that runs the program and returns its exit status.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if HELP & set(arguments):

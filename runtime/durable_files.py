@@ -23,7 +23,7 @@ NO_SUCH_FILE = frozenset({
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL,
 })  # fmt: skip
 # what a user can do if no file can be written into a directory
-REMEDY = "make room, mount it read-write, or give it to the uid that writes"
+REMEDY = "make room, mount the volume read-write, or give the directory to the uid that writes"
 MOST_TEXT_BYTES = 64 << 20  # maximum bytes of a JSON file about a job
 
 # the content of a file, in parts, which avoids copies of large arrays

@@ -1,4 +1,4 @@
-"""Reads the environment variables by which the launcher configures its programs, without additional flags."""
+"""Reads the environment variables with which the launcher configures its programs. No additional flags are needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class JobEnvironment:
     attempt: str = ""
     secret: str = ""
     peer_timeout: float = 10.0
-    stuck_timeout: float = 1800.0  # seconds of one loop step after which /healthz reports a program as stuck
+    stuck_timeout: float = 1800.0  # seconds without progress after which /healthz reports a program as stuck
 
     def __repr__(self) -> str:
         return f"JobEnvironment(job={self.job!r}, attempt={self.attempt!r}, peer_timeout={self.peer_timeout!r})"
@@ -48,7 +48,7 @@ def _read_seconds(environ: Mapping[str, str], name: str, default: int, most: int
     except ValueError:
         seconds = 0.0
     if not 0.1 <= seconds <= most:
-        raise ConfigError(f"{name} is '{text}'; set it to seconds between 0.1 and {most}, e.g. {default}")
+        raise ConfigError(f"{name} is '{text}'; set it to a number of seconds from 0.1 to {most}, e.g. {default}")
     return seconds
 
 
@@ -68,6 +68,6 @@ def _read_secret(name: str) -> str:
     if not secret or len(content) > MAX_SECRET_BYTES:
         raise ConfigError(
             f"PADDLE_SECRET_FILE names {name}, which holds {'no text' if not secret else 'too much'}; "
-            f"put 1 to {MAX_SECRET_BYTES} bytes there, e.g. of openssl rand -hex 32, or remove it"
+            f"put 1 to {MAX_SECRET_BYTES} bytes there, e.g. the output of openssl rand -hex 32, or remove the file"
         )
     return secret

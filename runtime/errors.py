@@ -20,8 +20,8 @@
      +- StoppedError         143  ended by SIGTERM
          +- InterruptError   130  ended by Ctrl-C (SIGINT); the `paddle` command then dies of SIGINT itself
 
-Errors with 64, 65, 66, 77 and 78 recur at every retry. Programs are therefore not restarted after these errors. Other
-errors may be temporary.
+Errors with the exit codes 64, 65, 66, 77 and 78 recur at every retry. Programs are therefore not restarted after these
+errors. Other errors may be temporary.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ class DirectoryInUseError(PaddleError):
 
 
 class LeadershipLostError(PaddleError):
-    """Another master leads, or this master could not renew its leadership.
+    """Another master or autoscaler leads, or this master or autoscaler could not renew its leadership.
 
-    The master with this error ends, and a standby or a restarted master continues.
+    The program with this error ends, and a standby or a restarted program continues.
     """
 
     exit_code = 75

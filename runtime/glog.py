@@ -1,8 +1,8 @@
 """Log lines in the format of glog: `I1120 10:59:13.169946  1191 TrainerInternal.cpp:165] message`.
 
 A line that the legacy program also printed shows the source file and line number of the legacy program (`at=`), because
-users search for these. Any other line shows the file and line number of the caller. Each line is one unbuffered write
-to stderr.
+users search for this text. Any other line shows the file and line number of the code that logs it. Each line is one
+unbuffered write to stderr.
 
 On a terminal, warnings and errors are coloured, and a changing line may stay at the bottom (runtime/terminal/).
 
@@ -62,8 +62,9 @@ def fatal(message: str, at: str | None = None) -> None:
 def to_json(path: str, *, role: str, number: int | str | None, attempt: str) -> None:
     """Write every further line also to a file, as {time, severity, role, id, attempt, pass, batch, at, message}.
 
-    Args: role: trainer or pserver.  number: a trainer's id or a pserver's address:port; None: `identify` sets the
-        number later. attempt: the attempt's name, or "".
+    Args: role: kind of this program, e.g. trainer or pserver.  number: identifies the program among those of its kind,
+        e.g. a trainer's id or a pserver's address:port; None: `identify` sets the number later.  attempt: the attempt's
+        name, or "".
     Raises: VolumeError: the file cannot be written.
     """
     global _json
@@ -78,12 +79,12 @@ def to_json(path: str, *, role: str, number: int | str | None, attempt: str) -> 
 
 
 def identify(number: int) -> None:
-    """Set the number of this trainer or server in all further JSON lines; the program receives it after its start."""
+    """Set the number of this trainer or server, which it receives after its start, in all further JSON lines."""
     _said_in_json["id"] = number
 
 
 def bind(pass_number: int, batch: int) -> None:
-    """Set the training position in all further JSON lines."""
+    """Set the present pass and batch in all further JSON lines."""
     _said_in_json["pass"], _said_in_json["batch"] = pass_number, batch
 
 

@@ -48,9 +48,9 @@ def find_address(nics: dict[str, str]) -> str:
 
 
 def resolve_nic(name: str) -> str:
-    """Return the IPv4 address of one interface, label or address.
+    """Return the IPv4 address of an interface or label; return a name that is an IPv4 address unchanged.
 
-    Raises: ConfigError: the interface does not exist. An address is not checked here, because binding checks it.
+    Raises: ConfigError: the name has no IPv4 address. An address is not checked here, because binding checks it.
     """
     try:
         return str(ipaddress.IPv4Address(name))
@@ -64,7 +64,7 @@ def resolve_nic(name: str) -> str:
         except OSError as exc:
             there = ", ".join(f"{nic} ({address})" for nic, address in sorted(list_nics().items())) or "none"
             raise ConfigError(
-                f"--nics names '{name}', which has no IPv4 address here ({exc.strerror}); those that exist: {there}"
+                f"--nics names '{name}', which has no IPv4 address here ({exc.strerror}); the existing names: {there}"
             ) from exc
 
 

@@ -23,7 +23,7 @@ def read_settled(
 
     The program's clock may differ from the clock of this machine. A record that seems to be old or from the future is
     therefore observed for some seconds. If the record changes, the program is alive.
-    Args: read: returns the current record.
+    Args: read: function that returns the current record.
     Raises: the errors of `read`.
     """
     record = read()

@@ -20,7 +20,7 @@ class PodState:
     """The properties of a pod that the API shows; `evolve` returns the next state. Times are seconds since the epoch.
 
     phase: Pending, Running, Succeeded or Failed. waiting: the reason why a Pending container waits, and a message.
-    conditions: additional conditions, which do not follow from the phase: type -> (status, reason, message).
+    conditions: type -> (status, reason, message) of the conditions that do not follow from the phase.
     """
 
     name: str

@@ -178,7 +178,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Do the TLS handshake in the connection's own thread, in which a stalled client blocks no other client."""
+        """Do the TLS handshake in the connection's own thread, where a stalled client blocks no other client."""
         request.settimeout(IDLE_SECONDS)
         request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._context.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:

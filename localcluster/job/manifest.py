@@ -90,10 +90,10 @@ class JobSpec:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that an object has twice, as kubectl does; PyYAML silently uses the last value."""
+    """Refuses an object that has the same key twice, as kubectl does; PyYAML silently uses the last value."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Raise ManifestError: an object has a key twice."""
+        """Raise ManifestError if an object has the same key twice."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         keys: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
@@ -125,7 +125,7 @@ def parse_job(text: str, name: str | None = None) -> JobSpec:
         raise ManifestError(f"no Job {name!r} in the manifest (found: {', '.join(names)})")
     try:
         return _job(jobs[0 if name is None else names.index(name)])
-    except (AttributeError, KeyError, TypeError) as error:  # for example a list instead of an object, or no name
+    except (AttributeError, KeyError, TypeError) as error:  # an object is a list, for example, or has no name
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ManifestError(
             f"the Job does not have the structure of a Job ({what}): kubectl create --dry-run=server shows the place"
@@ -187,7 +187,7 @@ def _refuse(spec: Object, pod: Object) -> None:
     if policy != "Never":
         raise ManifestError(f"spec.template.spec.restartPolicy is {policy!r}: only Never is supported here")
     if pod.get("initContainers"):
-        raise ManifestError("spec.template.spec.initContainers: a pod runs one container here, and no init containers")
+        raise ManifestError("spec.template.spec.initContainers: init containers are not supported here")
     if spec.get("suspend"):
         raise ManifestError("spec.suspend is true: the Job would never start a pod")
 
@@ -203,7 +203,7 @@ def _counts(spec: Object) -> tuple[int, int | None]:
 def _is_indexed(spec: Object, completions: int | None) -> bool:
     mode = spec.get("completionMode", "NonIndexed")
     if mode not in ("Indexed", "NonIndexed"):
-        raise ManifestError(f"spec.completionMode is {mode!r}: Indexed or NonIndexed")
+        raise ManifestError(f"spec.completionMode is {mode!r}, expected Indexed or NonIndexed")
     if mode == "Indexed" and completions is None:
         raise ManifestError("spec.completions is missing: an Indexed Job needs it")
     return bool(mode == "Indexed")
@@ -212,7 +212,7 @@ def _is_indexed(spec: Object, completions: int | None) -> bool:
 def _replaces_terminating(spec: Object, has_rules: bool) -> bool:
     policy = spec.get("podReplacementPolicy", "Failed" if has_rules else "TerminatingOrFailed")
     if policy not in ("Failed", "TerminatingOrFailed"):
-        raise ManifestError(f"spec.podReplacementPolicy is {policy!r}: Failed or TerminatingOrFailed")
+        raise ManifestError(f"spec.podReplacementPolicy is {policy!r}, expected Failed or TerminatingOrFailed")
     if has_rules and policy != "Failed":
         raise ManifestError("spec.podReplacementPolicy must be Failed if there is a podFailurePolicy")
     return bool(policy == "TerminatingOrFailed")

@@ -28,9 +28,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a Job: its type is Complete or Failed, and reason and message are those of the Job's condition.
+    """The end of a Job.
 
-    pod: the pod that the message names, or "" if the message names no pod.
+    type: Complete or Failed. reason, message: the reason and the message in the Job's condition. pod: the pod that the
+    message names, or "" if the message names no pod.
     """
 
     type: str
@@ -203,7 +204,7 @@ def pods_wanted(progress: JobProgress, job: JobSpec, occupied: Collection[int | 
 
 # ----- the exit status of localcluster -----
 
-SIGNALLED = {"Terminated": 143, "Interrupted": 130}  # the Job was ended by SIGTERM or Ctrl-C
+SIGNALLED = {"Terminated": 143, "Interrupted": 130}  # {reason of the Job's end by SIGTERM or Ctrl-C: exit status}
 EXIT_CODES = frozenset({64, 65, 66, 69, 70, 74, 75, 77, 78})
 
 

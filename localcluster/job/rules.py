@@ -50,7 +50,7 @@ def parse_rules(policy: Any, per_index: bool) -> tuple[Rule, ...]:
 def _exit_code_rule(action: str, codes: Mapping[str, Any], where: str) -> Rule:
     operator, values = codes.get("operator"), codes.get("values") or []
     if operator not in ("In", "NotIn"):
-        raise ManifestError(f"{where}.onExitCodes.operator is {operator!r}: In or NotIn")
+        raise ManifestError(f"{where}.onExitCodes.operator is {operator!r}, expected In or NotIn")
     if not values or not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         raise ManifestError(f"{where}.onExitCodes.values is {values!r}: a list of numbers is needed")
     if list(values) != sorted(set(values)):

@@ -29,7 +29,7 @@ HELD_BACK = ("Unschedulable", "0/1 nodes are available: 1 held back by --delay."
 class Pod:
     """A pod on this machine. Times are from the monotonic clock.
 
-    number: the pod's index; if it has no index, its place in the order of creation.
+    number: the pod's index, or the pod's place in the order of creation if the pod has no index.
     """
 
     state: PodState
@@ -54,7 +54,11 @@ class Pod:
 
 @dataclass(frozen=True)
 class Places:
-    """Directories of the pods: roots (with a directory for each pod), logs, and the service account's files."""
+    """The directories of the pods.
+
+    `roots` has one directory for each pod, `logs` has one log for each pod, and `token_directory` has the files of the
+    service account.
+    """
 
     roots: Path
     logs: Path
@@ -155,7 +159,7 @@ class Kubelet:
         self.changed.notify_all()
 
     def settle(self, pod: Pod, now: float) -> None:
-        """Update a pod's state from its process: apply the faults that are due, and record its end."""
+        """Apply a fault or kill that is due to a pod, and update the pod's state after the end of its process."""
         if pod.is_alive and pod.end is None:
             self._strike(pod, now)
             if pod.kill_at is not None and now >= pod.kill_at and not pod.killed:
@@ -204,7 +208,7 @@ class Kubelet:
                 pod.process.join()
 
     def next_looks(self, pod: Pod) -> list[float]:
-        """Return the times at which a running pod needs attention."""
+        """Return the times (monotonic clock) of the next kill or fault of a pod that has not ended."""
         kill = [pod.kill_at] if pod.kill_at is not None and not pod.killed else []
         return kill + [when for _, when in self._timed(pod)]
 

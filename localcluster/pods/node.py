@@ -79,7 +79,7 @@ class PodProcess:
         self._command(b"K")
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until on_end has been called; return whether it has."""
+        """Wait until on_end has been called. Return False if this has not happened within `timeout` seconds."""
         self._waiter.join(timeout)
         return not self._waiter.is_alive()
 

@@ -1,12 +1,14 @@
 """A pod's first process, which runs one program, and ends all processes that the program has started.
 
 `node.py` starts this script as `python -I -S pause.py PROGRAM ARG...` with a pipe as standard input. The script imports
-no module of this project. As at the end of a container, no process of the pod survives: the kernel makes this process
-the parent of all orphaned processes of the program (child subreaper), in every session and process group.
+no module of this project. No process of the pod survives, as at the end of a container. To find all processes, the
+script is a child subreaper: the kernel makes it the parent of all orphaned processes of the program, in every session
+and process group.
 
 Standard input: after `T` the script sends SIGTERM to the program, and after `K` it kills all processes. At the end of
 file, which means that localcluster has died, the script kills all processes, too.
-Exit status: the status of the program; 128 + the signal if a signal killed the program; 128 if it cannot be started.
+Exit status: the status of the program, or 128 + the signal if a signal killed the program, or 128 if the program cannot
+be started.
 """
 
 import contextlib
@@ -58,7 +60,7 @@ def start(libc: ctypes.CDLL, argv: list[str]) -> int:
 
 
 def supervise(program: int, wake: int) -> int:
-    """Obey the commands on stdin until the program has ended, kill its other processes, and return its status."""
+    """Obey the commands on stdin until the program has ended. Then kill its other processes, and return its status."""
     status: int | None = None
     listening = [0, wake]
     while status is None:
@@ -70,7 +72,7 @@ def supervise(program: int, wake: int) -> int:
             if command == b"T":
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(program, signal.SIGTERM)
-            else:  # K, or end of file
+            else:  # the command K, or the end of file
                 kill_descendants()
                 listening = [wake] if not command else listening
         status = reap(program)
@@ -95,7 +97,7 @@ def reap(program: int) -> int | None:
 
 
 def kill_descendants() -> bool:
-    """Send SIGKILL to all descendants of this process; return whether there were any."""
+    """Send SIGKILL to all descendants of this process; return whether this process had descendants."""
     found = False
     for process in descendants(os.getpid()):
         found = True

@@ -142,7 +142,7 @@ def _field_value(path: str, name: str, job: JobSpec, identity: PodIdentity) -> s
 
 
 def _reference(variable: EnvVar, job: JobSpec, identity: PodIdentity) -> str | None:
-    """Return the value of a valueFrom, or None for an optional key of a ConfigMap or Secret (neither exists here)."""
+    """Return the value of a valueFrom, or None for an optional key of a ConfigMap or Secret (there are none here)."""
     source = variable.source or {}
     if "fieldRef" in source:
         return _field_value(str(source["fieldRef"].get("fieldPath")), variable.name, job, identity)
@@ -174,7 +174,7 @@ def _build_env(job: JobSpec, host: Host, identity: PodIdentity, mapped: Callable
         elif variable.source:
             value = _reference(variable, job, identity)
         else:
-            # replace paths before `expand`, because it inserts values with paths that are already replaced
+            # replace paths before `expand`, because `expand` inserts values in which the paths are already replaced
             value = expand(mapped(variable.value), env)
         if value is not None:
             env[variable.name] = value
@@ -206,7 +206,7 @@ def build_argv(job: JobSpec, host: Host, env: Mapping[str, str], paths: PathMap)
 
 
 def plan_pod(job: JobSpec, host: Host, identity: PodIdentity) -> PodPlan:
-    """Return the program to start for a pod, and all replacements.
+    """Return the program to start for a pod, and all replacements of paths and variables.
 
     Raises: OptionError, ManifestError: if a value is not available here.
     """
@@ -241,7 +241,7 @@ def _tell(
     env: Mapping[str, str],
     ours: Mapping[str, str],
 ) -> tuple[Replacement, ...]:
-    """Return the replacements, which are the same for all pods: a placeholder replaces a value of a single pod."""
+    """Return the replacements, in which placeholders replace the values that differ between the pods."""
     own = "<the pod's own directory>"
     account = "<token, CA and namespace>" if job.mounts_token else "<empty: no account is mounted>"
     shared = set(host.directories.values())

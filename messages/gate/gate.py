@@ -29,12 +29,12 @@ from messages.gate.zmtp import REFUSED_PROOF, PeerBytes, ServerBytes, ZmtpError
 
 READ_BYTES = 1 << 16  # maximum bytes of one read, and of the buffer for a side that does not read
 ACCEPTED_AT_ONCE = 64  # maximum connections that are accepted before existing connections are served again
-PAUSE_S = 0.1  # seconds without accepting, after the process ran out of file descriptors
+PAUSE_S = 0.1  # seconds without accepting connections after the process ran out of file descriptors
 LISTEN_BACKLOG = 128  # maximum connections that the kernel queues for this port
 REPEAT_S = 30.0  # seconds between two log lines of the same kind
 # file descriptors that stay free; libzmq 4.3.5 aborts the process if it accepts a connection without a free descriptor
 SPARE_FILES = 24
-RESET = struct.pack("ii", 1, 0)  # value of SO_LINGER with which a closed connection leaves nothing in the kernel
+RESET = struct.pack("ii", 1, 0)  # value of SO_LINGER by which the kernel forgets a closed connection at once
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class GateLimits:
 
     unauthenticated: maximum connections before authentication; a further connection closes the oldest.
     peers: maximum authenticated connections; a further connection is refused.
-    handshake: seconds for the authentication of a connection.
+    handshake: maximum seconds until a connection is authenticated.
     """
 
     unauthenticated: int = 128
@@ -56,7 +56,7 @@ class _Passage:
 
     def __init__(self, outer: socket.socket, address: str, mechanism: bytes, deadline: float) -> None:
         self.outer, self.address, self.deadline = outer, address, deadline
-        self.inner: socket.socket | None = None  # local socket to libzmq, after the peer's signature has arrived
+        self.inner: socket.socket | None = None  # local socket to libzmq; None: no signature of the peer has arrived
         self.to_inner, self.to_outer = b"", b""
         self.peer, self.server = PeerBytes(mechanism), ServerBytes()
         self.watched: dict[socket.socket, int] = {}  # the awaited events of each socket
@@ -73,7 +73,7 @@ class GateTarget:
 
 
 class Refusals:
-    """Count refused connections by reason, and log each reason at most once in REPEAT_S.
+    """Count refused connections by reason, and log each reason at most once in REPEAT_S seconds.
 
     Args: note: writes a line to the log.
     """
@@ -113,7 +113,7 @@ class Gate:
         self._unauthenticated: dict[_Passage, None] = {}  # the oldest first
         self._peers: set[_Passage] = set()
         self._selector = selectors.DefaultSelector()
-        self._resume = 0.0  # time of the next accept; 0: the gate accepts now
+        self._resume = 0.0  # time at which the gate accepts connections again; 0: the gate accepts now
         self._is_closing = False
         self._wakeup = os.pipe()  # the read end and the write end of a pipe
         listener.setblocking(False)
@@ -123,7 +123,7 @@ class Gate:
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Stop, after libzmq's last bytes are sent, if the peers receive these within `seconds`."""
+        """Send libzmq's last bytes for at most `seconds`, and stop."""
         os.write(self._wakeup[1], b"x")
         self._thread.join(seconds)
         self._is_closing = True
@@ -165,7 +165,7 @@ class Gate:
         for passage in list(self._unauthenticated):
             if now < passage.deadline:
                 break
-            self._refuse(passage, "late", "its handshake has taken too long")
+            self._refuse(passage, "late", "the handshake has taken too long")
 
     def _stop_listening(self) -> None:
         os.read(self._wakeup[0], 64)
@@ -192,7 +192,7 @@ class Gate:
             self._begin(outer, str(address[0]).removeprefix("::ffff:"))
 
     def _pause(self, reason: str) -> None:
-        """Stop accepting for PAUSE_S, and close the oldest unauthenticated connection."""
+        """Stop accepting for PAUSE_S seconds, and close the oldest unauthenticated connection."""
         self._refusals.add("descriptors", f"no connection can be accepted: {reason}")
         if self._unauthenticated:
             self._close(next(iter(self._unauthenticated)))
@@ -256,7 +256,7 @@ class Gate:
             if not self._has_room(inner):
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             inner.connect("\0" + self._target.inner)
-        except OSError as exc:  # including EAGAIN: the queue of connections to libzmq is full
+        except OSError as exc:  # EAGAIN means that the queue of connections to libzmq is full
             inner.close()
             raise ConnectionError(f"libzmq accepts no connection: {exc.strerror}") from exc
         return inner
@@ -269,7 +269,7 @@ class Gate:
         data = inner.recv(READ_BYTES)
         if not data:
             if passage.peer.said_hello and not passage.server.has_welcomed:
-                reason = "it has another secret: PADDLE_SECRET must be the same for all programs of a job"
+                reason = "the peer has another secret: PADDLE_SECRET must be the same for all programs of a job"
                 self._part(passage, "secret", reason, REFUSED_PROOF)
             passage.is_ending = True
             return
@@ -317,7 +317,7 @@ class Gate:
             self._selector.modify(stream, wanted, passage)
 
     def _part(self, passage: _Passage, code: str, reason: str, last: bytes) -> None:
-        """Refuse a connection, after sending `last`: bytes that give the reason to the peer's libzmq."""
+        """Refuse a connection; first send the bytes `last`, which give the reason to the peer's libzmq."""
         self._refusals.add(code, f"{passage.address}: {reason}")
         passage.to_outer += last
         passage.is_ending = True

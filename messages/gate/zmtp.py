@@ -1,4 +1,4 @@
-"""Checks the bytes of ZMTP 3 before libzmq receives them: the greeting, and the length and kind of each frame.
+"""Checks the greeting of ZMTP 3, and the length and kind of each frame, before libzmq receives the bytes.
 
 libzmq collects all frames of a message before it delivers the message. libzmq limits the length of the frames, but does
 not limit their number, even for unauthenticated peers: 20 MB of empty frames use 650 MB of memory (libzmq 4.3.5).
@@ -38,7 +38,7 @@ class ZmtpError(ValueError):
 
 
 class FrameHeads:
-    """Find the headers of frames in a stream. Of a frame's body, keep only the name of a command."""
+    """Find the headers of frames in a stream; keep the name of a command, and drop the rest of each body."""
 
     def __init__(self) -> None:
         self._head = b""  # the beginning of an incomplete header
@@ -125,32 +125,32 @@ class PeerBytes:
     def _check_greeting(self) -> None:
         come = self._greeting
         if come[:1] not in (b"", b"\xff") or (len(come) > 9 and come[9] != 0x7F) or (len(come) > 10 and come[10] < 3):
-            raise ZmtpError("greeting", "it does not begin with the greeting of ZMTP 3")
+            raise ZmtpError("greeting", "the peer does not begin with the greeting of ZMTP 3")
         mechanism = come[12:32]
         if mechanism != self._mechanism[: len(mechanism)]:
             shown = mechanism.rstrip(b"\0").decode("ascii", "backslashreplace")
             ours = self._mechanism.rstrip(b"\0").decode()
             raise ZmtpError(
-                "mechanism", f"its mechanism is {shown}, this server's is {ours}: one of the two has no secret"
+                "mechanism", f"the peer has the mechanism {shown}, this server has {ours}: one of the two has no secret"
             )
 
     def _check_frame(self, flags: int, length: int, name: bytes) -> None:
         if flags & ~(MORE | LONG | COMMAND) or flags & MORE:
-            raise ZmtpError("frames", "it sends a message of more than one frame, or a frame that is not ZMTP")
+            raise ZmtpError("frames", "the peer sends a message of more than one frame, or a frame that is not ZMTP")
         if length > (COMMAND_BYTES if flags & COMMAND and self.is_let_in else FRAME_BYTES):
-            raise ZmtpError("size", f"it sends a frame of {length} bytes")
+            raise ZmtpError("size", f"the peer sends a frame of {length} bytes")
         if not self.is_let_in:
             self._taken += 9 + length
             if not flags & COMMAND:
-                raise ZmtpError("handshake", "it sends a message before the handshake is over")
+                raise ZmtpError("handshake", "the peer sends a message before the handshake is over")
             if self._taken > HANDSHAKE_BYTES:
-                raise ZmtpError("bytes", f"it sends more than {HANDSHAKE_BYTES} bytes before its handshake is over")
+                raise ZmtpError("bytes", f"the peer sends more than {HANDSHAKE_BYTES} bytes in the handshake")
         self.is_ready |= name in (b"READY", b"INITIATE")
         self.said_hello |= name == b"HELLO"
 
 
 class ServerBytes:
-    """Follow libzmq's bytes to a peer until the handshake is complete."""
+    """Examine the bytes that libzmq sends to a peer, until the handshake is complete."""
 
     def __init__(self) -> None:
         self.is_ready = False  # libzmq has sent READY
@@ -168,7 +168,7 @@ class ServerBytes:
         self.is_ready, self.has_welcomed = b"READY" in names, self.has_welcomed or b"WELCOME" in names
 
     def rest_of_greeting(self, mechanism: bytes) -> bytes:
-        """Return the part of the greeting that libzmq has not sent yet, with this mechanism of the server.
+        """Return the part of the greeting that libzmq has not sent yet, with the mechanism of the server.
 
         The gate sends these bytes to a peer before it closes the connection. From these bytes, the peer's libzmq finds
         that the mechanisms differ.

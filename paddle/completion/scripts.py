@@ -38,13 +38,13 @@ _paddle_complete() {
     if [ -n "$words" ]; then
         COMPREPLY=($(compgen -P "$prefix" -W "$words" -- "$value"))
     elif [ -n "$prefix" ]; then
-        # zsh's compgen -f would treat the flag as a part of the file's name, so this lists the files itself
+        # zsh's compgen -f would treat the flag as a part of the file's name, so the loop lists the files
         while IFS= read -r file; do
             [ ! -e "$file" ] || COMPREPLY+=("$prefix$file")
         done < <({ printf '%s\n' "$value"*; } 2>/dev/null)
     elif [ -z "$equals" ]; then
         words=$(_paddle_words "$place")
-        # after a dash it offers flags; otherwise it offers commands or, if there are none, file names
+        # after a dash, offer flags; otherwise, offer commands or, if there are none, file names
         [[ $current == -* ]] || words=$(printf '%s\n' "$words" | grep -v '^-')
         [ -z "$words" ] || COMPREPLY=($(compgen -W "$words" -- "$current"))
     fi

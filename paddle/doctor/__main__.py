@@ -33,7 +33,7 @@ def build_parser() -> CommandParser:
         help="program whose rights at the API server are checked; may be repeated; default: the program of this pod",
     )
     parser.add_argument(
-        "--timeout", type=float, default=LIMIT_S, metavar="SECONDS", help=f"limit for all checks (default: {LIMIT_S:g})"
+        "--timeout", type=float, default=LIMIT_S, metavar="SECONDS", help=f"limit of all checks (default: {LIMIT_S:g})"
     )
     return parser
 

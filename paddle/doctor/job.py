@@ -80,7 +80,7 @@ def check_secret(case: DoctorCase) -> list[Diagnosis]:
         secret = read_environment(case.environ).secret
     except ConfigError as error:
         cost = "pserver, trainer, master and agents end with 78"
-        return [Diagnosis("secret", str(error), cost, "correct it in the pod's env", error.exit_code)]
+        return [Diagnosis("secret", str(error), cost, "correct the variable in the pod's env", error.exit_code)]
     case.secrets.keep(secret)
     if secret:
         source = "PADDLE_SECRET" if case.environ.get("PADDLE_SECRET") else case.environ["PADDLE_SECRET_FILE"]
@@ -195,7 +195,7 @@ def judge_rights(role: str, rights: tuple[Right, ...], refused: list[Right]) -> 
 def judge_clock(date: str, now: float) -> Diagnosis:
     """Compare the header Date of an HTTP answer with this machine's clock.
 
-    Args: date: the header, in whole seconds.  now: seconds since the epoch.
+    Args: date: the text of the header, whose time has whole seconds.  now: seconds since the epoch.
     """
     try:
         skew = email.utils.parsedate_to_datetime(date).timestamp() + 0.5 - now

@@ -16,7 +16,7 @@ from pserver.wire.shared_memory import SharedMemory
 from runtime.processor.blas import NAMES, OWN, count_cores
 
 SHM = Path("/dev/shm")
-LEAST_SHM = 64 << 20  # bytes of /dev/shm in a container, by default, in Kubernetes and Docker
+LEAST_SHM = 64 << 20  # default size in bytes of /dev/shm in a container; Kubernetes and Docker have the same default
 TRIED_BYTES = 1 << 20
 
 
@@ -52,7 +52,8 @@ def check_products(case: DoctorCase) -> list[Diagnosis]:
     library = _name_blas()
     threads = max([1, *(int(text) for name in (*NAMES, OWN) if (text := case.environ.get(name, "")).isdecimal())])
     cores = count_cores()
-    text = f"{library or 'a library that numpy does not name'}, {threads} thread{'s' * (threads > 1)} per product"
+    each = f"{threads} thread{'s' * (threads > 1)} per matrix product"
+    text = f"{library or 'a library that numpy does not name'}, {each}"
     if library == "none":
         return [
             Diagnosis(
@@ -96,13 +97,13 @@ def check_kernels(case: DoctorCase) -> list[Diagnosis]:
             "compiled kernels",
             "disabled by PADDLE_KERNELS=plain" if is_chosen else "not installed: there was no C compiler",
             "numpy computes the same results, with more processor time for each batch",
-            "unset PADDLE_KERNELS" if is_chosen else "install gcc and the headers of Python, then the project again",
+            "unset PADDLE_KERNELS" if is_chosen else "install gcc and Python's headers, and then this project again",
         )
     ]
 
 
 def check_shared_memory(case: DoctorCase) -> list[Diagnosis]:
-    """Try shared memory like the trainer and pserver of a pod; measure /dev/shm, which only users' code may need."""
+    """Try to share memory as trainers and servers of a pod do; measure /dev/shm, which only users' code may need."""
     return [_try_memory(), _measure_shm()]
 
 
@@ -140,5 +141,5 @@ def _measure_shm() -> Diagnosis:
         "/dev/shm",
         why,
         "no program of this project needs it, but a data provider with multiprocessing may fail",
-        "mount an emptyDir with medium: Memory there, if your provider needs it",
+        "mount an emptyDir with medium: Memory at /dev/shm, if your provider needs more shared memory",
     )

@@ -34,7 +34,7 @@ def check_packages(case: DoctorCase) -> list[Diagnosis]:
         return [
             Diagnosis(
                 "packages",
-                f"these cannot be imported: {', '.join(broken)}",
+                f"some packages cannot be imported: {', '.join(broken)}",
                 "the programs do not start",
                 f"pip install {' '.join(REQUIRED)}",
                 ConfigError.exit_code,
@@ -47,7 +47,7 @@ def check_packages(case: DoctorCase) -> list[Diagnosis]:
             Diagnosis(
                 "extras",
                 f"not installed: {', '.join(absent)}",
-                f"these do not work: {', '.join(EXTRAS[extra][1] for extra in absent)}",
+                f"some features do not work: {', '.join(EXTRAS[extra][1] for extra in absent)}",
                 f"if a job needs one of them: pip install 'paddle-on-kubernetes[{','.join(absent)}]'",
             )
         )

@@ -29,7 +29,7 @@ class DoctorCase:
 
 @dataclass(frozen=True)
 class DoctorProbe:
-    """A check: its function, its module (imported in the check's thread), and its exit code if it gives no result."""
+    """A check. `module`: imported in the check's thread.  `silent_code`: exit code of a check without a result."""
 
     subject: str
     module: str

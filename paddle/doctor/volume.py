@@ -33,7 +33,7 @@ def check_volume(case: DoctorCase) -> list[Diagnosis]:
                 "volume",
                 f"there is no directory {place}",
                 "jobs have neither data nor a place for output",
-                "mount the volume there (k8s/pvc.yaml), or correct JOB_PATH",
+                "mount the volume at this path (k8s/pvc.yaml), or correct JOB_PATH",
                 MissingInputError.exit_code,
             )
         ]
@@ -52,7 +52,7 @@ def check_volume(case: DoctorCase) -> list[Diagnosis]:
             Diagnosis(
                 "mount",
                 f"{place} lies in the container's own file system",
-                "files in it are lost with the pod, and no other pod sees them",
+                "files in this directory are lost with the pod, and no other pod sees them",
                 "mount the volume at JOB_PATH: volumes and volumeMounts of k8s/job.yaml",
             )
         )

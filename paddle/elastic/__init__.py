@@ -112,5 +112,5 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker must still report an unknown name
 
     def __getattr__(name: str) -> None:
-        """Name the replacement of a name that only Horovod has. Raises: AttributeError: always."""
+        """Raise an AttributeError, which names the replacement of a name that only Horovod has."""
         raise AttributeError(explain_absence(__name__, name))

@@ -42,5 +42,5 @@ def run(func: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P],
 if not TYPE_CHECKING:  # a type checker must still report an unknown name
 
     def __getattr__(name: str) -> None:
-        """Name the replacement of a name that only Horovod has. Raises: AttributeError: always."""
+        """Raise an AttributeError, which names the replacement of a name that only Horovod has."""
         raise AttributeError(explain_absence(__name__, name))

@@ -11,7 +11,7 @@ from trainer.config import as_v0_10, run_config, to_text
 USAGE = "usage: paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]"
 HELP = f"""{USAGE}
     CONFIG        the config script
-    CONFIG_ARGS   values for its get_config_arg: a=1,b=x
+    CONFIG_ARGS   values that get_config_arg of the script returns: a=1,b=x
     --whole       the whole TrainerConfig (data sources and settings too), not only the network
     --binary      the serialised message, from which the trainer builds the network, instead of text
 """
@@ -21,7 +21,7 @@ HELP = f"""{USAGE}
 def main(argv: Sequence[str]) -> None:
     """Print the message of the config to stdout.
 
-    Raises: UsageError: the arguments are not those of USAGE.  ConfigError, DataError, MissingInputError: see
+    Raises: UsageError: the arguments do not fit USAGE.  ConfigError, DataError, MissingInputError: see
     run_config.
     """
     flags = {argument for argument in argv if argument.startswith("--")}

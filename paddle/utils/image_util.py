@@ -104,7 +104,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ARRAY_PARTS:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which is not part of an array")
+            raise pickle.UnpicklingError(f"the pickle names {module}.{name}, which is not part of an array")
         return _ARRAY_PARTS[module, name]
 
 

@@ -16,7 +16,7 @@ USAGE = "usage: paddle make_diagram CONFIG DOT_FILE [CONFIG_ARGS]"
 def main(argv: Sequence[str]) -> None:
     """Write the diagram of a config.
 
-    Raises: UsageError: the arguments are not those of USAGE.  VolumeError: the diagram cannot be written.
+    Raises: UsageError: the arguments do not fit USAGE.  VolumeError: the diagram cannot be written.
         ConfigError, DataError, MissingInputError: see parse_config.
     """
     if not 2 <= len(argv) <= 3 or argv[0].startswith("--"):

@@ -131,7 +131,7 @@ SPELLED = {"pass": "Pass={pass} Batch={batch} AvgCost=", "test": "Test samples={
 
 
 def spell(record: Record) -> str:
-    """Return the part of the log line of a record from which curves are read."""
+    """Return the part of a record's log line that `read_curves` uses."""
     evaluators = record.get("evaluators")
     numbers = evaluators.items() if isinstance(evaluators, dict) else ()
     shown = [f" {name}={_spell_number(value)}" for name, value in numbers]

@@ -39,7 +39,7 @@ def build_parser() -> CommandParser:
     show = commands.add_parser("show", help="list the chunks of files, from their headers only")
     show.set_defaults(run=run_show)
     check = commands.add_parser(
-        "check", help="read the files completely, and name each damaged chunk; exit status 65 if there is one"
+        "check", help="read the files completely, and name each damaged chunk; exit status 65: a chunk is damaged"
     )
     check.set_defaults(run=run_check)
     for reads in (show, check):
@@ -63,7 +63,7 @@ def _add_shard_options(convert: CommandParser) -> None:
         "--form",
         choices=FORMS,
         default="lines",
-        help="each record is a line, a row of CSV, or a file (with files, a FILE may be a directory)",
+        help="what a record is: a line, a row of CSV, or a whole file (then a FILE may be a directory)",
     )
     convert.add_argument(
         "--skip",
@@ -102,7 +102,7 @@ def _add_shard_options(convert: CommandParser) -> None:
         "--max_chunk_bytes", type=_count(1, MOST_CHUNK_BYTES), default=CHUNK_BYTES, metavar="BYTES",
         help=f"maximum bytes of the records of a chunk; a master's task has whole chunks (default {CHUNK_BYTES})",
     )  # fmt: skip
-    convert.add_argument("--overwrite", action="store_true", help="replace existing shards with this prefix, or OUT")
+    convert.add_argument("--overwrite", action="store_true", help="replace existing shards of the same prefix, or OUT")
 
 
 def _count(least: int, most: int = sys.maxsize) -> Callable[[str], int]:
@@ -218,7 +218,7 @@ def find_target(target: Path, paths: Iterable[Path], may_overwrite: bool) -> Pat
     if any(_is_same(place, path) for path in paths):
         raise UsageError(f"-o {target} is one of the FILEs that are read; name another file")
     if place.exists() and not may_overwrite:
-        raise UsageError(f"there is {target} already; name another file with -o, or replace it with --overwrite")
+        raise UsageError(f"{target} exists already; name another file with -o, or replace the file with --overwrite")
     return place
 
 
@@ -232,7 +232,8 @@ def _is_same(one: Path, other: Path) -> bool:
 def write_lines(paths: Iterable[Path], target: Path | None) -> None:
     """Write every record as a line to stdout or to a file. The file gets its name only when it is complete.
 
-    Raises: DataError: a record has several lines.  VolumeError: the file cannot be written.  The errors of reading.
+    Raises: DataError: a record has several lines.  VolumeError: the file cannot be written.  The errors of
+        `RecordIOReader`.
     """
     if target is None:
         for line in _lines(paths):

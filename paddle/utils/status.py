@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> None:
     if not any(any(output.glob(name)) for name in TELLING):
         hint = f"; did you mean {output / 'output'}?" if os.path.isdir(output / "output") else ""  # noqa: PTH112
         raise NothingFoundError(
-            f"{output} has no {', '.join(TELLING)}: a pod writes them always, and a run without launcher "
+            f"{output} has no {', '.join(TELLING)}: a pod always writes such files, and a run without launcher "
             f"writes them with --report{hint}"
         )
     shown = [as_row(line) for line in describe_output(output)]
@@ -83,7 +83,7 @@ def describe_output(output: Path) -> list[str]:
     if not (output / membership_file.NAME).exists():
         return describe_alone(output)
     lines = describe_record(output / membership_file.NAME, membership_file.read_settled, membership_file.describe)
-    if any(any(output.glob(name)) for name in TRAINING):  # trainers use the same directory as --save_dir
+    if any(any(output.glob(name)) for name in TRAINING):  # `output` is also --save_dir of the trainers
         lines += describe_alone(output)
     return lines
 
@@ -95,8 +95,8 @@ def describe_record(
 ) -> list[str]:
     """Return the lines about a job whose state is in the file of a driver or a master.
 
-    Args: read: returns the content of the file, its age in seconds, and whether a newer file should exist by now.
-    describe: returns the lines about this content.
+    Args: read: function that returns the content of the file, its age in seconds, and whether a newer file should
+        exist by now.  describe: function that returns the lines about this content.
     Raises: DamagedError, MissingInputError: the file cannot be read.
     """
     try:

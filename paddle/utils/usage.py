@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
 def describe(argv: Sequence[str]) -> str:
     """Return the lines about the job that the arguments describe.
 
-    Raises: UsageError: the arguments are not those of HELP.  MissingInputError: the log does not exist.
+    Raises: UsageError: the arguments do not fit HELP.  MissingInputError: the log does not exist.
     """
     given: dict[str, str] = {}
     rest = list(argv)

@@ -120,7 +120,8 @@ def _raise_if_final(url: str, error: Exception) -> None:
     reason = error.reason if isinstance(error, URLError) else error
     if isinstance(reason, ssl.SSLCertVerificationError):
         raise SettingsError(
-            f"DATA_URL {url}: certificate not trusted ({reason.verify_message}); for a private CA set SSL_CERT_FILE"
+            f"DATA_URL {url}: the certificate is not trusted ({reason.verify_message}); for a private CA, set "
+            "SSL_CERT_FILE"
         ) from error
 
 
@@ -147,8 +148,8 @@ def _copy(url: str, target: Path, deadline: float, disk: Meter) -> None:
                 with writing_to(target):
                     output.write(chunk)
                 if time.monotonic() > deadline:
-                    had = f"{received} bytes of {expected or 'unknown'}"
-                    raise UnreachableError(f"DATA_URL {url}: {had} when DATA_TIMEOUT was over; {INSTEAD}")
+                    had = f"{received} of {expected or 'an unknown number of'} bytes"
+                    raise UnreachableError(f"DATA_URL {url}: {had} had arrived when DATA_TIMEOUT was over; {INSTEAD}")
             with writing_to(target):
                 output.flush()
     if expected is not None and expected.isdecimal() and received != int(expected):

@@ -115,7 +115,7 @@ class _Walk:
                 yield name
 
     def _entries(self, directory: int, place: PurePosixPath) -> Iterator[tuple[str, int]]:
-        """Yield (name, mode) of each entry: the name is relative to the folder; a link has the mode of its target."""
+        """Yield (name, mode) of each entry. The name is relative to the folder, and a link has its target's mode."""
         with os.scandir(directory) as entries:
             for entry in entries:
                 self._passed += 1
@@ -133,7 +133,7 @@ class _Walk:
 
 
 class _Way:
-    """The path from a directory to a name, and, because of `..`, a descriptor of each directory on the path."""
+    """The path from a directory to a name, with a descriptor of each directory on the path, to which `..` returns."""
 
     def __init__(self, path: Path, root: int, name: str) -> None:
         self._shown = path / name
@@ -192,7 +192,10 @@ class _Way:
         except FileNotFoundError as error:
             if not self._links:
                 raise
-            raise InputError(f"{self._shown} is a link that leads nowhere; remove it, or put the file there") from error
+            raise InputError(
+                f"{self._shown} is a link to a path that does not exist; remove the link, or create the file or folder "
+                "that the link points to"
+            ) from error
 
     def _follow(self, part: str) -> None:
         self._links += 1
@@ -206,7 +209,7 @@ class _Way:
         self._left += reversed(PurePosixPath(target).parts)
 
     def _from_root(self, target: str) -> str:
-        """Return an absolute link's target relative to the folder; the caller checks each `..` in the result."""
+        """Return an absolute link's target relative to the folder; `_go` checks each `..` in the result."""
         for root in (self._path.absolute(), self._path.resolve()):
             if PurePosixPath(target).is_relative_to(root):
                 return str(PurePosixPath(target).relative_to(root))
@@ -214,8 +217,8 @@ class _Way:
 
     def _leaves(self) -> InputError:
         return InputError(
-            f"{self._shown} is a link that leads out of {self._path}; put the file itself there, or name the place "
-            "that the link leads to"
+            f"{self._shown} is a link that leads out of {self._path}; replace the link by the file itself, or "
+            "name the place that the link leads to"
         )
 
     def _open_file(self, name: str) -> int:

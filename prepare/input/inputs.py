@@ -58,7 +58,7 @@ class Input:
         return self._folder is None
 
     def nearest(self, name: str) -> PurePosixPath | None:
-        """Return the topmost directory that contains a file of this name, or None; a single file has no directories."""
+        """Return the topmost directory that contains a file of this name, or None. For a single file, return None."""
         if self.is_file:
             return None
         found = [PurePosixPath(file) for file in self.names if PurePosixPath(file).name == name]
@@ -146,8 +146,8 @@ def _files(path: Path, folder: Folder, out_dir: Path | None) -> list[str]:
     names = folder.files(leave_out=outputs.take)
     if MARKER in names:
         raise InputError(
-            f"{path} has a {MARKER}, so prepare made it; name the original data, or the data directory of one shard in "
-            "it"
+            f"{path} has a {MARKER}, so prepare made this directory; name the original data, or the data directory of "
+            "one shard"
         )
     outputs.tell(path)
     return names
@@ -161,4 +161,4 @@ def decode(line: bytes, encoding: str, name: str, number: int) -> str:
     try:
         return line.decode("utf-8-sig" if encoding == "utf-8" and number == 1 else encoding)
     except UnicodeDecodeError as error:
-        raise InputError(f"{name}: not {encoding} in line {number}: {error}; set DATA_ENCODING") from error
+        raise InputError(f"{name} line {number}: the text is not {encoding}: {error}; set DATA_ENCODING") from error

@@ -40,7 +40,7 @@ class Outputs:
         if self._found:
             found = sorted(self._found)
             more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-            say(f"{path}: not read, because prepare made it: {', '.join(found[:NAMED])}{more}")
+            say(f"{path}: directories that prepare made are not read: {', '.join(found[:NAMED])}{more}")
 
 
 def _has_marker(directory: int) -> bool:

@@ -73,7 +73,7 @@ def unpacked(source: IO[bytes], name: str, meter: Meter, memory: int) -> io.Buff
     """Return a reader of a file's bytes, which unpacks a packed file. Reading a damaged file raises InputError.
 
     Args: source: the file, read from its first byte.  name: the name of the file, for messages.  meter: counts the
-    unpacked bytes.  memory: maximum number of bytes that the unpacker may need (only xz needs many, for its
+    unpacked bytes.  memory: maximum number of bytes that the unpacker may need (only xz needs many bytes, for its
     dictionary).
     """
     return io.BufferedReader(_Stream(source, name, meter, memory), PIECE)
@@ -117,7 +117,7 @@ class _Stream(io.RawIOBase):
             except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError) as error:
                 if "Memory usage limit" in str(error):
                     raise InputError(
-                        f"{self._name}: unpacking it needs more memory than DATA_MAX_MEMORY; raise it, "
+                        f"{self._name}: unpacking it needs more memory than DATA_MAX_MEMORY; raise this variable, "
                         "or pack the file with gzip"
                     ) from error
                 raise InputError(f"{self._name} is damaged: {error}; give another copy of it") from error

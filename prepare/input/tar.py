@@ -1,7 +1,7 @@
 """Reads a tar archive as a stream, member by member. The memory use does not depend on the archive.
 
-The tarfile module of the standard library is not used, because an archive can make it exhaust the memory. tarfile reads
-an extended header (for example a long name) of any length as a whole, and keeps all headers until the end.
+The standard library's module tarfile is not used, because it can exhaust the memory. It reads an extended header (for
+example a long name) of any length as a whole, and keeps all headers until the end.
 Source: POSIX.1-2017, pax; the GNU tar manual, "Basic Tar Format".
 """
 
@@ -55,7 +55,7 @@ def members(source: IO[bytes], archive: str) -> Iterator[Member]:
     """Yield the files of a tar archive.
 
     Args: source: the unpacked bytes.  archive: name of the archive, for messages.
-    Raises: InputError: if the archive is damaged, or has members other than plain files and directories.
+    Raises: InputError: if the archive is damaged, or has a member that is neither a plain file nor a directory.
     """
     long_name, records = "", dict[bytes, bytes]()
     for _ in range(2 * FILES):

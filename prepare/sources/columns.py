@@ -1,7 +1,7 @@
 """Statistics of a table's columns: mean, deviation and range of number columns, and the values of other columns.
 
-The method needs one pass, and its memory does not depend on the number of rows. Mean and variance are computed by
-Welford's method, because a difference of sums of squares would lose precision.
+The module reads each row once, and its memory does not depend on the number of rows. It computes mean and variance by
+Welford's algorithm, because a difference of sums of squares would lose precision.
 Source: B. P. Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 4, 1962.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from prepare.limits import OBJECT_BYTES, Meter
 
-VALUES = 1000  # maximum number of distinct values for which a column lists the values with their counts
+VALUES = 1000  # maximum number of distinct values of a column that are counted; a column with more has no counts
 LARGEST = 3.4028234663852886e38  # the largest float32, because trainers compute with float32
 
 
@@ -117,7 +117,7 @@ class ColumnSummary:
             self._values = None
 
     def describe(self) -> dict[str, object]:
-        """Return the column's entry of columns.json; docs/data.md describes it."""
+        """Return the column's entry of columns.json; docs/data.md describes this file."""
         about: dict[str, object] = {"name": self.name, "kind": "number" if self.is_number else "text"}
         about |= {"count": self.numbers.count + self.others, "missing": self.missing}
         if self.is_number:

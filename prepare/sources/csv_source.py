@@ -2,7 +2,7 @@
 
 The table need not fit into memory, because rows are processed one at a time. A spool, which consists of files on the
 volume, stores each row with a random key. After the last row, the shards are written from the spool in the order of the
-keys. `split.shuffle` uses equal keys, and therefore gives an equal order.
+keys. `split.shuffle` draws the same keys from the seed, and therefore gives the same order.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ class _Writing:
         number = self._classes.setdefault(label, len(self._classes))
         if number >= CLASSES:
             raise InputError(
-                f"CSV_LABEL={self._settings.csv_label} has more than {CLASSES} values; leave it out: numbers "
-                "that are not classes need no even distribution"
+                f"the column CSV_LABEL={self._settings.csv_label} has more than {CLASSES} values; unset CSV_LABEL, "
+                "because a column that does not name classes needs no even distribution"
             )
         return number
 
     def _rows(self, has_own: bool) -> Iterator[tuple[bool, LabelledRow]]:
-        """Yield (is for testing, row) for all rows, in the order of their distribution to the shards."""
+        """Yield (whether the row is a test row, row) for all rows, in the order of their distribution to the shards."""
         fraction = self._settings.test_fraction
         for position, row in enumerate(self._training.in_order()):
             yield not has_own and is_held_out(position, fraction), row
@@ -176,7 +176,7 @@ class _Writing:
         return Split(training, test, shards, common, facts)
 
     def _statistics(self, training: int, test: int) -> bytes:
-        """Return the content of columns.json; docs/data.md describes it."""
+        """Return the content of columns.json; docs/data.md describes this file."""
         had = self._table.header is not None
         about = {
             "format": 1,
@@ -209,7 +209,7 @@ class _Dealer:
 
 
 class _Encoder:
-    """Encodes a row by the csv module, as UTF-8 with a line end. Only fields that need quotes have quotes."""
+    """Encodes a row by the csv module, as UTF-8 with a line end. The csv module quotes only fields that need quotes."""
 
     def __init__(self, delimiter: str) -> None:
         self._text = ""
@@ -224,7 +224,7 @@ class _Encoder:
 
 
 def _place_of(label: str, columns: Sequence[ColumnSummary]) -> int | None:
-    """Return the position of the column CSV_LABEL: a column's name, or else a column's number, counted from 1."""
+    """Return the position of the column that CSV_LABEL names, or whose number (from 1) is the value of CSV_LABEL."""
     if not label:
         return None
     names = [column.name for column in columns]

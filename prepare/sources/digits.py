@@ -55,5 +55,5 @@ def _samples(data: Input) -> Iterable[LabelledLine]:
 def _sample(name: str, number: int, row: list[str]) -> LabelledLine:
     values = [int(value) for value in row if value.isascii() and value.isdigit() and len(value) < 4]
     if len(values) != len(row) or len(row) != PIXELS + 1 or max(values[:PIXELS]) > 16 or values[-1] > 9:
-        raise InputError(f"{name} line {number}: not {PIXELS} pixels of 0..16 and a digit, separated by commas")
+        raise InputError(f"{name} line {number}: expected {PIXELS} pixels of 0..16 and a digit, separated by commas")
     return LabelledLine(",".join(map(str, values)), str(values[-1]))

@@ -36,7 +36,7 @@ class Appender:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[bytes]] = {}  # by path
+        self._waiting: dict[str, list[bytes]] = {}  # {path: the parts that wait to be written}
         self._bytes = 0
 
     def add(self, path: str, *parts: bytes) -> None:
@@ -70,7 +70,7 @@ class Spool:
         self.count = 0
 
     def add(self, key: float, row: LabelledRow) -> None:
-        """Add a row; all rows must be added before the first is read.
+        """Add a row; all rows must be added before the first row is read.
 
         Raises: OutputError: if the row cannot be written.
         """
@@ -78,7 +78,7 @@ class Spool:
         self.count += 1
 
     def as_they_came(self) -> Iterator[LabelledRow]:
-        """Yield all rows in the order of arrival; do not call this after `in_order`, which moves the rows."""
+        """Yield all rows in the order of arrival. Do not call this function after `in_order`, which moves the rows."""
         self._appender.flush()
         if self.count:
             for _, label, text in _records(self._first):

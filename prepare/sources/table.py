@@ -41,7 +41,7 @@ class DelimitedTable:
     """The rows of all files, which must have the same columns.
 
     Args: data: the input; its first file defines the columns.  delimiter: one character, or "" to find it.
-    header: auto, keep, drop or none, as CSV_HEADER.
+    header: the value of CSV_HEADER (auto, keep, drop or none).
     """
 
     def __init__(self, data: Input, names: Sequence[str], delimiter: str, header: str, encoding: str) -> None:
@@ -203,7 +203,7 @@ def _numbered(count: int) -> list[str]:
 
 
 def warn_of_mixed(columns: Sequence[ColumnSummary]) -> None:
-    """Log each column in which most fields, but not all, are numbers, because trainers treat this column as text."""
+    """Log a warning for each column in which most values, but not all, are numbers; trainers treat it as text."""
     for column in columns:
         if column.numbers.count > column.others > 0 and column.first_other is not None:
             name, line, field = column.first_other

@@ -1,8 +1,8 @@
-"""Records the time of the main loop's last turn. /healthz uses this time to decide whether the process is stuck.
+"""Records when the program's main loop last made progress. /healthz uses this time to decide whether the loop is stuck.
 
-A turn is any event that shows that the main thread runs: a check of a server's sockets, a batch of training or testing,
-or a check whether the peers have answered. A process with a long step inside one turn (a provider that loads its data,
-a save) counts as stuck only after PADDLE_STUCK_TIMEOUT.
+The main thread records progress at each check of a server's sockets, at each batch of training or testing, and at each
+check whether the peers have answered. Between two records, a provider may load its data, or a model may be saved. A
+process counts as stuck only after PADDLE_STUCK_TIMEOUT, because such work can take long.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import time
 
 
 class Liveness:
-    """The time of the last turn.
+    """The time at which the main loop last made progress.
 
-    Thread safety: the main thread sets `turned`, other threads read it.
+    Thread safety: the main thread sets `turned`, and other threads read it.
     """
 
     def __init__(self) -> None:
         self.turned = time.monotonic()
 
     def turn(self) -> None:
-        """Record a turn of the loop."""
+        """Record that the main loop makes progress."""
         self.turned = time.monotonic()
 
     @property
     def age(self) -> float:
-        """Seconds since the last turn."""
+        """Seconds since the main loop last recorded progress."""
         return time.monotonic() - self.turned
 
 

@@ -69,15 +69,15 @@ def add_up(samples: Iterable[Sample]) -> Iterator[Sample]:
 class Exposition:
     """The page for Prometheus.
 
-    Args: read: yields the current values; the answering thread calls it.
+    Args: read: function that yields the current values; the thread that answers requests calls it.
     """
 
     def __init__(self, read: Callable[[], Iterable[Sample]]) -> None:
         self._read = read
         self._library: Any = None
         self._registry: Any = None
-        # the import begins before the user's config can provide modules of the same names; in a thread, because the
-        # program must not wait for the import
+        # the import begins now, before the user's config can provide modules of the same names; a thread imports the
+        # library, because the program must not wait
         self._loading = threading.Thread(target=self._load, name="metrics", daemon=True)
         self._loading.start()
 

@@ -56,7 +56,7 @@ class Answer(NamedTuple):
 class Pages:
     """The contents of /healthz, /readyz and /metrics.
 
-    Args: why_stuck, why_not_ready: return "" or a sentence; the thread of `Health` calls them.
+    Args: why_stuck, why_not_ready: functions that return a problem, or ""; the thread of `Health` calls them.
         metrics: the page for Prometheus.
     """
 
@@ -159,7 +159,7 @@ class Health(threading.Thread):
         self._close_pipe()
 
     def run(self) -> None:
-        """Answer until stopped."""
+        """Answer requests until `stop` is called."""
         try:
             while self._turn():
                 pass
@@ -267,5 +267,5 @@ def watch(hosts: Sequence[str], port: int, pages: Pages) -> Health | None:
         )
         return None
     health.start()
-    glog.info(f"/healthz, /readyz and /metrics on {', '.join(f'{host}:{port}' for host in hosts)}")
+    glog.info(f"/healthz, /readyz and /metrics are on {', '.join(f'{host}:{port}' for host in hosts)}")
     return health

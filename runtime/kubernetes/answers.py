@@ -16,7 +16,7 @@ import requests
 from runtime.kubernetes.text import one_line, shorten
 from runtime.kubernetes.timed import TimedResponse
 
-REQUEST_TIMEOUT_S = 10.0  # maximum seconds to connect, also for the TLS handshake, and also for the whole answer
+REQUEST_TIMEOUT_S = 10.0  # limit in seconds for a new connection, for its TLS handshake, and for a whole answer
 RETRY_AFTER_LIMIT_S = 60.0  # maximum seconds that are accepted from a Retry-After header
 
 # the base class of the errors that urllib3 raises while a body is read; requests does not convert these errors

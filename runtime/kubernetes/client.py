@@ -1,4 +1,4 @@
-"""A client of the Kubernetes API, which sends lists, watches and other requests within limits of time and size."""
+"""A client of the Kubernetes API, which lists and watches objects and sends other requests, within limits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EVENT_LIMIT = 4 << 20  # maximum bytes of a watch event; etcd stores at most 1.5
 DEPTH, VALUES = 64, 4_000_000
 WATCH_S = 30  # seconds of one watch; a lost connection is detected after at most this time
 OPENED = "OPENED"  # the type of an event that marks the start of a watch; Kubernetes has no such type
-TOKEN_LIMIT = 64 << 10  # maximum bytes of a token; usual tokens have about 1,000
+TOKEN_LIMIT = 64 << 10  # maximum bytes of a token; a usual token has about 1,000 bytes
 
 
 class ApiProblem(Exception):
@@ -55,7 +55,7 @@ class ApiProblem(Exception):
         if self.is_refusal:
             return ApiForbiddenError(f"{self}. {advice}")
         if self.status in (0, 429) or self.status >= 500:
-            return PeerUnreachableError(f"{self}; see the API server, and KUBERNETES_SERVICE_HOST")
+            return PeerUnreachableError(f"{self}; check the API server and KUBERNETES_SERVICE_HOST")
         return ConfigError(f"{self}; check which program answers at KUBERNETES_SERVICE_HOST")
 
 
@@ -79,13 +79,14 @@ class ApiPlace:
 
 
 def find_place(environ: Mapping[str, str]) -> ApiPlace:
-    """Return the API server's address from the environment of a pod. Raises: ConfigError."""
+    """Return the API server's address from the environment of a pod. Raises: ConfigError: there is no address."""
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or environ.get("KUBERNETES_SERVICE_PORT") or "443"
     if not host or not port.isdecimal():
         raise ConfigError(
-            f"KUBERNETES_SERVICE_HOST is {host!r} and its port {port!r}: this is no pod of a cluster; run it in one, "
-            "or set both, and SERVICE_ACCOUNT_DIR to a directory with token, ca.crt and namespace"
+            f"KUBERNETES_SERVICE_HOST is {host!r} and its port {port!r}: this program does not run in a pod; start it "
+            "in a pod, or set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT to the API server, and "
+            "SERVICE_ACCOUNT_DIR to a directory with token, ca.crt and namespace"
         )
     return ApiPlace(host, port, Path(environ.get("SERVICE_ACCOUNT_DIR") or ACCOUNT))
 

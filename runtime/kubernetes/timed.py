@@ -24,7 +24,7 @@ class TimedReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        """Read the available bytes. Raises: TimeoutError."""
+        """Read the available bytes. Raises: TimeoutError: the deadline is over."""
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
             raise TimeoutError("the answer was not complete in time")

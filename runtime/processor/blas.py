@@ -27,14 +27,15 @@ def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> s
 
     Args: users: number of threads of the program that call products at the same time.  flag: the flag that sets this
         number, for the log line.
-    Raises: ConfigError: PADDLE_BLAS_THREADS is not a positive integer.
+    Raises: ConfigError: PADDLE_BLAS_THREADS is not a number from 1 to 1024.
     """
     own, cores = environ.get(OWN, ""), count_cores()
+    processors = f"{cores:g} processor{'s' * (cores != 1)}"
     if own:
         if not own.isdecimal() or not 1 <= int(own) <= 1024:
-            raise ConfigError(f"{OWN} is {own!r}; it must be a whole number from 1 to 1024: threads of a product")
+            raise ConfigError(f"{OWN} is {own!r}; it must be a number of threads from 1 to 1024")
         environ.update(dict.fromkeys(NAMES, str(int(own))))
-        return f"{OWN}={own}: products get {own} threads each, for {flag} on {cores:g} processors"
+        return f"{OWN}={own}: each matrix product gets {own} thread{'s' * (int(own) > 1)}, with {flag} and {processors}"
     limit, cut = max(1, int(cores / users)), []
     for name in NAMES:
         asked = _read(environ.get(name, ""))
@@ -44,8 +45,8 @@ def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> s
     if not cut:
         return ""
     return (
-        f"products get {limit} thread{'s' * (limit > 1)} each, not {' and '.join(cut)}: {flag} on {cores:g} "
-        f"processors; set {OWN} for another number"
+        f"each matrix product gets {limit} thread{'s' * (limit > 1)} in spite of {' and '.join(cut)}, because of "
+        f"{flag} and {processors}; set {OWN} to use another number"
     )
 
 
@@ -65,7 +66,7 @@ def count_cores() -> float:
 
 
 def _quotas(root: Path, own: Path) -> list[float]:
-    """Return the quotas, in processors, of this process's cgroup and its ancestors, of cgroup versions 2 and 1."""
+    """Return the quotas of this process's cgroup and of its ancestors, in processors, from cgroup versions 2 and 1."""
     try:
         lines = own.read_text().splitlines()
     except OSError:

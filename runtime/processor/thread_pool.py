@@ -22,7 +22,7 @@ LEAVE_TIMEOUT_S = 2.0  # seconds that `close` waits for a running task
 class Worker:
     """A thread that executes tasks one by one until it is closed. The process can end while the thread still runs.
 
-    Args: begin: executed by the thread before all tasks.
+    Args: begin: function that the thread executes before all tasks.
     """
 
     def __init__(self, name: str, begin: Task | None = None) -> None:

@@ -31,8 +31,8 @@ PROGRAMS = {
     "PADDLE_CHOSEN_SAVE": ("none", "the checkpoint or pass that the launcher has chosen for an attempt"),
     "PADDLE_ABSENT": ("empty", "indexes of the pods that are absent from an attempt; set by the launcher"),
     "POD_UID": ("empty", "UID of the trainer's pod, by which the master recognises the trainer; see --trainer_uid"),
-    "PADDLE_SECRET": ("empty", "as the launcher has it"),
-    "PADDLE_SECRET_FILE": ("empty", "as the launcher has it"),
+    "PADDLE_SECRET": ("empty", "as in the launcher"),
+    "PADDLE_SECRET_FILE": ("empty", "as in the launcher"),
     "KUBERNETES_SERVICE_PORT": (
         "443",
         "autoscaler and driver: port of the API server if the variable with _HTTPS is not set",
@@ -49,15 +49,15 @@ PROGRAMS = {
         "1",
         "threads of a matrix product in numpy; in the trainer at most processors / trainer_count",
     ),
-    "OMP_NUM_THREADS": ("1", "as OPENBLAS_NUM_THREADS, for other builds of numpy"),
-    "MKL_NUM_THREADS": ("1", "as OPENBLAS_NUM_THREADS, for other builds of numpy"),
+    "OMP_NUM_THREADS": ("1", "the same as OPENBLAS_NUM_THREADS, for other builds of numpy"),
+    "MKL_NUM_THREADS": ("1", "the same as OPENBLAS_NUM_THREADS, for other builds of numpy"),
     "PADDLE_BLAS_THREADS": (
         "empty",
         "threads of a matrix product in the trainer; overrides the three variables above, without a limit",
     ),
-    "TERM": ("dumb", "kind of the terminal; dumb: neither colours nor a progress bar"),
-    "NO_COLOR": ("empty", "any text: no colours on a terminal"),
-    "PADDLE_KERNELS": ("empty", "plain: do not use the compiled loops; numpy computes the same results, slower"),
+    "TERM": ("dumb", "kind of the terminal; dumb = neither colours nor a progress bar"),
+    "NO_COLOR": ("empty", "if set to any text, the programs use no colours on a terminal"),
+    "PADDLE_KERNELS": ("empty", "if set to plain, numpy replaces the compiled loops, with the same results but slower"),
 }
 LAUNCHER_FLAGS = {
     "dry_run": ("false", "print the plan (pods, ids, command lines of pserver and trainer) and exit"),

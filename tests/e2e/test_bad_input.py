@@ -82,7 +82,7 @@ CASES = {
     "no TRAIN_CONFIG_DIR, and none to choose": Case(
         66, "none has a file trainer_config.py", {"TRAIN_CONFIG_DIR": None}, files={"conf/trainer_config.py": None}
     ),
-    "no CONF_PADDLE_GRADIENT_NUM, and not three pods": Case(69, "taking 3", {**SOON, **UNKNOWN}),
+    "no CONF_PADDLE_GRADIENT_NUM, and not three pods": Case(69, "the launcher assumes 3", {**SOON, **UNKNOWN}),
     "no KUBERNETES_SERVICE_HOST": missing("KUBERNETES_SERVICE_HOST"),
     "no KUBERNETES_SERVICE_PORT_HTTPS": missing("KUBERNETES_SERVICE_PORT_HTTPS"),
     "JOB_NAME is no name": Case(78, "JOB_NAME is 'My_Job'", {"JOB_NAME": "My_Job"}),

@@ -102,7 +102,7 @@ def test_a_missing_right_ends_it_with_77_and_is_named(cluster: Cluster, job: Non
         assert done.returncode == 77, done.stderr
         verb, _, resource = right.partition(" ")
         assert f'cannot {verb} resource "{resource.partition(".")[0]}"' in done.stderr
-        assert "kubectl apply -k k8s/elastic/autoscaler gives these rights to its ServiceAccount" in done.stderr
+        assert "kubectl apply -k k8s/elastic/autoscaler gives the autoscaler's account its rights" in done.stderr
     finally:
         create_account(tmp_path / "account", cluster.env)
         await_right(cluster, right, "yes")

@@ -169,7 +169,7 @@ def test_with_a_role_binding_for_the_default_account_it_completes_with_ids_by_so
 @pytest.mark.parametrize(
     ("verb", "resource", "found"),
     [
-        ("list", "pods", "may not read the parallelism of its Job: the API server answered 403; taking 3"),
+        ("list", "pods", "read the parallelism of its Job: the API server answered 403; the launcher assumes 3 pods"),
         ("list,get", "pods,jobs.batch", "CONF_PADDLE_GRADIENT_NUM is not set: this Job has 3 pods"),
     ],
     ids=["may list pods", "may read its Job, too"],

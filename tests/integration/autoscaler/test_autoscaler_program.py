@@ -133,9 +133,9 @@ def test_once_ends_after_one_look(api: FakeApi, start: Start) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (job("a", 1, "9", "3"), "has paddle/trainers-min: 9 above paddle/trainers-max: 3"),
+        (job("a", 1, "9", "3"), "has paddle/trainers-min: 9, which exceeds paddle/trainers-max: 3"),
         (job("a", 1, "two"), "has paddle/trainers-min: 'two', which is not a number from 1"),
-        (job("a", 1, None, "3"), "has no annotation paddle/trainers-min, only the other one"),
+        (job("a", 1, None, "3"), "lacks the annotation paddle/trainers-min"),
         ({**job("a", 1), "spec": {**job("a", 1)["spec"], "completions": 3}}, "has completions"),
     ],
     ids=["least above most", "no number", "one of two", "completions"],
@@ -154,7 +154,7 @@ def test_a_job_with_bad_annotations_is_left_alone_and_named_once(
     assert api.parallelism("science/a") == 1
     once = start("--once")
     assert once.end() == 78
-    assert "1 Jobs have annotations that cannot be used" in once.said
+    assert "elastic Jobs with mistakes: 1; the first: science/a" in once.said
 
 
 def test_a_job_without_annotations_is_ignored(api: FakeApi, start: Start) -> None:
@@ -168,7 +168,9 @@ def test_a_job_without_annotations_is_ignored(api: FakeApi, start: Start) -> Non
 def test_a_job_of_kueue_is_left_to_it(api: FakeApi, start: Start) -> None:
     api.put("jobs", job("a", 1, labels={"kueue.x-k8s.io/queue-name": "paddle"}))
     program = start()
-    program.wait_for(r"science/a is managed by Kueue \(queue paddle\), which decides when it runs: it is ignored")
+    program.wait_for(
+        r"science/a is managed by Kueue \(queue paddle\), which decides when the Job runs: the Job is ignored"
+    )
     assert not api.patches
 
 
@@ -225,7 +227,7 @@ def test_an_api_server_that_is_away_ends_it_with_69(start: Start) -> None:
 def test_outside_of_a_cluster_it_ends_with_78(start: Start) -> None:
     program = start(KUBERNETES_SERVICE_HOST="")
     assert program.end() == 78
-    assert "this is no pod of a cluster" in program.said
+    assert "this program does not run in a pod" in program.said
 
 
 @pytest.mark.parametrize("flag", ["--interval=0s", "--namespace=Sci_ence", "--dry-run", "--lease="])
@@ -255,7 +257,7 @@ def test_a_job_that_is_deleted_while_it_is_scaled_is_forgotten(api: FakeApi, sta
     api.put("jobs", job("a", 1))
     api.faults["PATCH", "jobs"] = [(404, {})]
     program = start()
-    program.wait_for("science/a was deleted before its trainers were changed")
+    program.wait_for("science/a was deleted before its number of trainers was changed")
     api.remove("jobs", "science/a")
     api.put("jobs", job("b", 1))
     program.wait_for(lambda: api.parallelism("science/b") == 6)
@@ -280,7 +282,7 @@ def test_a_lease_that_another_one_has_taken_ends_it_with_75(api: FakeApi, start:
     lease = next(iter(api.items["leases"].values()))
     api.put("leases", {**lease, "spec": {**lease["spec"], "holderIdentity": "another"}})
     assert program.end() == 75
-    assert "another has the lease paddle-autoscaler now; it leads" in program.said
+    assert "another has the lease paddle-autoscaler now, and leads instead of this autoscaler" in program.said
 
 
 def test_its_pages_say_how_it_is(api: FakeApi, start: Start) -> None:

@@ -73,7 +73,7 @@ def test_75_the_port_is_held(told: ToldEnd) -> None:
         held.bind(("127.0.0.1", port))
         held.listen()
         status, line = told.of("run", "-np", "1", "--port", str(port), *COMMAND)
-    assert (status, f"port {port}, which the workers call: " in line) == (PortInUseError.exit_code, True), line
+    assert (status, f"the driver cannot listen on port {port}: " in line) == (PortInUseError.exit_code, True), line
     assert status == 75
 
 

@@ -395,6 +395,5 @@ def test_an_agent_runs_a_function_by_its_name_and_no_other(
         assert run_by_agent(of_an_agent.double, agents.port) == [6]
         with pytest.raises(JobFailedError):
             run_by_agent(lambda number: number, agents.port)
-    assert (
-        "<lambda> to another machine, or another Python: a function is sent there by its name" in capfd.readouterr().err
-    )
+    wanted = "<lambda> to another machine or another Python, because a function is sent by its name"
+    assert wanted in capfd.readouterr().err

@@ -78,7 +78,7 @@ def test_a_result_that_cannot_be_sent_fails_the_job_and_says_why(capfd: pytest.C
 
 @pytest.mark.parametrize("func", [lambda: 0, len, elastic_functions.Path(".").exists])
 def test_a_function_without_a_name_of_its_own_is_refused_for_another_python(func) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(UsageError, match="a function is sent there by its name"):
+    with pytest.raises(UsageError, match="a function is sent by its name"):
         launch.run(func, num_proc=1, executable=sys.executable)
 
 

@@ -66,6 +66,6 @@ def test_pods_are_the_hosts_of_a_job_while_the_api_server_has_its_troubles(
             _, log = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, log
     assert {slot for slot in pids if pids[slot] == again[slot]} == {"worker-0.0", "worker-0.1"}
-    assert log.count("the pods cannot be listed, the last 2 hosts are used") == 2
+    assert log.count("the pods cannot be listed, and the last 2 hosts are used") == 2
     assert "the API server lists the pods again" in log
     assert "reports FAILURE" not in log

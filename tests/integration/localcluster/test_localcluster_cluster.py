@@ -186,7 +186,7 @@ def test_the_active_deadline_ends_the_job(job, script, tmp_path):
 
 def test_waiting_in_vain_shows_what_the_pods_said(job, script, tmp_path):
     with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script("echo something else")) as cluster:
-        with pytest.raises(WaitError, match=r"(?s)the Job ended before: Complete .*--- j-0-.*something else"):
+        with pytest.raises(WaitError, match=r"(?s)the Job ended before this happened: Complete .*--- j-0-.*thing else"):
             cluster.wait_for_output("what I want", DEADLINE)
         with pytest.raises(WaitError, match="phase Running of pod 0"):
             cluster.wait_for_phase("0", "Running", DEADLINE)

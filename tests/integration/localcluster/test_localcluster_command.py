@@ -284,7 +284,7 @@ def test_what_a_killed_run_has_left_goes_at_the_next_start(project: Path):
     write_script(project, "exit 0")
     code, out, _ = run(project, "k8s/job.yaml", *VOLUME)
     assert (code, temporary(project)) == (0, [])
-    assert out.count(", the directory of a localcluster that was killed\n") == 3
+    assert out.count(", the temporary directory of a localcluster that was killed\n") == 3
 
 
 TRAINING = """

@@ -110,7 +110,7 @@ def test_what_is_no_etcd_is_named(tmp_path: Path, no_etcd: str) -> None:
 
 
 def test_a_text_that_is_no_endpoint_is_named(tmp_path: Path, trainers: Trainers) -> None:
-    reason = "--etcd_endpoints has 'ftp://a:1'; write each as http://host:2379"
+    reason = "--etcd_endpoints has 'ftp://a:1'; write each endpoint as http://host:2379"
     with MasterProcess(tmp_path / "log", "--etcd_endpoints=ftp://a:1") as process:
         assert process.end() == 64
         assert fatal(process.text()) == reason
@@ -149,7 +149,7 @@ def test_a_trainer_with_another_list_or_secret_is_refused_in_one_message(tmp_pat
         status, reason = trainers.run(flag, names=FILES, secret="right")
         assert status == 78
         assert "this file list has 6 files and digest " in reason
-        assert "that of the job's first trainer has 6 files" in reason
+        assert "the list of the job's first trainer has 6 files" in reason
         assert "give every trainer the same files in the same order" in reason
 
 
@@ -162,4 +162,4 @@ def test_a_trainer_with_another_config_is_refused_in_one_message(tmp_path: Path,
             client.set_dataset(FILES)
         status, reason = trainers.run(f"--store_dir={store}", names=FILES)
         assert status == 78
-        assert ", that of the job's first trainer aaaaaaaaaaaaaaaa: give every trainer the same config" in reason
+        assert "; the config of the job's first trainer has digest aaaaaaaaaaaaaaaa: give every trainer the" in reason

@@ -90,13 +90,16 @@ def test_a_trainer_with_another_secret_or_none_is_told_so(tmp_path: Path) -> Non
     with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", secret="right") as process:
         with trainer(tmp_path / "store", "a", secret="right") as master:
             assert master.set_dataset(FILES) == 0
-        for secret, reason in (("wrong", "it has another secret"), ("", "one side has a secret, the other has none")):
+        for secret, reason in (
+            ("wrong", "the server has another secret"),
+            ("", "one side has a secret, the other has none"),
+        ):
             with (
                 trainer(tmp_path / "store", "b", secret=secret, patience=300.0) as master,
                 pytest.raises(ConfigError, match=f"{reason}; PADDLE_SECRET must be the same for all programs"),
             ):
                 master.set_dataset(FILES)
-        assert "it has another secret: PADDLE_SECRET must be the same" in process.text()
+        assert "the peer has another secret: PADDLE_SECRET must be the same" in process.text()
 
 
 def test_a_signal_ends_the_master_with_its_status(tmp_path: Path) -> None:
@@ -136,7 +139,7 @@ def test_a_trainer_of_another_job_is_refused_at_once(tmp_path: Path) -> None:
         began = time.monotonic()
         with (
             MasterClient(book, "other", MemberId("a", 1), patience=60.0) as master,
-            pytest.raises(ConfigError, match="it belongs to 'other'; this server belongs to 'mine'"),
+            pytest.raises(ConfigError, match="the member belongs to 'other'; this server belongs to 'mine'"),
         ):
             master.set_dataset(FILES)
         assert time.monotonic() - began < 10

@@ -53,7 +53,8 @@ def test_the_status_in_the_middle_after_a_kill_and_at_the_end(tmp_path: Path) ->
             assert other.number == 1
             other.leave()
         found = wait_shown(output, "trainer 1, b.1, left: it leaves", "1: 10.0.0.1:7164")
-        assert "job job: pass 0 of 2; 0 trainers wait for a task\nas of 0." in found or "\nas of 1." in found
+        assert "job job: pass 0 of 2; 0 trainers wait for a task\nthe master at " in found
+        assert ", leader 1, wrote this state 0." in found or ", leader 1, wrote this state 1." in found
         assert "tasks of pass 0: 3 todo, 1 pending, 0 done, 0 failed, of 4" in found
         assert "pending:\n  task 0 (part-00): trainer 0, a.1, for " in found
         assert "trainers:\n  0: a.1, since " in found and ", tasks 0\n" in found
@@ -61,7 +62,7 @@ def test_the_status_in_the_middle_after_a_kill_and_at_the_end(tmp_path: Path) ->
         process.signal(signal.SIGKILL)
         process.end()
         found = wait_shown(output, "the master has not written for ")
-        assert "it was killed, is frozen or cannot write here; the lines below show the state then" in found
+        assert "it was killed, is frozen or cannot write here; the lines below show the last known state" in found
         assert "  task 0 (part-00): trainer 0, a.1, for " in found
         with MasterProcess(tmp_path / "log2", *flags) as second:
             found = wait_shown(output, "leader 2", "tasks of pass 0: 3 todo, 1 pending")
@@ -73,7 +74,7 @@ def test_the_status_in_the_middle_after_a_kill_and_at_the_end(tmp_path: Path) ->
             assert second.end() == 0
     found = show(output)
     assert found.startswith("job job: done, all 2 passes, and the model is saved\nthe master ended ")
-    assert "the lines below show the state then" in found and "status" not in found
+    assert "the lines below show the state at that time" in found and "status" not in found
     assert (
         "  1: 4 tasks finished, 0 discarded, 0 dispatches repeated, 0 failures, 4 samples, 0 repeated samples, ended "
         in found
@@ -105,8 +106,8 @@ def test_the_status_of_a_job_whose_master_was_stopped(tmp_path: Path) -> None:
         process.signal(signal.SIGTERM)
         assert process.end() == 143
     found = show(output)
-    assert " ago, status 143: stopped by SIGTERM; the lines below show the state then" in found
-    assert "start `paddle master` again with the same store: the job goes on from there" in found
+    assert " ago, status 143: stopped by SIGTERM; the lines below show the state at that time" in found
+    assert "start `paddle master` again with the same store to continue the job" in found
     assert end_of(store) == {}
 
 

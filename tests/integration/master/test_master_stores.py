@@ -198,7 +198,7 @@ def test_an_etcd_that_is_away_is_named() -> None:
 
 @pytest.mark.parametrize("endpoint", ["ftp://a:1", "http://", "a:b", "http://a:99999", "http://a:1/x"])
 def test_a_wrong_endpoint_is_named(endpoint: str) -> None:
-    with pytest.raises(UsageError, match="write each as http://host:2379"):
+    with pytest.raises(UsageError, match="write each endpoint as http://host:2379"):
         EtcdStore([endpoint], "job")
 
 

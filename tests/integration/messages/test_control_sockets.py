@@ -94,7 +94,7 @@ def test_a_member_waits_for_a_server_that_is_not_there_yet(keys: CurveKeys | Non
         port = listener.getsockname()[1]
     client, member = join(port, keys)
     with client:
-        with pytest.raises(NoAnswerError, match="no connection to it can be made"):
+        with pytest.raises(NoAnswerError, match="no connection to the server can be made"):
             client.ask("add", {"number": 1}, 0.5)
         with serve(AddingServer(), keys, port):
             assert member.next() == "welcome of server.1: 0"
@@ -108,7 +108,7 @@ def test_a_member_comes_back_to_a_server_that_was_started_again(keys: CurveKeys 
         assert member.next() == "welcome of server.1: 0"
         client.ask("add", {"number": 4}, SOON)
         first.close()
-        assert member.next() == "disconnected: it has closed the connection"
+        assert member.next() == "disconnected: the server has closed the connection"
         answer = client.submit("add", {"number": 3}, SOON)
         with serve(adding, keys, first.port):
             assert member.next() == "welcome of server.1: 4"
@@ -140,7 +140,7 @@ def test_a_long_message_passes_and_a_longer_one_is_not_sent(server: ControlServe
 def test_another_secret_is_named() -> None:
     with serve(AddingServer(), derive_keys(SECRET)) as server:
         client, _ = join(server.port, derive_keys("another secret.."))
-        with client, pytest.raises(NoAnswerError, match="within 1 s: it has another secret; PADDLE_SECRET must be"):
+        with client, pytest.raises(NoAnswerError, match="within 1 s: the server has another secret; PADDLE_"):
             client.ask("add", {"number": 1}, 1.0)
 
 

@@ -116,5 +116,5 @@ def test_a_disk_without_room_for_what_is_printed_is_one_line(arguments, tmp_path
         ended = subprocess.run(
             [PADDLE, *arguments], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, timeout=DEADLINE_S
         )
-    assert ended.stderr == b"paddle: cannot write to stdout: No space left on device; make room, or send it elsewhere\n"
+    assert ended.stderr == b"paddle: cannot write to stdout: No space left on device; make room, or redirect stdout\n"
     assert ended.returncode == 74

@@ -150,7 +150,7 @@ def test_d3_a_server_that_we_do_not_trust_is_refused(command, tmp_path):
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
     status, errors = end(command(SSL_CERT_FILE=str(tmp_path / "other.pem")))
     assert status == 78
-    assert "certificate not trusted" in errors
+    assert "the certificate is not trusted" in errors
 
 
 def test_d3_a_redirect_away_from_tls_is_refused(command, server):

@@ -609,7 +609,7 @@ def test_a_connection_that_breaks_for_a_moment_loses_nothing(pserver, client, cr
             proxy.is_deaf = False
         crowd.join()
         assert crowd.errors == {} and values.tolist() == [-1] * 4
-        assert ("it is sent again" in capsys.readouterr().err) or not loses_answer
+        assert ("the request is sent again" in capsys.readouterr().err) or not loses_answer
         one.finish_pass(values)
         one.goodbye()
         assert server.wait() == 0
@@ -643,7 +643,7 @@ def test_a_port_in_use_is_named_with_75(pserver):
     assert f"cannot listen on 127.0.0.1:{server.port}: {HELD_PORT}" in second.text()
 
 
-@pytest.mark.parametrize("nic, part", [("no_such_nic0", "those that exist: "), ("192.0.2.77", "192.0.2.77")])
+@pytest.mark.parametrize("nic, part", [("no_such_nic0", "the existing names: "), ("192.0.2.77", "192.0.2.77")])
 def test_a_nic_that_does_not_exist_is_named_with_78(pserver, nic, part):
     server = pserver(f"--nics={nic}")
     assert server.wait() == 78 and part in server.text().splitlines()[-1]

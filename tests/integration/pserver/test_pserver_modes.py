@@ -101,7 +101,7 @@ def test_a_server_discards_what_is_too_old_and_says_so(pserver, client, crowd, t
     assert crowd.errors == {}
     np.testing.assert_allclose(crowd.results[0], [0.01, 0.02, 0.03], rtol=1e-6)
     np.testing.assert_allclose(crowd.results[1], [0.03, 0.02], rtol=1e-6)
-    assert "async_lagged_grad_discard_ratio is 1, not above --async_lagged_ratio_min=1" in server.text()
+    assert "async_lagged_grad_discard_ratio is 1, which is not above --async_lagged_ratio_min=1" in server.text()
     assert "discard lagged async gradient ratio: 1.5 asyncLaggedhreshold: 3" in server.text()
     assert "total updates: 5 discard updates: 1" in server.text()
     assert "Async Gradient Discard based on trainer_id: 0:0(0) 1:1(0.5)" in server.text()

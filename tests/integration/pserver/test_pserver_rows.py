@@ -242,7 +242,7 @@ def test_rows_beyond_a_table_are_refused_before_they_travel(pserver, row_client)
     server = pserver("--ports_num_for_sparse=1")
     client = row_client([(server.host, server.port + 1)])
     client.join(TABLES[:1], SGD)
-    with pytest.raises(BugError, match="rows of parameter emb must be rising uint32 numbers below 700"):
+    with pytest.raises(BugError, match="row numbers of parameter emb must be ascending uint32 numbers below 700"):
         client.pull([np.array([700], np.uint32)], [np.empty((1, 16), np.float32)], in_place=False)
 
 

@@ -111,7 +111,7 @@ def no_etcd(world):
     return (job := world.job()), say_no_where(job, f"--etcd_endpoints=http://127.0.0.1:{port}")
 
 
-@case("an etcd that is away for longer than the lease")
+@case("an etcd that is unreachable for longer than the lease")
 def etcd_away(world):
     job, etcd = world.job(master=["--ttl=2s"]), world.etcd()
     job.flags = ("--nics=lo", f"--etcd_endpoints={etcd.endpoint}")

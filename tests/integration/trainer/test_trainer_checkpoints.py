@@ -178,7 +178,7 @@ def test_a_volume_that_is_full_ends_training_with_74_and_keeps_what_was_there(tm
         (
             ["--resume_from=out/state/pass-00000", "--local=0", "--num_gradient_servers=2"],
             78,
-            "was made by 1 trainer, this job has 2",
+            "was made by 1 trainer, but this job has 2",
         ),
         (["--resume_from=out/state/pass-00000", "--config_args=kind=norm"], 78, "only the config has"),
         (["--resume_from=out/state/pass-00000", "--config_args=kind=adam"], 78, "learning_method 'momentum'"),

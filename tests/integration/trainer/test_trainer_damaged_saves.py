@@ -48,7 +48,7 @@ def test_one_that_the_launcher_chose_is_set_aside_and_the_attempt_may_be_repeate
     status, log = paddle.train(job, *FLAGS, "--num_passes=3", "--resume_from=out/state/pass-00001")
     assert status == 75 and "Traceback" not in log, log
     assert "the next attempt goes on from an older save" in log.splitlines()[-1]
-    assert log.count("pass-00001 is damaged: it is out/state/pass-00001.damaged now") == 1
+    assert log.count("pass-00001 is damaged: its name is out/state/pass-00001.damaged now") == 1
     assert {path.name for path in (saved / "state").iterdir()} == {"pass-00000", "pass-00001.damaged"}
 
 

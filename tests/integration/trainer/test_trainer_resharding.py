@@ -110,7 +110,7 @@ def test_fewer_trainers_go_on_with_the_state_of_the_optimiser(job, kind):
     made, _ = job.run(3, 3, f"--config_args=kind={kind}", passes=2)
     resumed = f"--resume_from={made / 'out' / 'state' / 'pass-00000'}"
     two, log = job.run(2, 2, f"--config_args=kind={kind}", resumed)
-    assert "made by 3 trainers, this job has 2 trainers" in log and "from pass 1 on" in log
+    assert "made by 3 trainers, but this job has 2 trainers" in log and "from pass 1 on" in log
     assert counters(two, "pass-00002") == {(3 * LINES, 8 + 2 * 12, 3)}, "the schedule counts on"
     other, _ = job.run(2, 3, f"--config_args=kind={kind}", resumed)
     assert model(other) == model(two)
@@ -146,7 +146,7 @@ def test_a_checkpoint_inside_a_pass_begins_the_pass_again_with_its_state(job):
     state = made / "out" / "state"
     inside = state / "pass-00001-002"
     again, log = job.run(2, 3, "--config_args=kind=averages", f"--resume_from={inside}")
-    warning = re.search(r"^W.*made by 3 trainers, this job has 2 trainers.*", log, re.MULTILINE)
+    warning = re.search(r"^W.*made by 3 trainers, but this job has 2 trainers.*", log, re.MULTILINE)
     assert warning and "pass 1 begins again: samples trained before the checkpoint are trained again" in warning[0]
     assert "going on before pass 1, of which 0 batches are done" in log
     trained_before = 6 * 3 * 4  # batches, trainers, samples

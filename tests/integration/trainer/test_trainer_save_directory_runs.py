@@ -124,7 +124,7 @@ def test_a_run_into_the_directory_of_another_one_is_refused_and_changes_nothing(
     status, log = paddle.train(job, *FLAGS)
     assert status == 75 and "Traceback" not in log, log
     line = log.splitlines()[-1]
-    assert f"--save_dir=out: another run writes into it, pid {first.pid} on {socket.gethostname()} since " in line
+    assert f"--save_dir=out: another run writes into it (pid {first.pid} on {socket.gethostname()} since " in line
     assert "run-2" not in names(job / "out")
     other = paddle.train(job, *FLAGS, "--trainer_id=1", "--num_passes=1")  # it writes nothing
     assert other[0] == 0, other[1]

@@ -72,7 +72,7 @@ def test_a_frozen_trainer_holds_up_nobody_and_goes_on_when_it_thaws(make_job, is
     job.release("part-2")
     job.await_holder("part-3", other)
     job.signal(victim, signal.SIGCONT)
-    job.await_text("repe", victim)  # "which count as repeated", "is a repetition"
+    job.await_text("repe", victim)  # "which count as repeated", "has repeated"
     job.release("part-3")
     assert job.wait() == [*ENDED, 0, 0], job.log(victim)
     assert job.accounts() == [job.whole_pass(more=1), job.whole_pass(), job.whole_pass()]

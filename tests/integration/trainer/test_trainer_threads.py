@@ -110,12 +110,12 @@ def test_threads_and_parameter_servers_go_together(tmp_path, paddle, tools):
         (
             ["OPENBLAS_NUM_THREADS=64"],
             "1",
-            r"products get 1 thread each, not OPENBLAS_NUM_THREADS=64: --trainer_count=99 on",
+            r"each matrix product gets 1 thread in spite of OPENBLAS_NUM_THREADS=64, because of --trainer_count=99 and",
         ),
         (
             ["PADDLE_BLAS_THREADS=2"],
             "2",
-            r"PADDLE_BLAS_THREADS=2: products get 2 threads each, for --trainer_count=99 on",
+            r"PADDLE_BLAS_THREADS=2: each matrix product gets 2 threads, with --trainer_count=99 and",
         ),
     ],
 )
@@ -127,7 +127,7 @@ def test_products_do_not_get_more_threads_than_processors(job, paddle, variables
     paddle.run(job, command).wait(60)
     log = (job / "log").read_text()
     assert f"blas {threads}\n" in log
-    assert len(re.findall(line or "products get", log)) == (line is not None), log
+    assert len(re.findall(line or "matrix product gets", log)) == (line is not None), log
 
 
 def test_a_small_batch_is_computed_as_a_whole_to_the_bits_of_one_thread(tmp_path, paddle, tools):
@@ -139,4 +139,4 @@ def test_a_small_batch_is_computed_as_a_whole_to_the_bits_of_one_thread(tmp_path
         assert status == 0, log
         saved.append(read(folder).tobytes())
     assert saved[0] == saved[1]
-    assert log.count("--trainer_count=2: a batch as small as this is computed by one thread") == 1
+    assert log.count("--trainer_count=2: one thread computes small batches") == 1

@@ -66,7 +66,7 @@ def test_in_the_middle_of_a_pass_progress_is_of_one_moment(job, paused, paddle):
     assert progress["status"] == "training"
     assert progress["seconds_left"] > 0
     assert paddle.start(job, "status", "out", log="status").wait(60) == 0
-    said = "training: pass 2, batch 4 of passes 0 to 9, 80% of the pass, 28% of the job, "
+    said = "training: pass 2 of passes 0 to 9, batch 4, 80% of the pass, 28% of the job, "
     assert (job / "status").read_text().startswith(said)
     paused.kill()
 
@@ -113,5 +113,5 @@ def test_a_run_that_has_finished_says_its_mean_speed(job, paddle):
     cost = re.findall(r" Pass=9 .*AvgCost=(\S+)", text)[0]
     assert progress["last_pass"] == {"pass": 9, "samples": SAMPLES, "cost": float(cost), "trainers": 1}
     assert paddle.start(job, "status", "out", log="status").wait(60) == 0
-    assert (job / "status").read_text().startswith("finished: pass 9, batch 5 of passes 0 to 9, 100% of the pass, 100%")
+    assert (job / "status").read_text().startswith("finished: pass 9 of passes 0 to 9, batch 5, 100% of the pass, 100%")
     assert '<span class="state finished">' in (job / "out" / "report.html").read_text()

@@ -64,7 +64,7 @@ def test_a_role_binding_that_is_taken_away_during_the_wait(long_job: StartJob) -
     for index in waiting:
         job.wait_for_log(index, r'answered 403: pods is forbidden: .* cannot list resource "pods"')
         job.wait_for_log(
-            index, "lacks the verb `list` on pods in namespace role-binding: kubectl create -f k8s/rbac.yaml"
+            index, "lacks the verb `list` on pods in namespace role-binding: run kubectl create -f k8s/rbac.yaml"
         )
     fresh = {"name": "paddle", "labels": binding["metadata"]["labels"]}
     job.space.create({**binding, "metadata": fresh})

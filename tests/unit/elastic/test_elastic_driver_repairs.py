@@ -291,7 +291,7 @@ def test_n14_a_wait_for_slots_that_is_in_vain_is_reported_as_that() -> None:
     assert job.ask(a).result(LIMIT_S)[0] == INVALID_SLOT_INFO
     message = job.end()
     assert message is not None
-    assert "waited 0.1 s for 2 slots on at least 1 hosts, and found 1 on 1" in message
+    assert "waited 0.1 s for 2 slots on at least 1 host, and found 1 slot on 1 host" in message
 
 
 def test_a_job_that_loses_every_worker_with_the_state_ends() -> None:

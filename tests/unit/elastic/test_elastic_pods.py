@@ -137,7 +137,7 @@ def test_the_last_hosts_count_while_the_api_server_answers_with_an_error(
         clock.now += 1.0
         assert discovery.find_available_hosts_and_slots() == known
     log = capfd.readouterr().err
-    assert log.count(f"the pods cannot be listed, the last 1 hosts are used: the API server answered {status}") == 1
+    assert log.count(f"the pods cannot be listed, and the last host is used: the API server answered {status}") == 1
     assert ("k8s/allreduce/access.yaml" in log) is (status == 403)
     assert len(api.asked) - asked < 30
     api.problem, api.pods = None, []
@@ -160,7 +160,7 @@ def test_a_refusal_from_the_begin_ends_the_job_and_a_silence_does_not(clock: Clo
     api.problem = ApiProblem("the API server answered 403: no", 403)
     assert discovery.find_available_hosts_and_slots() == {}
     clock.now += 60.0
-    with pytest.raises(RuntimeError, match="verb list on pods"):
+    with pytest.raises(RuntimeError, match="verb `list` on pods"):
         discovery.find_available_hosts_and_slots()
     api.problem = ApiProblem("no answer", 0)
     clock.now += 60.0

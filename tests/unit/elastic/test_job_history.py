@@ -54,10 +54,10 @@ def test_a_job_with_a_failure_and_a_host_that_comes_is_told_at_every_moment() ->
     assert "  rank 1: b[0], since generation 1, has ended by signal 9" in job.lines()
     job.now += 1
     job.begin("a", "b", new=("b",))
-    assert "1 change of workers took 2.0 s together" in job.lines()
+    assert "1 change of workers took 2.0 s in total" in job.lines()
     job.now += 0.5
     job.join(0, 1, 1)
-    assert "1 change of workers took 2.5 s together" in job.lines()
+    assert "1 change of workers took 2.5 s in total" in job.lines()
 
     job.history.note_hosts()
     job.history.report(("a", 0), READY)
@@ -76,7 +76,7 @@ def test_a_job_with_a_failure_and_a_host_that_comes_is_told_at_every_moment() ->
     assert job.lines({"status": 0, "reason": ""}, 60.0)[:3] == [
         "finished; generation 3 of 3 workers",
         "the driver ended 1.0 min ago",
-        "2 changes of workers took 3.5 s together",
+        "2 changes of workers took 3.5 s in total",
     ]
 
 
@@ -106,7 +106,7 @@ def test_a_driver_that_is_silent_comes_first_and_its_record_is_of_the_past() -> 
     job.begin("a")
     lines = job.lines(age=90.0, is_late=True)
     assert lines[0].startswith("the driver vm, process 7 has not written for 1.5 min: it was killed, is frozen or ")
-    assert "its workers end with the driver; the lines below show the state at that time" in lines[0]
+    assert "Its workers end with the driver. The lines below show the state at its last write" in lines[0]
     assert lines[1] == "works since 0.0 s: generation 1 of 1 worker"
 
 
@@ -210,7 +210,7 @@ def test_the_file_is_there_from_the_begin_and_says_how_the_job_has_ended(
     path = tmp_path / NAME
     assert read_record(path)["end"] is None
     assert status.main([str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith("the driver begins\nas of ")
+    assert capsys.readouterr().out.startswith("the driver begins\nthe driver ")
     before = read_record(path)["written"]
     until = time.monotonic() + LIMIT_S
     while read_record(path)["written"] == before:  # it is written anew though nothing happens

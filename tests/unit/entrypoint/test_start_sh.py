@@ -445,7 +445,7 @@ ODD: dict[str, tuple[Callable[[Path], object], str]] = {
         "a link that forms a loop",
     ),
     "a link to itself": (lambda config: (config / "a").symlink_to("a"), "a link that forms a loop"),
-    "a link to nothing": (lambda config: (config / "a").symlink_to("b"), "a link that leads nowhere"),
+    "a link to nothing": (lambda config: (config / "a").symlink_to("b"), "a link to a path that does not exist"),
     "a FIFO": (lambda config: os.mkfifo(config / "pipe"), "a FIFO"),
     "a device": (lambda config: (config / "zero").symlink_to("/dev/zero"), "a device"),
 }

@@ -140,7 +140,7 @@ FAILURES: dict[str, tuple[dict[str, Any], str, type[PaddleError], bool]] = {
     ),
     "403": (
         {"status": 403, "json": {"message": "pods is forbidden"}},
-        "lacks the verb `list` on pods in namespace default: kubectl create -f k8s/rbac.yaml",
+        "lacks the verb `list` on pods in namespace default: run kubectl create -f k8s/rbac.yaml",
         ApiForbiddenError,
         False,
     ),

@@ -57,7 +57,11 @@ KILLS = {
     ),
     "the peak is not told": (BEFORE, MemoryAccount(300 << 20, None, 2), "this container's limit is 300Mi: raise"),
     "without a limit": (BEFORE, MemoryAccount(None, 5 << 30, 2), "has no memory limit, and the peak of all its"),
-    "by somebody else": (BEFORE, BEFORE, " (not for memory: the kernel has killed no process of this container)"),
+    "by somebody else": (
+        BEFORE,
+        BEFORE,
+        " (memory did not run out: the kernel has counted no new out-of-memory kill in this container)",
+    ),
     "nobody knows": (None, None, " (out of memory?)"),
 }
 

@@ -141,7 +141,7 @@ def test_no_page_is_asked_for_after_the_deadline_of_the_wait() -> None:
 def test_a_list_has_at_most_a_thousand_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("launcher.cluster.kubernetes.PAGES_LIMIT", 7)
     responses.get(URL, json=podlist(token="more"))
-    with pytest.raises(ApiError, match="lists pods without end: 7 pages and more") as error:
+    with pytest.raises(ApiError, match="a list of pods with more than 7 pages and no end") as error:
         make_api().list_pods()
     assert (len(responses.calls), error.value.fatal) == (7, False)
 
@@ -151,7 +151,7 @@ def test_the_pages_of_a_list_are_together_not_larger_than_a_job_of_that_size(mon
     monkeypatch.setattr("launcher.cluster.kubernetes.ANSWER_LIMIT", 3000)
     monkeypatch.setattr("launcher.cluster.kubernetes.POD_LIMIT", 0)
     responses.get(URL, json={**podlist(token="more"), "padding": "x" * 2000})
-    with pytest.raises(ApiError, match="lists pods without end: 0 MiB and more"):
+    with pytest.raises(ApiError, match="a list of pods with more than 0 MiB and no end"):
         make_api().list_pods()
     assert len(responses.calls) == 2
 

@@ -39,7 +39,7 @@ NOT_ALL_RUNNING = {
     ),
     "given up with its node, and the Job makes no other": (
         [A, B, C.on_node("n3").ready(False, containers=True).terminating()],
-        "stays off, kubectl taint node n3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+        "stays off, run kubectl taint node n3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
     ),
     "terminating for longer than its grace period": (
         [A, B, C.on_node("n3").terminating("2026-11-21T07:00:00Z")],

@@ -291,7 +291,7 @@ def test_by_default_nobody_goes_on_without_a_pod(root: Path) -> None:
 def test_too_few_pods_give_up(root: Path) -> None:
     responses.get(URL, json=podlist(PODS[0]))
     clock = FastClock()
-    with pytest.raises(PeerUnreachableError, match=r"number of live pods: 1, too few for CONF_PADDLE_GRADIENT_MIN = 2"):
+    with pytest.raises(PeerUnreachableError, match=r"number of live pods: 1; CONF_PADDLE_GRADIENT_MIN = 2 needs more"):
         meet(make_config(root, 0), clock)
 
 

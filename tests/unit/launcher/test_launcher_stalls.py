@@ -13,6 +13,7 @@ import pytest
 
 from launcher.attempts import JobRecord
 from launcher.control.job_record import write_record
+from launcher.text import ROW_LIMIT
 from paddle.utils import status
 
 GLOG = "I1120 10:59:13.169946  1191 fan_out.py:142] "
@@ -194,5 +195,5 @@ def test_a_report_of_endless_texts_fills_no_terminal(job: Hanging, capsys: pytes
         job.tell(number, **{"pass": "9" * 60_000, "host": "h" * 60_000, "message": "m" * 60_000})
     assert status.main([str(job.output)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 8003
+    assert max(map(len, lines)) <= ROW_LIMIT + 3
     assert sum(map(len, lines)) < 20_000

@@ -68,7 +68,7 @@ def test_the_files_alone_tell_how_a_job_is(output: Path, capsys: pytest.CaptureF
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("attempt 2.") and lines[0].endswith(" from pass-00001")
     assert lines[1].startswith(
-        "training: pass 2, batch 70 of passes 0 to 9, 50% of the pass, 25% of the job, 201 samples/s, 1:02:03 left, "
+        "training: pass 2 of passes 0 to 9, batch 70, 50% of the pass, 25% of the job, 201 samples/s, 1:02:03 left, "
         "trainer 0's cost 0.123456, error 0.25, said 0:00:0"
     )
     assert lines[2] == "slowest: trainer 1 on b, busy for 3.5 s, while the mean of all trainers is 3.0 s"
@@ -79,7 +79,7 @@ def test_the_files_alone_tell_how_a_job_is(output: Path, capsys: pytest.CaptureF
 def test_a_run_of_one_trainer_that_is_over_tells_its_cost_and_its_mean_speed() -> None:
     progress = {"status": "finished", "pass": 9, "passes": 10, "samples_per_second": 50.0, "cost": 0.5}
     said = describe_progress({**progress, "batch": 5, "trainers": {"0": {}}, "time": time.time()})
-    assert said.startswith("finished: pass 9, batch 5 of passes 0 to 9, 50 samples/s on average, cost 0.5, said ")
+    assert said.startswith("finished: pass 9 of passes 0 to 9, batch 5, 50 samples/s on average, cost 0.5, said ")
 
 
 def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +89,7 @@ def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     assert status.main([str(tmp_path)]) == 1
     said = capsys.readouterr().err
     files = "tasks.json, membership.json, job.json, progress.json, records.jsonl, node_*"
-    assert f"has no {files}: a pod writes them always" in said
+    assert f"has no {files}: a pod always writes such files" in said
     (tmp_path / "output").mkdir()
     assert status.main([str(tmp_path)]) == 1
     assert f"did you mean {tmp_path}/output?" in capsys.readouterr().err
@@ -131,11 +131,11 @@ def test_pods_have_their_ids_nodes_and_progress(
 def test_the_pods_that_the_launchers_wait_for_are_named_with_their_state() -> None:
     """Their states stood in the table only, among those of all pods."""
     pods = parse_pods({"items": [pod(0), pod(1, "Pending", node="")]})
-    assert name_awaited(pods, None) == [f"waits for pods: {JOB}-1-jo (Pending)"]
+    assert name_awaited(pods, None) == [f"the job waits for pods: {JOB}-1-jo (Pending)"]
     assert name_awaited(pods, dataclasses.replace(RECORD, finished=True)) == []
     both = dataclasses.replace(RECORD, pods=[{"ip": "10.0.0.0"}, {"ip": "10.0.0.1"}])
     assert name_awaited(pods[:1], both) == [
-        "waits for pods: 1 of 2 are Running, and the Job has not created the other pods yet"
+        "the job waits for pods: 1 of 2 are Running, and the Job has not created the others yet"
     ]
     assert name_awaited(parse_pods({"items": [pod(0), pod(1)]}), both) == []
     assert name_awaited([], both) == []
@@ -154,7 +154,7 @@ def test_without_the_volume_the_pods_are_shown_and_where_the_rest_is(
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        ([], 64, "status of which job?"),
+        ([], 64, "the name of the job is missing"),
         ([JOB, "--color=1"], 64, "status has no flag --color"),
         ([JOB, "--namespace=there", "another"], 64, "Unknown commandline argument: another"),
         ([JOB], 69, "kubectl get pods --selector=job-name=paddle-cluster-job --output=json failed: "),
@@ -227,12 +227,12 @@ SILENT = "trainer 1 has reported nothing"
 UNKNOWN = "how the attempt ended is not known: no pod has left an error.json"
 NOW = RECORD.name
 STATES: dict[str, tuple[JobRecord, list[Any], dict[str, Any], list[str]]] = {
-    "the first one forms": (record_of(1), [], {}, ["the volume shows no trainer that has begun"]),
+    "the first one forms": (record_of(1), [], {}, ["no trainer has begun, according to the files"]),
     "the second forms after a loss": (
         RECORD,
         [("1.aa", 0, *LOST)],
         {"attempt": "1.aa", "status": "failed"},
-        [f"what failed first is not known: {SILENT}; trainer 0 has {FOLLOWED}", "no trainer that has begun"],
+        [f"what failed first is not known: {SILENT}; trainer 0 has {FOLLOWED}", "no trainer has begun"],
     ),
     "the second trains": (
         RECORD,

@@ -46,7 +46,7 @@ def test_a_record_is_what_its_reader_takes_and_people_read(tmp_path: Path) -> No
     record = write(tmp_path, busy())
     found = lines(record | {"end": None})
     assert found[0] == "job job: pass 0 of 2; 0 trainers wait for a task"
-    assert found[1] == "as of 0.5 s ago, by the master at 10.0.0.1:1, leader 1"
+    assert found[1] == "the master at 10.0.0.1:1, leader 1, wrote this state 0.5 s ago"
     assert found[2] == "tasks of pass 0: 1 todo, 1 pending, 0 done, 1 failed, of 3"
     assert found[3:7] == [
         "pending:",
@@ -77,7 +77,7 @@ def test_of_many_trainers_the_newest_five_are_told_and_where_the_others_are(tmp_
     begin = found.index("trainers:")
     assert [line.split(":")[0].strip() for line in found[begin + 1 : begin + 6]] == ["11", "10", "9", "8", "7"]
     assert found[begin + 6] == "  and 7 more: see tasks.json"
-    history = found.index("joined and left, the last first:")
+    history = found.index("trainers that joined or left, the last first:")
     assert found[history + 6 :] == ["  and 7 more: see tasks.json"]
 
 
@@ -168,7 +168,7 @@ def test_a_master_that_writes_no_more_is_taken_for_dead(tmp_path: Path) -> None:
     assert (age, is_late) == (60.0, True)
     assert lines(found, age, is_late=is_late)[1:3] == [
         "the master has not written for 1.0 min: it was killed, is frozen or cannot write here; the lines below "
-        "show the state then",
-        "a standby, or `paddle master` with the same store, goes on from there",
+        "show the last known state",
+        "a standby continues the job; without a standby, start `paddle master` with the same store",
     ]
     assert not read_settled(tmp_path / NAME, lambda: record["written"] + LATE_S - 1)[2]

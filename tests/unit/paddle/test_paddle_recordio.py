@@ -84,7 +84,7 @@ def test_lines_replace_a_file_only_when_told_to(shards: list[Path], capsys: pyte
     Path("target").write_text("mine")
     for name in ("link", "target"):
         assert main([*command, name]) == 64
-        assert f"there is {name} already; name another file with -o, or replace it" in capsys.readouterr().err
+        assert f"{name} exists already; name another file with -o, or replace the file" in capsys.readouterr().err
     assert Path("target").read_text() == "mine"
     assert main([*command, "link", "--overwrite"]) == 0
     assert Path("link").is_symlink() and Path("target").read_bytes() == Path("text").read_bytes()

@@ -280,7 +280,7 @@ WRONG = {
         "t.csv line 5: the row is longer than 4194304 bytes; look for a quote",
     ),
     "a zero byte": ({"t__csv": GOOD.encode("utf-16-le")}, (), 65, "t.csv line 1: it has a zero byte"),
-    "no UTF-8": ({"t__csv": b"a,b\n\xe9,1\n"}, ("--data_encoding=utf-8",), 65, "t.csv: not utf-8 in line 2"),
+    "no UTF-8": ({"t__csv": b"a,b\n\xe9,1\n"}, ("--data_encoding=utf-8",), 65, "t.csv line 2: the text is not utf-8"),
     "columns without end": ({"t__csv": "1," * 20_000 + "\n"}, (), 65, "t.csv line 1: it has more than 16384 columns"),
     "no rows": ({"t__csv": "\n\n"}, (), 65, "t.csv has no rows"),
     "a header alone": ({"t__csv": "a,b\n"}, ("--csv_header=drop",), 65, "the table has no training rows"),
@@ -384,9 +384,9 @@ def test_a_field_that_is_no_number_for_a_trainer_makes_its_column_text_with_a_wa
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--csv_delimiter=ab"], "CSV_DELIMITER is 'ab'; it is one character, or tab"),
+        (["--csv_delimiter=ab"], "CSV_DELIMITER is 'ab'; it must be one character, or the word tab"),
         (['--csv_delimiter="'], "CSV_DELIMITER is"),
-        (["--csv_header=yes"], "CSV_HEADER is 'yes'; it is one of auto, keep, drop, none"),
+        (["--csv_header=yes"], "CSV_HEADER is 'yes'; it must be one of auto, keep, drop, none"),
         (["--data_max_bytes=-1"], "DATA_MAX_BYTES is '-1'; it must be a number of bytes, e.g. 100Gi"),
         (["--data_max_memory=1GB"], "DATA_MAX_MEMORY is '1GB'"),
     ],

@@ -76,7 +76,7 @@ NAMED = {
     "link to the memory of the process": (link("a.pos", "/proc/self/environ"), f"a.pos {OUT}"),
     "link to itself": (link("a.pos", "a.pos"), f"a.pos {CIRCLE}"),
     "two links to each other": (links(a__pos="b", b="a.pos"), CIRCLE),
-    "link to nothing": (link("a.pos", "nothing"), "a.pos is a link that leads nowhere"),
+    "link to nothing": (link("a.pos", "nothing"), "a.pos is a link to a path that does not exist"),
     "FIFO": (lambda raw: os.mkfifo(raw / "train.txt"), "train.txt is a FIFO; only regular files are read"),
     "FIFO by a link": (lambda raw: [os.mkfifo(raw / "f"), link("a.pos", "f")(raw)], "a.pos is a FIFO"),
     "FIFO beside the data": (

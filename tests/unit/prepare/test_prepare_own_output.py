@@ -33,7 +33,7 @@ def test_a_second_run_reads_nothing_of_the_first(here, capsys):
         assert run("--data_path=.", f"--out_dir={out}") == 0
         assert counts(here / "job") == (900, 100)
     told = [line for line in capsys.readouterr().err.splitlines() if "not read" in line]
-    assert told == ["prepare: .: not read, because prepare made it: job (OUT_DIR)"] * 4
+    assert told == ["prepare: .: directories that prepare made are not read: job (OUT_DIR)"] * 4
 
 
 def test_a_run_that_was_killed_before_its_marker_is_not_read_either(here):
@@ -101,7 +101,7 @@ def test_input_inside_out_dir_is_refused_before_anything_is_touched(here, capsys
 def test_a_job_directory_as_input_of_another_is_refused_and_its_shard_is_read(here, capsys):
     assert run("--data_path=table.csv", "--out_dir=one") == 0
     assert run("--data_path=one", "--out_dir=two") == 65
-    assert "one has a prepared.json, so prepare made it" in capsys.readouterr().err
+    assert "one has a prepared.json, so prepare made this directory" in capsys.readouterr().err
     assert run("--data_path=one/0/data", "--out_dir=two") == 0
     assert counts(here / "two") == (900, 100)
 
@@ -113,7 +113,7 @@ def test_results_in_an_archive_are_not_read(here, capsys):
         archive.add("old")
     assert run("--data_path=all.tar", "--out_dir=job") == 0
     assert counts(here / "job") == (900, 100)
-    assert "all.tar: not read, because prepare made it: old (it has a prepared.json)" in capsys.readouterr().err
+    assert "tar: directories that prepare made are not read: old (it has a prepared.json)" in capsys.readouterr().err
 
 
 def test_a_loop_of_links_as_out_dir_is_an_error_and_no_traceback(here, capsys):

@@ -175,7 +175,7 @@ def test_nics_are_names_labels_or_addresses():
     assert interfaces.resolve_nics("") == ["0.0.0.0"]
     assert interfaces.resolve_nics("lo, 127.0.0.3") == ["127.0.0.1", "127.0.0.3"]
     assert interfaces.list_nics()["lo"] == "127.0.0.1"
-    with pytest.raises(ConfigError, match=r"'no_such_nic0'.*those that exist:.*lo \(127\.0\.0\.1\)"):
+    with pytest.raises(ConfigError, match=r"'no_such_nic0'.*the existing names:.*lo \(127\.0\.0\.1\)"):
         interfaces.resolve_nics("lo,no_such_nic0")
 
 
@@ -303,12 +303,12 @@ def test_a_server_with_a_store_has_any_port_or_the_one_that_is_given():
 @pytest.mark.parametrize(
     "argv, part",
     [
-        (["--index=1", "--num_pservers=2"], "--num_pservers, --index without a store: give the --store_dir"),
+        (["--index=1", "--num_pservers=2"], "--num_pservers, --index need a store: also give the --store_dir"),
         (["--store_dir=/s", "--etcd_endpoints=http://a:1"], "are both given"),
         (["--store_dir=/s", "--etcd_ttl=0.5"], "--etcd_ttl is '0.5'; it must be at least 1s"),
         (["--store_dir=/s", "--checkpoint_interval=0"], "--checkpoint_interval is '0'"),
         (["--store_dir=/s", "--checkpoint_interval=soon"], "must be a time such as 16s"),
-        (["--store_dir=/s", "--nics=lo,eth0"], "has one address or all"),
+        (["--store_dir=/s", "--nics=lo,eth0"], "listens on one address or on all"),
         (["--store_dir=/s", "--ports_num=5000"], "the limit of 4096"),
         (["--store_dir=/s", "--num_pservers=0"], "must be in"),
         (["--store_dir=/s", "--index=-2"], "must be in"),

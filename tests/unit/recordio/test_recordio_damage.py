@@ -147,9 +147,9 @@ def test_snappy_without_the_crc_of_the_chunk_gives_whole_frames_or_an_error(raw:
         ),
         (chunk(record(b"a"), records=2), "2 records do not fit into 5 bytes"),
         (chunk(record(b"a"), Compression.GZIP, 2**32 - 1), "4294967295 records do not fit into 268435456 bytes"),
-        (chunk(record(b"a") * 2), "10 bytes of payload are not the 1 records of the header"),
-        (chunk(record(b"abcd")[:-1]), "7 bytes of payload are not the 1 records"),
-        (chunk(struct.pack("<I", 2**32 - 1) + b"abcd", records=2), "8 bytes of payload are not the 2 records"),
+        (chunk(record(b"a") * 2), "the payload of 10 bytes does not agree with the header's number of records, 1;"),
+        (chunk(record(b"abcd")[:-1]), "the payload of 7 bytes does not agree"),
+        (chunk(struct.pack("<I", 2**32 - 1) + b"abcd", records=2), "the payload of 8 bytes does not agree"),
         (
             chunk(b"", records=0) + b"\x04\x03",
             "chunk 1 at byte 20: the file ends 18 bytes before the end of the chunk's",
@@ -179,7 +179,7 @@ def test_snappy_without_the_crc_of_the_chunk_gives_whole_frames_or_an_error(raw:
         ),
         (
             chunk(SNAPPY_BEGINNING + b"\x00\x07\x00\x00abcd\xff\xff\x7f", Compression.SNAPPY),
-            "a frame of Snappy would have more than 65536 bytes",
+            "a frame of Snappy declares more than 65536 bytes",
         ),
         (
             chunk(SNAPPY_BEGINNING + b"\x01\x09\x00\x00abcd" + record(b"a"), Compression.SNAPPY),

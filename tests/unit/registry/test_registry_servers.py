@@ -68,7 +68,7 @@ def test_an_index_that_is_asked_for_is_waited_for(registry: DirectoryRegistry, m
     lines: list[str] = []
     monkeypatch.setattr(registry, "wait", lambda *_: held.release())
     assert claim_index(registry, 3, "10.0.0.2", lines.append, 2)[1].index == 2
-    assert lines == ["waiting until index 2 is free: held by servers that are being started"]
+    assert lines == ["waiting until index 2 is free: every holder is a server that is being started"]
 
 
 @pytest.mark.parametrize("value", ["", "0", "-1", "x", "1.5", "²", str(module.MOST_SERVERS + 1), "9" * 100, " 2"])

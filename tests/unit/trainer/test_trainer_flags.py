@@ -147,7 +147,7 @@ def test_what_a_launcher_passes_does_no_harm_with_a_store():
         ([STORE, "--checkpoint_period_by_batches=5"], "paddle pserver --checkpoint_interval"),
         ([STORE, "--saving_period_by_batches=5"], "one of the trainers saves"),
         ([STORE, "--loadsave_parameters_in_pserver"], "writes the tables, too"),
-        ([STORE, "--test_period=9"], "the trainer that saves a pass tests it"),
+        ([STORE, "--test_period=9"], "the trainer that saves a pass also tests it"),
         ([STORE, "--job=test"], "--store_dir is for training with a master and not for --job=test"),
         ([STORE, "--etcd_endpoints=http://a:1"], "name two stores"),
         (["--etcd_endpoints=,"], "--etcd_endpoints is ','"),

@@ -43,7 +43,7 @@ def test_a_host_counts_while_its_agent_answers_and_has_its_name_as_uid(
     answers["127.0.0.2"] = AgentState("a", 2, True)
     assert list(hosts.find_available_hosts_and_slots()) == ["127.0.0.3"]
     log = capfd.readouterr().err
-    assert log.count("127.0.0.3 has no agent now") == 1
+    assert log.count("no worker can start on 127.0.0.3 now") == 1
     assert log.count("the agent of 127.0.0.3 answers") == 1
 
 

@@ -250,7 +250,7 @@ def test_a_rank_leaves_while_another_thread_of_it_waits() -> None:
 
 def test_a_rank_that_does_not_come_is_named() -> None:
     plan = GroupPlan(0, 3, "scope", secret="s", timeout=0.05)
-    with pytest.raises(HorovodInternalError, match="by rank 1, 2"):
+    with pytest.raises(HorovodInternalError, match="from ranks 1, 2"):
         form(plan, MemoryStore())
 
 

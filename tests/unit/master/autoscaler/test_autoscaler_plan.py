@@ -102,7 +102,7 @@ def test_what_was_raised_lately_gives_way_to_the_least_of_another_job() -> None:
     raised, new = job("a", 10, past=Past(raised=NOW - 5)), job("b", 2, least=2, placed={}, waiting=2)
     plan = make_plan(ClusterRoom([(10,)]), [raised, new], NOW)
     assert [change.after for change in plan.changes] == [5, 5]
-    assert plan.changes[0].reason == "raised 5 s ago, but b lacks its minimum; 5 is its fair share among 2 jobs"
+    assert plan.changes[0].reason == "it was raised 5 s ago, but b lacks its minimum; 5 is its fair share among 2 jobs"
 
 
 def test_others_give_way_before_one_that_was_raised_lately() -> None:

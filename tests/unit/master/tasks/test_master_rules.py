@@ -362,7 +362,7 @@ def test_a_pass_that_ends_while_another_one_is_saved_is_saved_then() -> None:
     assert story.get("c", 3)["state"] == "pass_end"
     assert story.save("c", 2) == GRANTED and story.saved("c", 2)
     assert story.notes[-2:] == [
-        "the model of pass 1 is not saved: a later pass had ended before",
+        "the model of pass 1 is not saved, because a later pass has ended",
         "c.1 has saved the model of pass 2",
     ]
 

@@ -124,7 +124,7 @@ def test_a_piece_that_is_none_of_the_announced_ones_is_refused(monkeypatch):
 def test_gradients_come_once_a_round():
     rounds = SparseRounds(shard())
     add(rounds, 0, array([3], [], more=[1, 2]))
-    with pytest.raises(BugError, match="trainer 0 pushes rows twice"):
+    with pytest.raises(BugError, match="trainer 0 pushes the gradients of rows twice"):
         add(rounds, 0, array([3], [], more=[1, 2]))
 
 

@@ -13,4 +13,4 @@ def test_a_goodbye_waits_for_no_server_that_is_gone():
     gone, there, answered = channel("a", closed=3.0), channel("b"), channel("c", pending=False)
     assert Goodbye([gone, there, answered]).interruption() is None
     there.pending.clear()
-    assert str(Goodbye([gone, there, answered]).interruption()).startswith("a: the connection is closed")
+    assert str(Goodbye([gone, there, answered]).interruption()).startswith("the connection to a is closed")

@@ -199,7 +199,7 @@ def test_sparse_and_dense_services_go_on_together(place):
 def test_a_server_with_other_ports_is_told_so(place):
     place.begin(begin_wire().service, begin_wire().service)._store.store([({"service": 1, "capture": {}}, {})], 0)
     with pytest.raises(
-        ConfigError, match=r"has service 1, but this server has 1 services; start it with the --ports_num"
+        ConfigError, match=r"has service 1, but this server has 1 services; start this server with the --ports_num"
     ):
         place.begin(ElasticWire().service)
 

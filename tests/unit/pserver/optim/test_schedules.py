@@ -40,7 +40,7 @@ def test_schedules_follow_their_formula(schedule, a, b, args, samples, passes, e
     [
         (Optimization(learning_rate_schedule="cosine"), "cosine"),
         (Optimization(learning_rate_schedule="manual", learning_rate_args="100"), "learning_rate_args"),
-        (Optimization(learning_rate_schedule="manual", learning_rate_args="200:1,100:2"), "must not fall"),
+        (Optimization(learning_rate_schedule="manual", learning_rate_args="200:1,100:2"), "must not decrease"),
         (Optimization(learning_rate_schedule="exp"), "decay_b"),
         (Optimization(learning_rate_schedule="caffe_poly"), "decay_a"),
     ],

@@ -194,7 +194,7 @@ def test_a_server_is_stuck_when_its_loop_has_not_turned_for_long_and_ready_when_
     wire.ready()
     assert seen.why_not_ready() == ""
     liveness.turned -= 61
-    assert seen.why_stuck() == "the loop of the pserver has not turned for 61 s"
+    assert seen.why_stuck() == "the main loop of the pserver has made no progress for 61 s"
     server.listeners = []
     assert seen.why_not_ready() == "the ports are not bound"
     assert server_metrics.LIVENESS is not liveness

@@ -196,7 +196,7 @@ def test_a_request_of_another_attempt_is_not_counted(wire):
         (lambda t: t.ask(Op.PUSH, samples=1, payload=[b"123"]), "has 3 bytes"),
         (lambda t: t.ask(Op.PUSH, samples=1), "has 0 bytes"),
         (lambda t: t.push(1, piece=1), "piece 1 of 1"),
-        (lambda t: t.initialise(), "come once"),
+        (lambda t: t.initialise(), "and only once"),
         (lambda t: t.ask(Op.START_PASS), "inside a pass"),
     ],
     ids=["size", "nothing", "piece", "values", "start"],
@@ -250,7 +250,7 @@ def test_a_setup_that_does_not_fit_leaves_no_values(wire, setup):
 def test_a_setup_that_does_not_parse_is_refused(wire, note):
     one = wire(1).trainer(0).join()
     one.ask(Op.INITIALISE, note=note, payload=[b""])
-    assert "does not parse" in one.last.note["message"]
+    assert "cannot be parsed" in one.last.note["message"]
 
 
 # ----- Who may join -----

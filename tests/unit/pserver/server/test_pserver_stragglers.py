@@ -12,7 +12,9 @@ def test_the_slowest_is_the_one_that_the_others_waited_for_longest():
     late.add({0: 2.25, 1: 2.0, 2: 2.0})
     late.add({0: 3.0, 1: 3.1, 2: 3.0})
     text = late.describe({0: "trainer 0", 1: "trainer 1"}, {0: 3.0, 1: 3.1}, 4.0)
-    assert text.startswith("slowest is trainer 1: last in 2 of 3 rounds, waited for 0.400 s in all, 0.300 s at most")
+    assert text.startswith(
+        "slowest is trainer 1: last in 2 of 3 rounds, delayed the others by 0.400 s in all, 0.300 s at most"
+    )
 
 
 def test_the_end_of_a_pass_names_who_is_the_last_one_too_often():
@@ -21,7 +23,9 @@ def test_the_end_of_a_pass_names_who_is_the_last_one_too_often():
         late.add({number: float(number == last) for number in range(3)})
     late.begin_period()
     text = late.describe_pass(BarrierLog(), 3)
-    assert text.startswith("4 rounds of 3 trainers: trainer 1 last in 3, waited for 3.000 s in all, 1.000 s at most; ")
+    assert text.startswith(
+        "4 rounds of 3 trainers: trainer 1 last in 3, delayed the others by 3.000 s in all, 1.000 s at most; "
+    )
     assert late.describe_pass(BarrierLog(most_trainers=1), 3).count("trainer ") == 1
     assert late.describe_pass(BarrierLog(is_on=False), 3) == late.describe_pass(BarrierLog(), 2) == ""
     for last in (2, 2, 0, 0):  # the shares are now 2, 3 and 3 of 8 rounds, and 0.427 is too often
@@ -51,7 +55,10 @@ def test_every_log_period_names_the_slowest_trainer_its_age_and_the_wait(wire, c
         two.push(1)
     lines = [line for line in capsys.readouterr().err.splitlines() if "slowest" in line]
     assert len(lines) == 1
-    assert "trainer 1 at 10.0.0.9: last in 2 of 2 rounds, waited for 2.500 s in all, 1.250 s at most" in lines[0]
+    assert (
+        "trainer 1 at 10.0.0.9: last in 2 of 2 rounds, delayed the others by 2.500 s in all, 1.250 s at most"
+        in lines[0]
+    )
     assert lines[0].endswith("its last push was 0.000 s ago")
 
 

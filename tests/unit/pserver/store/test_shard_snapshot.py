@@ -177,13 +177,17 @@ def test_a_schedule_says_only_once_that_the_rate_changes(capsys):
     ("parameters", "optimization", "message"),
     [
         ([ParameterSpec("w", 4)], Optimization("momentum"), r"learning_method 'adam', but the config has 'momentum'"),
-        ([ParameterSpec("w", 5)], Optimization("adam"), r"its elements: 4, this job's: 5"),
+        ([ParameterSpec("w", 5)], Optimization("adam"), r"its elements: 4; elements of this job: 5"),
         (
             [ParameterSpec("v", 3), ParameterSpec("w", 1, learning_rate=2)],
             Optimization("adam"),
             r"its parameter groups",
         ),
-        ([ParameterSpec("w", 4)], Optimization("adam", average_window=0.5), r"its arrays: .*, this job's: .*sum_older"),
+        (
+            [ParameterSpec("w", 4)],
+            Optimization("adam", average_window=0.5),
+            r"its arrays: .*; arrays of this job: .*sum_older",
+        ),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused_with_both_sides(parameters, optimization, message):

@@ -43,8 +43,8 @@ def test_products_get_one_thread_or_what_is_asked_up_to_the_processors_of_each_u
 def test_one_line_says_what_was_cut_and_what_would_say_otherwise(monkeypatch):
     _, line = limited({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "3"}, 2, 2, monkeypatch)
     assert line == (
-        "products get 1 thread each, not OPENBLAS_NUM_THREADS=2 and OMP_NUM_THREADS=3: --trainer_count=2 on 2 "
-        "processors; set PADDLE_BLAS_THREADS for another number"
+        "each matrix product gets 1 thread in spite of OPENBLAS_NUM_THREADS=2 and OMP_NUM_THREADS=3, because of "
+        "--trainer_count=2 and 2 processors; set PADDLE_BLAS_THREADS to use another number"
     )
     assert limited({"OPENBLAS_NUM_THREADS": "1"}, 2, 2, monkeypatch)[1] == ""
 
@@ -52,12 +52,12 @@ def test_one_line_says_what_was_cut_and_what_would_say_otherwise(monkeypatch):
 def test_the_own_variable_decides_alone(monkeypatch):
     threads, line = limited({OWN: "3", "OPENBLAS_NUM_THREADS": "7"}, 2, 2, monkeypatch)
     assert threads == [3, 3, 3]
-    assert line == "PADDLE_BLAS_THREADS=3: products get 3 threads each, for --trainer_count=2 on 2 processors"
+    assert line == "PADDLE_BLAS_THREADS=3: each matrix product gets 3 threads, with --trainer_count=2 and 2 processors"
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "99999", "1,2"])
 def test_the_own_variable_must_be_a_number(text):
-    with pytest.raises(ConfigError, match=f"PADDLE_BLAS_THREADS is '{text}'; it must be a whole number"):
+    with pytest.raises(ConfigError, match=f"PADDLE_BLAS_THREADS is '{text}'; it must be a number of threads"):
         limit_threads({OWN: text}, 1, "")
 
 

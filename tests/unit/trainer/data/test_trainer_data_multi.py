@@ -104,7 +104,7 @@ def test_what_cannot_be_mixed_is_refused(here, options, message):
 def test_a_batch_has_room_for_every_source(here):
     source = make(ratios=(5, 1))
     source.start_pass()
-    with pytest.raises(ConfigError, match="a batch of 3 samples leaves none for a data_ratio of 1"):
+    with pytest.raises(ConfigError, match="a batch_size of 3 gives no sample to a source with data_ratio=1"):
         source.next_batch(3)
 
 

@@ -109,7 +109,7 @@ def test_a_source_that_nobody_tracks_remembers_nothing():
 @pytest.mark.parametrize(
     ("options", "finding"),
     [
-        ({}, "it gives 3 batches; 5 of the pass were trained on"),
+        ({}, "it gives 3 batches, but 5 batches of the pass were trained"),
         (CACHED, "it gives 12 samples, not 40"),
     ],
 )

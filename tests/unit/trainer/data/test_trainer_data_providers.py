@@ -309,7 +309,7 @@ def test_a_next_behind_the_end_names_the_users_line_once(job):
     assert str(caught.value) == (
         "data provider my_provider::process, reading 'f': my_provider.py:5 "
         '(yield {"x": [next(lines) for lines in [iter([])]][0]}): RuntimeError: generator raised StopIteration '
-        "(a generator ends by `return`; `next(f)` needs a default)"
+        "(end the generator by `return`, and give `next(f)` a default value)"
     )
 
 

@@ -145,7 +145,7 @@ def test_a_model_file_writes_nothing_outside_of_the_working_directory(model, tmp
 
 def test_a_model_file_overwrites_nothing(model, tmp_path):
     before = (tmp_path / "its_provider.py").read_bytes()
-    with pytest.raises(ConfigError, match=r"write to 'its_provider\.py', which exists"):
+    with pytest.raises(ConfigError, match=r"write to 'its_provider\.py'; this file exists"):
         model(writing_to("its_provider.py"))
     assert (tmp_path / "its_provider.py").read_bytes() == before
     assert model(writing_to("new.txt")) == [[0.0]]

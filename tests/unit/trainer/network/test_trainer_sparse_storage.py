@@ -70,9 +70,9 @@ def test_the_gradient_has_what_lies_at_the_places(tmp_path, form):
 @pytest.mark.parametrize("strategy", ["rand", "zero"])
 def test_without_a_file_there_are_no_places(tmp_path, strategy):
     table = ParameterTable([make_config()])
-    with pytest.raises(ConfigError, match="only a file has the places of its 4 values; give a model that contains"):
+    with pytest.raises(ConfigError, match="only a file has the positions of its 4 values; give a model that contains"):
         table.randomize(Stream(1))
-    with pytest.raises(ConfigError, match="only a file has the places"):
+    with pytest.raises(ConfigError, match="only a file has the positions"):
         load_model(tmp_path, table, strategy, Stream(1))
         table["w"].matrix(3, 4)
 
@@ -85,7 +85,7 @@ def test_without_a_file_there_are_no_places(tmp_path, strategy):
         ([1, 2, 3, 4], [1, 3, 0, 2], "do not rise from 0 to 4"),
         ([0, 2, 3, 4], [1, 4, 0, 2], r"the column of a value is not in \[0, 4\)"),
         ([0, 2, 3, 4], [1, -1, 0, 2], r"the column of a value is not in \[0, 4\)"),
-        ([0, 2, 3, 4], [1, 1, 0, 2], "a place of the matrix has two values"),
+        ([0, 2, 3, 4], [1, 1, 0, 2], "two values have the same position in the matrix"),
     ],
 )
 def test_places_that_cannot_be_are_refused(tmp_path, rows, columns, what):

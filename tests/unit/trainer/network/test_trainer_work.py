@@ -110,7 +110,7 @@ def test_a_small_batch_gives_the_bits_of_one_network_and_uses_one_thread(parse, 
     network.close()
     assert found[0] == found[1]
     assert found[1][2] == 1
-    assert capsys.readouterr().err.count("is computed by one thread, which is faster") == 1
+    assert capsys.readouterr().err.count("one thread computes small batches, because this is faster") == 1
 
 
 def test_a_batch_that_is_worth_it_is_cut(parse, monkeypatch):

@@ -259,9 +259,9 @@ def test_what_a_trainer_says_itself_is_newer_than_what_trainer_0_heard(tmp_path)
 def test_the_slowest_is_named_with_what_makes_it_slow(tmp_path):
     finished_job(tmp_path)
     times = add_times(facts_of(tmp_path))
-    said = "Trainer 1 on paddle-1 is the slowest: it has computed and waited for data for 16.0 s"
+    said = "Trainer 1 on paddle-1 is the slowest: it has spent 16.0 s in compute and data"
     assert name_slowest(times).startswith(said)
-    assert name_slowest(times).endswith("Most of the difference is data.")
+    assert name_slowest(times).endswith("Most of the difference is in the phase data.")
     assert name_slowest(times[1:]).startswith("No trainer is much slower")
     assert name_slowest(times[:1]) == ""
 
@@ -379,7 +379,7 @@ def test_many_passes_make_no_big_page(tmp_path):
         place = {"pass": number, "batch": 9, "samples": 99, "cost": 1.0 / (number + 1), "evaluators": {EVALUATOR: 0.1}}
         job.record("pass", **place, seconds=1.0, usage={})
     assert write_report(tmp_path).stat().st_size < 300_000
-    assert "The last 200 of 3000 passes; train.log has the others." in page_of(tmp_path).text
+    assert "The table has the last 200 of 3000 passes; the logs have all passes." in page_of(tmp_path).text
 
 
 def test_a_second_report_of_the_same_process_shows_what_has_come(tmp_path):
@@ -454,7 +454,9 @@ def test_a_job_that_failed_before_its_first_record_has_a_report(tmp_path):
 def test_a_place_that_cannot_be_written_is_named(tmp_path, capsys):
     Job(tmp_path).start()
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "no" / "page.html")]) == os.EX_IOERR
-    assert re.search(r"cannot be written to .*no/.*: No such file or directory; -o", capsys.readouterr().err)
+    assert re.search(
+        r"cannot be written to .*no/.*: No such file or directory; name another file with -o", capsys.readouterr().err
+    )
 
 
 def test_a_page_replaces_what_a_link_leads_to_and_no_pipe(tmp_path, capsys):
@@ -468,7 +470,10 @@ def test_a_page_replaces_what_a_link_leads_to_and_no_pipe(tmp_path, capsys):
         (tmp_path / "page.html").unlink()
         for name, reason in {"pipe": "Is no regular file", "output": "Is a directory"}.items():
             assert main([*command, str(tmp_path / name)]) == os.EX_IOERR
-            assert f"the report cannot be written to {tmp_path / name}: {reason}; -o" in capsys.readouterr().err
+            assert (
+                f"the report cannot be written to {tmp_path / name}: {reason}; name another file with -o"
+                in capsys.readouterr().err
+            )
     assert (tmp_path / "pipe").is_fifo()
 
 

@@ -190,7 +190,7 @@ def test_the_newest_are_kept_and_those_of_a_later_place_go(tmp_path, capsys):
     ]
     keep_newest(tmp_path, "pass-00001-001", 2)
     assert list_checkpoints(tmp_path) == ["pass-00000", "pass-00001-001"]
-    assert "pass-00007 is of a later position than this run has reached" in capsys.readouterr().err
+    assert "pass-00007 is removed: this run has not reached the checkpoint's position" in capsys.readouterr().err
 
 
 def test_cleaning_leaves_what_is_not_ours(tmp_path):
@@ -246,7 +246,7 @@ def flip_bit(folder, name):
         (lambda folder: write_job(folder, "{"), DataError, "job.json cannot be read"),
         (lambda folder: (folder / "job.json").unlink(), MissingInputError, "it has no job.json"),
         (lambda folder: flip_bit(folder, "job.json"), DataError, "does not have the checksum in 'done'"),
-        (spoil_version, ConfigError, "is of version 9, this program reads version 1"),
+        (spoil_version, ConfigError, "has version 9, but this program reads version 1"),
         (
             lambda folder: (folder / "done").unlink(),
             MissingInputError,

@@ -54,7 +54,7 @@ def test_fewer_trainers_begin_with_the_next_pass(absent: str, capsys: pytest.Cap
         for number in range(2)
     ]
     said = capsys.readouterr().err
-    assert "was made by 3 trainers, this job has 2 trainers" in said and "from pass 4 on" in said
+    assert "was made by 3 trainers, but this job has 2 trainers" in said and "from pass 4 on" in said
     assert ("without pods 1" in said) == bool(absent) and "begins again" not in said
 
 
@@ -85,5 +85,5 @@ def test_a_trainer_that_told_nothing_goes_on_as_trainer_0() -> None:
     "first", [None, told(0, place={}), told(0, place={"number": "4"}), told(0, place={"number": -1})]
 )
 def test_a_checkpoint_without_a_place_is_refused(first: dict[str, Any] | None) -> None:
-    with pytest.raises(ConfigError, match="does not contain their position"):
+    with pytest.raises(ConfigError, match="does not contain the trainers' position"):
         redivide(made_by(first, told(1)), 3, "", "state/x")

@@ -161,8 +161,8 @@ def test_what_was_saved_is_loaded_static_parameters_too(tmp_path):
     ("content", "message"),
     [
         (b"", "w is no parameter file: it has 0 bytes"),
-        (struct.pack("<iIQ3f", 1, 4, 3, 1, 2, 3), "its header says version 1, 4 bytes a value"),
-        (struct.pack("<iIQ3d", 0, 8, 3, 1, 2, 3), "its header says version 0, 8 bytes a value"),
+        (struct.pack("<iIQ3f", 1, 4, 3, 1, 2, 3), "its header has version 1 and 4 bytes per value"),
+        (struct.pack("<iIQ3d", 0, 8, 3, 1, 2, 3), "its header has version 0 and 8 bytes per value"),
         (
             struct.pack("<iIQ2f", 0, 4, 2, 1, 2),
             r"The size \(2\) in the file does not match the size \(3\) of the parameter: w",
@@ -308,7 +308,7 @@ def test_a_missing_parameter_is_told_with_what_is_there_and_what_to_do(tmp_path)
     assert str(caught.value) == (
         f"_fc_1.w0 missing, not allowed: {saved} has no such parameter; it has _fc.w0, _fc.wbias (did a layer or "
         "ParamAttr change its name from _fc.w0?); name the model of this config, or give "
-        "--load_missing_parameter_strategy=rand (first values are drawn) or =zero"
+        "--load_missing_parameter_strategy=rand (random values) or =zero"
     )
 
 

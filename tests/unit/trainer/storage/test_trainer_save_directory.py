@@ -37,7 +37,7 @@ def test_who_holds_the_lock_is_said_also_where_nothing_is_written_yet(tmp_path, 
     refuse(monkeypatch, code)
     for content, said in (("pid 7 on node-1 since\n\x1b[2J", r"pid 7 on node-1 since\\n\\x1b\[2J"), ("", "just begun")):
         (tmp_path / LOCK).write_text(content)
-        with pytest.raises(DirectoryInUseError, match=f"another run writes into it, .*{said}; wait for its end"):
+        with pytest.raises(DirectoryInUseError, match=rf"another run writes into it \(.*{said}\); wait for its end"):
             SaveDirectory(parse_flags(FLAGS), {}).prepare(str(tmp_path))
 
 

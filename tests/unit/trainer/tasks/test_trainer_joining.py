@@ -14,7 +14,7 @@ def test_the_name_of_a_trainer():
     assert name_trainer("", {"POD_UID": "b"}) == "b"
     first, second = (name_trainer("", {}) for _ in range(2))
     assert first != second and len(first) <= 200
-    with pytest.raises(ConfigError, match="has 201 characters; it may have 200"):
+    with pytest.raises(ConfigError, match="has 201 characters; it may have at most 200"):
         name_trainer("x" * 201, {})
 
 

@@ -266,7 +266,7 @@ def test_a_trainer_that_fails_task_after_task_leaves_them_to_others(tmp_path, st
 def test_a_task_that_another_trainer_has_finished_is_a_repetition(tmp_path, stopper, capsys):
     master = ScriptedMaster(grant(5), ENDING, refused=[5])
     Job(tmp_path, stopper, master).training.run()
-    assert "task 5 of pass 0 is done by another trainer, and what was trained here is a repetition" in (
+    assert "task 5 of pass 0 is done by another trainer, so this trainer has repeated its samples" in (
         capsys.readouterr().err
     )
 

@@ -53,7 +53,8 @@ def test_the_first_layer_with_such_a_number_is_named_with_its_inputs():
 
 
 def test_finite_outputs_say_so():
-    assert nan_checks.describe_source(run([[1, 2]], {})) == "every single output is finite, only their sum is not"
+    said = "the output of every layer is finite, but the sum of the costs is not"
+    assert nan_checks.describe_source(run([[1, 2]], {})) == said
 
 
 def test_a_parameters_layers_are_described():

@@ -121,7 +121,9 @@ def test_rows_are_sorted_and_single_however_many_there_are(count):
     assert sort_rows(ids, table["table"]).tolist() == sorted(set(ids.tolist()) - {-1})
 
 
-@pytest.mark.parametrize(("bad", "text"), [(50, "gives 50"), (-2, "gives -2"), (2**40, "gives 1099511627776")])
+@pytest.mark.parametrize(
+    ("bad", "text"), [(50, "gives row 50"), (-2, "gives row -2"), (2**40, "gives row 1099511627776")]
+)
 def test_an_id_beyond_the_table_is_named(bad, text):
     _, _, finder = build(lambda a: embedding_layer(a, SIZE, param_attr=TABLE))
     with pytest.raises(DataError, match=f"data layer a {text}, but layer __embedding_0__ takes rows -1 to 49 of"):

@@ -16,7 +16,7 @@ def test_any_number_of_trainers_joins_at_any_time(elastic, capsys):
     assert [trainer.last.op for trainer in trainers] == [Op.INITIALISE, Op.FETCH, Op.FETCH]
     late = one.trainer(200).join()
     assert late.last.op == Op.HELLO and late.last.note["num_trainers"] == 0
-    assert "trainer 200 at 10.0.0.9 joined pserver 10.0.0.1:7164 (job 'job', attempt 'ps0.7'): 4 have joined" in (
+    assert "trainer 200 at 10.0.0.9 joined pserver 10.0.0.1:7164 (job 'job', attempt 'ps0.7'); joined trainers: 4" in (
         capsys.readouterr().err
     )
     assert late.fetch().values.tolist() == [0] * 7
@@ -224,5 +224,5 @@ def test_a_roster_comes_back_and_what_is_none_is_refused():
     roster.count_push(3, 9)
     assert Roster.read(roster.write()).write() == [[3, "u", 1, 9]]
     for bad in ([3], [[3]], [[-1, "u", 0, 0]], [[0, 1, 0, 0]], [[0, "u", None, 0]], [[0, "u", 0, 1 << 63]], [{}]):
-        with pytest.raises(BugError, match="a trainer is"):
+        with pytest.raises(BugError, match="an invalid entry for a trainer"):
             Roster.read(bad)

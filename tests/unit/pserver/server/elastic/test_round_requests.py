@@ -319,7 +319,8 @@ def test_lines_of_the_log_and_metrics_of_rounds(elastic, capsys):
         second.commit((1, count))
     said = capsys.readouterr().err
     assert (
-        "======== Batch=2=======" in said and "slowest is trainer 1: last in 2 of 2 rounds, waited for 3.000 s" in said
+        "======== Batch=2=======" in said
+        and "slowest is trainer 1: last in 2 of 2 rounds, delayed the others by 3.000 s" in said
     )
     counters = one.service.state.counters
     assert counters.rounds == 2 and counters.round_seconds == pytest.approx(3) and counters.step_seconds > 0

@@ -185,7 +185,7 @@ seqtext_printer_evaluator(p, 'result.txt', id_input=y)""")
         ("fc_layer(x, 2, act='tanh')", "it must be an activation"),
         ("fc_layer(x, 2, bias_attr='b')", "it must be True, False or a ParamAttr"),
         ("fc_layer(x, 2, layer_attr=0.5)", "it must be an ExtraAttr"),
-        ("fc_layer([x, x], 2, param_attr=ParamAttr(name='w'))", "give a list of as many ParamAttrs"),
+        ("fc_layer([x, x], 2, param_attr=ParamAttr(name='w'))", "give a list of 2 ParamAttrs"),
         ("data_layer('x', 4)", "there is a layer 'x' already"),
         ("data_layer('y', 4, layer_attr=ExtraAttr(drop_rate=0.5))", "drop_rate, which this layer does not support"),
         ("data_layer('y', 5, height=2, width=2)", "multiple of width"),

@@ -136,8 +136,8 @@ def test_an_initializer_is_not_in_the_message_and_said_to_be_without_effect(pars
 @pytest.mark.parametrize(
     "attr, message",
     [
-        ("ParamAttr(initial_std='a')", "give numbers"),
-        ("ParamAttr(initial_max=1.0)", "give numbers"),
+        ("ParamAttr(initial_std='a')", "arguments must be numbers"),
+        ("ParamAttr(initial_max=1.0)", "arguments must be numbers"),
         ("ParamAttr(initial_max=1.0, initial_min=1.0)", "must be less than"),
         ("ParamAttr(momentum=0.5, l1_rate=0.1)", "cannot both be non-zero"),
         ("ParamAttr(is_static=True, sparse_update=True)", "cannot be both"),

@@ -44,7 +44,7 @@ CASES = {
         "eos_layer(data_layer('x', 1), -1)",
         "",
         ConfigError,
-        r"eos_layer\(name='__eos_layer_0__'\): eos_id is -1; it does not fit into its field",
+        r"eos_layer\(name='__eos_layer_0__'\): eos_id is -1; it does not fit into the field",
     ),
     "a bad value of config_args": ("get_config_arg('n', int, 1)", "n=a", ConfigError, "'a', which is not of type int"),
     "a bad bool of config_args": ("get_config_arg('n', bool)", "n=yes", ConfigError, "n=yes; a bool is one of True, 1"),
@@ -107,7 +107,7 @@ CASES = {
         "img_conv_layer(data_layer('x', 27), (2 ** 33, 3), 3, num_channels=3, name='c', padding=2 ** 33)",
         "",
         ConfigError,
-        r"img_conv_layer\(name='c'\): .* is 8589934592; it does not fit into its field",
+        r"img_conv_layer\(name='c'\): .* is 8589934592; it does not fit into the field",
     ),
     "a step that is no function": (
         "recurrent_group(None, data_layer('x', 3), name='g')",

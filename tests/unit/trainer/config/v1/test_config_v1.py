@@ -255,7 +255,7 @@ Layer('fc', 'fc', inputs=Input('x', parameter_name='w'), size=2, bias=False)""")
         ("Layer('l', 'wizard', inputs='x')", r"Layer\(name='l'\): .*; the types of Layer\(\) are addto, agent"),
         ("Layer('l', 'fc', inputs='x')", r"line 3: Layer\(name='l'\): type 'fc' needs size="),
         ("Layer('l', 'fc', inputs='y', size=2)", "inputs is 'y'; there is no such layer yet"),
-        ("Layer('l', 'fc', inputs='x', size=2, reversed=True)", "type 'fc' has no argument 'reversed'; there are none"),
+        ("Layer('l', 'fc', inputs='x', size=2, reversed=True)", "argument 'reversed'; its own arguments are none"),
         ("Layer('l', 'eos_id', inputs='x')", "type 'eos_id' needs eos_id="),
         ("Layer('l', 'lstmemory', inputs='x')", "the size of its input is 6; it must be a multiple of 4"),
         ("Layer('l', 'trans', inputs='x', size=3)", "size is 3; it must be 6"),

@@ -356,7 +356,7 @@ def test_hsigmoid_s_probabilities_of_classes_on_full_paths_add_up_to_one():
 @pytest.mark.parametrize(
     ("kind", "inputs", "fields", "what"),
     [
-        ("nce", [{}, {}], {"num_classes": 3}, "inputs with a parameter each, then a label"),
+        ("nce", [{}, {}], {"num_classes": 3}, "needs one or more inputs with parameters, and then a label"),
         ("nce", [{"parameter": 4}, {}], {"num_classes": 3}, "no multiple of 3"),
         ("nce", [{"parameter": 3}, {}], {}, "num_classes and num_neg_samples"),
         ("nce", [{"parameter": 3}, {}], {"num_classes": 3, "neg_sampling_dist": [1.0]}, "neg_sampling_dist has 1"),

@@ -239,7 +239,7 @@ def test_too_few_frames_for_the_labels_cost_nothing():
         ("crf_decoding", Argument(ids=np.full(8, -1), starts=STARTS), DataError, "label -1 is not in"),
         ("warp_ctc", Argument(ids=np.array([1, 0]), starts=np.array([0, 1, 1, 2, 2])), DataError, "is the blank, 0"),
         ("ctc", Argument(ids=np.array([1, 2]), starts=np.array([0, 1, 1, 2, 2])), DataError, "is the blank, 2"),
-        ("ctc", Argument(ids=np.array([1, 1]), starts=np.array([0, 2])), DataError, "1 of labels"),
+        ("ctc", Argument(ids=np.array([1, 1]), starts=np.array([0, 2])), DataError, "the label has 1"),
         ("ctc", Argument(ids=np.array([1, 1])), ConfigError, "in sequences"),
     ],
 )

@@ -108,5 +108,5 @@ def test_the_best_columns_of_sparse_rows_are_among_their_own():
 def test_the_best_columns_of_rows_come_the_largest_first():
     layer, _ = make_layer("maxid", 3, [{}], beam_size=2)
     assert run(layer, dense([[1.0, 3, 2], [5, 5, 5]])).ids.tolist() == [1, 2, 0, 1]
-    with pytest.raises(ConfigError, match="beam_size is 2, the input has 1 columns"):
+    with pytest.raises(ConfigError, match="beam_size is 2, but the width of the input is only 1"):
         run(layer, dense([[1.0]]))

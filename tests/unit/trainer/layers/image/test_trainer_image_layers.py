@@ -286,7 +286,7 @@ def test_crop_takes_a_piece():
 
 def test_crop_refuses_a_piece_outside():
     fields = layer("crop", [{"image_conf": image_conf(1, (3, 4))}], axis=2, offset=[2], shape=[1, 1, 2, 2])
-    with pytest.raises(ConfigError, match="axis 2 has 3 places, but the piece ends at 4"):
+    with pytest.raises(ConfigError, match="axis 2 has 3 places, but the selected part ends at 4"):
         run(12, fields, [np.arange(12)])
 
 

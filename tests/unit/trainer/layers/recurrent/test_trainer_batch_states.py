@@ -151,7 +151,7 @@ def test_a_batch_with_another_number_of_sequences_is_refused():
 def test_several_threads_begin_every_batch_with_zeros_and_a_line_says_so():
     """v0.10's network of several parts has no state either."""
     lines = list_warnings(parse_flags(["--prev_batch_state", "--trainer_count=2"]))
-    assert lines == ["--prev_batch_state has no effect with --trainer_count over 1: every batch begins with zeros"]
+    assert lines == ["--prev_batch_state has no effect with --trainer_count over 1: each batch begins with zero states"]
     config = build("lstmemory")[0].config
     network = DataParallelNetwork(config, ParameterTable(config.parameters), [Stream(1), Stream(2)], always=True)
     network.states.restart()

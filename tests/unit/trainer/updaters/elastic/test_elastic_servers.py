@@ -103,7 +103,7 @@ def test_missing_servers_are_waited_for_and_named(servers, registered, monkeypat
 def test_the_wait_for_servers_has_an_end_and_names_them(registry, membership, registered):
     registered.start(1)
     hasty = ElasticServers(registry, type(membership)(**vars(membership) | {"patience": 0.1}))
-    with pytest.raises(PeerUnreachableError, match=r"waited \d s for parameter server 0 of 2; start what is missing"):
+    with pytest.raises(PeerUnreachableError, match=r"waited \d s for parameter server 0 of 2; start the missing"):
         connect(hasty)
 
 
@@ -182,7 +182,7 @@ def test_when_the_job_is_over_nobody_waits_for_servers(servers, registry):
 
 def test_servers_with_other_ports_are_refused_by_name(servers, registered):
     registered.start(0, ports=(1, 2)), registered.start(1, ports=(1,))
-    with pytest.raises(ConfigError, match="server 0 has 2 ports and 0 sparse ports, but server 1 has 1 and 0"):
+    with pytest.raises(ConfigError, match="server 0 has 2 ports and 0 sparse ports, but server 1 has 1 ports and 0"):
         connect(servers)
 
 
