@@ -26,6 +26,7 @@ from elastic.worker import WorkerNotificationManager
 P = ParamSpec("P")
 R = TypeVar("R")
 _NO_UPDATE = 0
+_SYNC = "state.sync"  # begins the names of the collectives of `sync`, which the warning about a long wait quotes
 notification_manager = WorkerNotificationManager()  # the only manager of this process
 
 
@@ -108,6 +109,12 @@ class State:
     def reset(self) -> None:
         """Adapt the state to a change of ranks; the default does nothing."""
 
+    def _sync_object(self, value: object) -> Any:
+        """Return the object of rank 0, for `sync`."""
+        if self._bcast_object is operations.broadcast_object:
+            return operations.broadcast_object(value, name=_SYNC)
+        return self._bcast_object(value)  # a function of the program takes no name
+
 
 def run_fn(
     func: Callable[Concatenate[Any, P], R],
@@ -155,7 +162,7 @@ class ObjectState(State):
         """Set the attributes to the values of rank 0, and save the values."""
         if self._saved_state:
             present = {name: getattr(self, name) for name in self._saved_state}
-            self._saved_state = self._bcast_object(present)
+            self._saved_state = self._sync_object(present)
             self._set_attrs()
 
     def _check(self, name: str, value: object, *, is_sent_as_data: bool) -> None:
@@ -235,10 +242,13 @@ class ArrayState(ObjectState):
 
     def sync(self) -> None:
         """Write rank 0's arrays into the arrays of every rank, take rank 0's other attributes, and save all of them."""
-        operations.broadcast_parameters(self._named_arrays())
+        named = sorted(self._named_arrays().items())
+        handles = [operations.broadcast_async_(array, 0, f"{_SYNC}.{name}") for name, array in named]
+        for handle in handles:
+            operations.synchronize(handle)
         for name in self._samplers:
             sampler = getattr(self, name)
-            sampler.load_state_dict(self._bcast_object(sampler.state_dict()))
+            sampler.load_state_dict(self._sync_object(sampler.state_dict()))
         super().sync()
         self._keep()
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import re
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -32,6 +34,8 @@ LAST_REPORT_LIMIT_S = 5.0  # seconds for `paddle report` while the termination g
 ERROR_LIMIT = 1 << 20  # maximum bytes of an error.json file, which usually has about 1,000 bytes
 LOST_POD = "pod"  # program name in the report about a pod that ended without a report of its own
 RETURNED_POD = "returned pod"  # program name in the report about an attempt that ended because absent pods returned
+# a part of a message about a lost peer: `pserver 10.0.0.2:7164 is lost: `, or `trainer 1 at 10.0.0.2 is lost: `
+_LOST = re.compile(r"\b(?P<program>pserver|trainer)(?: [0-9]+ at)? (?P<ip>[0-9a-f.:]+?)(?::[0-9]+)? is lost: ")
 
 
 def make_error(attempt: str, trainer_id: int, host: str, result: AttemptResult) -> JsonObject:
@@ -122,7 +126,26 @@ def describe_followers(errors: Sequence[JsonObject], record: JobRecord) -> str:
     silent = [number for number in range(pods if 0 < pods <= 2 * MOST_TRAINERS else 0) if number not in {*told}]
     first = in_one_line(describe_error(min(errors, key=lambda error: float(error["time"])), record))
     text = f"{name_pods(told, record)} ended, which may follow from the end of another pod ({first})"
-    return f"{name_pods(silent, record)} reported nothing; {text}" if silent else text
+    text = f"{name_pods(silent, record)} reported nothing; {text}" if silent else text
+    suspects = find_suspects(errors, record)
+    return f"{list_some(suspects, ', ')} may have been frozen, killed or cut off; {text}" if suspects else text
+
+
+def find_suspects(errors: Sequence[JsonObject], record: JobRecord) -> list[str]:
+    """Return the programs that most of the reports name as lost, e.g. `the pserver at 10.0.0.2 (trainer 1 on pod-1)`.
+
+    Only the pods of the record's own attempt are named, because in another attempt another pod may have the address.
+    """
+    votes: Counter[str] = Counter()
+    for error in errors:
+        pods = record.pods if error["attempt"] == record.name else []
+        names = {
+            str(pod.get("ip")): f" ({record.roles.name_pod(number)} on {pod.get('place')})"
+            for number, pod in enumerate(pods)
+        }
+        for lost in _LOST.finditer(str(error.get("message"))):
+            votes[f"the {lost['program']} at {lost['ip']}{names.get(lost['ip'], '')}"] += 1
+    return sorted(name for name, count in votes.items() if count == max(votes.values()))
 
 
 def name_pods(numbers: Sequence[int], record: JobRecord) -> str:

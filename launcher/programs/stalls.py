@@ -119,9 +119,7 @@ def explain(output: Path, stall: Stall) -> Stall:
         return stall
     log = output / f"node_{stall.number}" / "train.log"
     if stall.idle_s is None and not _is_of_attempt(log, output / "job.json"):
-        return stall._replace(
-            reason="the launcher has not started the trainer; see the line `waiting:` in the pod's log"
-        )
+        return stall._replace(reason="the launcher has not started the trainer; see the end of the pod's log")
     lines = [line for line in read_tail(log).splitlines() if line.strip()][-LAST_LINES:]
     messages = [match[1] for line in lines if (match := _GLOG.search(line))]
     waits = [message for message in messages if _WAIT.search(message)]

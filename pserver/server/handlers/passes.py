@@ -45,7 +45,7 @@ class Passes:
             raise BugError(f"{trainer} starts a pass {'inside a pass' if state.in_pass else 'without initial values'}")
         if not 0 <= message.argument < MAX_BATCHES:
             raise BugError(f"{trainer} starts a pass at the invalid batch {message.argument}")
-        trainer.take(message, f"asked for the start of pass {trainer.progress.passes}")
+        trainer.take(message, "asked for the start of a pass")
         trainer.progress.is_waiting, trainer.progress.starts_at = True, message.argument
         left = [other for other in self._sessions.trainers.values() if other.has_left]
         if left:

@@ -81,7 +81,7 @@ def test_an_agent_that_is_stopped_lets_its_workers_leave_at_their_next_commit(tm
         _, log = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, log
     assert "reports FAILURE" not in log
-    assert "1 workers have" in agents.log(B)
+    assert "1 worker has" in agents.log(B)
 
 
 def test_a_driver_that_was_killed_goes_on_with_the_workers_of_agents(tmp_path: Path, agents: Agents) -> None:

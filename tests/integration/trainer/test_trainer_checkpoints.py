@@ -182,7 +182,7 @@ def test_a_volume_that_is_full_ends_training_with_74_and_keeps_what_was_there(tm
         ),
         (["--resume_from=out/state/pass-00000", "--config_args=kind=norm"], 78, "only the config has"),
         (["--resume_from=out/state/pass-00000", "--config_args=kind=adam"], 78, "learning_method 'momentum'"),
-        (["--resume_from=out/state/pass-00000", "--job=test"], 64, "--resume_from continues training"),
+        (["--resume_from=out/state/pass-00000", "--job=test"], 64, "--resume_from continues a training"),
     ],
 )
 def test_what_cannot_be_gone_on_from_is_said(tmp_path, paddle, tools, arguments, status, message):

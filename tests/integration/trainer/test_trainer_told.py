@@ -81,7 +81,7 @@ def test_a_run_that_was_stopped_says_so_everywhere(job, paused, paddle, signum):
     assert signum.name in progress["message"]
     assert progress["seconds_left"] is None
     assert paddle.start(job, "status", "out", log="status").wait(60) == 0
-    assert (job / "status").read_text().startswith("stopped: pass 2, batch ")
+    assert (job / "status").read_text().startswith("stopped: pass 2 of passes 0 to 9, batch ")
     assert '<span class="state stopped">' in (job / "out" / "report.html").read_text()
     assert paddle.start(job, "report", "out", "-o", "again.html", log="report").wait(60) == 0
     assert '<span class="state stopped">' in (job / "again.html").read_text()

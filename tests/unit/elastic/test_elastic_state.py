@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import paddle.elastic as hvd
+from elastic.collectives.group import RankGroup
 from elastic.errors import HostsUpdatedInterrupt
 from elastic.process import operations
 from elastic.process.absent import REPLACEMENTS
@@ -96,6 +97,22 @@ def test_t1_sync_gives_the_attributes_of_rank_0() -> None:
     second.batch = 1
     second.restore()
     assert second.batch == 25
+
+
+def test_the_collectives_of_a_sync_have_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The warning about a collective that waits for ranks called the sync of an ObjectState 'noname.0'."""
+    submit, names = RankGroup.submit, []
+
+    def record(group: RankGroup, *args: Any, **kwargs: Any) -> Any:
+        handle = submit(group, *args, **kwargs)
+        names.append(handle.request.name)
+        return handle
+
+    monkeypatch.setattr(RankGroup, "submit", record)
+    state = ArrayState(weights=np.ones(2), moments={"m": np.ones(2)}, sampler=ElasticSampler(range(4)), epoch=0)
+    state.sync()
+    parts = ["moments.m", "weights.", "length", "content", "length", "content"]
+    assert names == [f"state.sync.{part}" for part in parts]
 
 
 def test_t1_arrays_are_restored_in_their_memory() -> None:
@@ -355,6 +372,13 @@ def test_names_that_only_horovod_has_are_answered_with_their_replacement() -> No
         hvd.DistributedOptimizer  # noqa: B018
     with pytest.raises(AttributeError, match=r"'TorchState': use hvd.elastic.ArrayState"):
         hvd.elastic.TorchState  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'Compression': delete the argument compression=\.\.\.; for smaller"):
+        hvd.Compression  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'Adasum': use op=hvd\.Average or op=hvd\.Sum"):
+        hvd.Adasum  # noqa: B018
+    for name in ("ProcessSet", "add_process_set", "remove_process_set", "global_process_set"):
+        with pytest.raises(AttributeError, match=r"all ranks; delete the argument process_set=\.\.\."):
+            getattr(hvd, name)
     assert not hasattr(hvd, "anything")
     present = set(REPLACEMENTS) & {*dir(hvd), *dir(hvd.elastic)}
     assert present == set()

@@ -14,7 +14,15 @@ import start_paddle
 from launcher.attempts import AttemptResult, JobRecord
 from launcher.cluster.pods import parse_pods
 from launcher.control.job_record import read_record, write_record
-from launcher.failures import LOST_POD, describe_attempts, make_error, say_first_failure, write_error
+from launcher.failures import (
+    LOST_POD,
+    describe_attempts,
+    describe_followers,
+    find_suspects,
+    make_error,
+    say_first_failure,
+    write_error,
+)
 from launcher.status import describe_job, describe_progress, name_awaited, tabulate_pods
 from paddle.utils import status
 
@@ -309,7 +317,7 @@ def test_nothing_wrong_is_said_of_an_attempt(
     for line, end in zip(lines, ends, strict=True):
         assert end in line
     if progress:
-        (told,) = [line for line in describe_job(tmp_path) if "pass 2, batch 7" in line]
+        (told,) = [line for line in describe_job(tmp_path) if "pass 2 of passes 0 to 9, batch 7" in line]
         is_of_earlier = progress["attempt"] != record.name
         assert told.startswith("the last report of attempt 1.aa: failed") == is_of_earlier
         assert ("training:" in told) == (progress["status"] == "training")
@@ -324,6 +332,23 @@ def test_a_pod_that_has_reported_is_not_called_silent_when_the_record_has_the_re
     line = describe_attempts(tmp_path, dataclasses.replace(RECORD, attempts=[first, *RECORD.attempts[1:]]))[0]
     assert "what failed first is not known: trainers 0, 1 have ended, which may follow" in line
     assert "reported nothing" not in line
+
+
+def test_the_program_that_most_reports_name_as_lost_is_the_suspect() -> None:
+    """A frozen pserver reports nothing, and its peers' reports named it only in the middle of a long line."""
+    pods = [{"ip": f"10.0.0.{number}", "place": f"job-{number} on node-{number}"} for number in range(3)]
+    record = dataclasses.replace(RECORD, pods=pods, gradient_num=3, pserver_num=3)
+    lost = "pserver 10.0.0.1:7164 is lost: it does not answer; its last message arrived 10.1 s ago"
+    told = "error of pserver 10.0.0.2:7164: trainer 2 at 10.0.0.2 is lost: it closed its connection; it last joined"
+    errors = [
+        make_error(record.name, number, f"pod-{number}", AttemptResult(75, "trainer", message))
+        for number, message in ((0, lost), (2, lost), (1, told))
+    ]
+    assert find_suspects(errors, record) == ["the pserver at 10.0.0.1 (trainer 1 on job-1 on node-1)"]
+    assert find_suspects(errors[2:], record) == ["the trainer at 10.0.0.2 (trainer 2 on job-2 on node-2)"]
+    assert find_suspects([{**error, "attempt": "0.old"} for error in errors], record) == ["the pserver at 10.0.0.1"]
+    line = describe_followers(errors[:2], record)
+    assert line.startswith(f"{find_suspects(errors, record)[0]} may have been frozen, killed or cut off; trainer 1 has")
 
 
 def test_of_many_attempts_the_newest_five_are_told_and_where_the_others_are(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ The names of modules are Horovod's (see conftest.py).
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -35,6 +37,7 @@ from paddle import elastic as hvd
 from runtime.errors import ConfigError, UsageError
 
 LIMIT_S = 60.0
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_the_thread_that_looks_for_hosts_can_be_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +186,24 @@ def test_a_script_may_ask_for_libraries_that_are_absent() -> None:
     assert (hvd.gloo_enabled(), hvd.mpi_enabled()) == (True, False)
     with pytest.raises(ConfigError, match="init"):
         hvd.mpi_threads_supported()
+
+
+def test_the_modules_that_the_page_gives_for_horovods_have_its_names() -> None:
+    page = (ROOT / "docs" / "worker-script.md").read_text()
+    here = dict(re.findall(r"^\| `([\w.]+)`.* \| `([\w.]+)`(?:, \.\.\.)? \|$", page, re.MULTILINE))
+    names = {
+        "horovod": "run",
+        "horovod.common.elastic": "ObjectState State run_fn",
+        "horovod.common.exceptions": "HorovodInternalError HostsUpdatedInterrupt",
+        "horovod.runner.elastic.driver": "ElasticDriver",
+        "horovod.runner.launch": "parse_args run_commandline",
+        "horovod.torch": "allreduce broadcast_parameters elastic init rank size",
+        "horovod.torch.elastic": "ElasticSampler ObjectState State run",
+        "horovod.torch.elastic.sampler": "ElasticSampler",
+    }
+    assert sorted(here) == sorted(names)
+    for module, expected in names.items():
+        assert set(expected.split()) <= set(dir(importlib.import_module(here[module]))), module
 
 
 def test_hosts_are_filtered_by_their_states() -> None:

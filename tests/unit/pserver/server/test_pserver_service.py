@@ -421,7 +421,7 @@ def test_a_goodbye_in_the_middle_of_a_pass_is_a_loss(wire):
     [
         (lambda w: w.trainer(0).join(), "trainer 1 of 2 to join"),
         (lambda w: max((w.trainer(n).join() for n in (0, 1)), key=lambda t: t.number), "initial values"),
-        (lambda w: w.ready()[0].push(1), "trainer 1 at 10.0.0.9, which last asked for the start of pass 0"),
+        (lambda w: w.ready()[0].push(1), "trainer 1 at 10.0.0.9, which last asked for the start of a pass"),
     ],
     ids=["join", "values", "push"],
 )
