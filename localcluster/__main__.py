@@ -109,7 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="seconds from SIGTERM to SIGKILL after Ctrl-C, SIGTERM or --timeout (default 10)",
     )
     add("--timeout", type=_seconds, metavar="S", help="end the Job as failed after this number of seconds")
-    add("--quiet", action="store_true", help="do not print the table of pods, replaced paths and lines about waiting")
+    add("--quiet", action="store_true", help="do not print the table of pods, replaced paths and news of launchers")
     return parser
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -10,8 +11,12 @@ from localcluster.api.objects import PodState
 from localcluster.faults import concerns, parse_follow
 from localcluster.pods.paths import Replacement
 
-# A launcher's log line about a wait contains WAITING. A line about a misspelt variable contains WARNING and MISSPELT.
-WAITING, WARNING, MISSPELT = "start_paddle: waiting:", "start_paddle: WARNING:", ": did you mean "
+# a launcher's log lines that are printed: what it waits for, a misspelt variable, why an attempt has ended, and from
+# which save the next one resumes
+NEWS = re.compile(
+    r"start_paddle: (waiting: .*|WARNING: .*: did you mean .*|first failure reported: .*|what failed first is not .*|"
+    r".*\bgoing on (?:from|after) .*|.* the training starts from the beginning)"
+)
 
 
 def status_column(pod: PodState) -> str:
@@ -107,10 +112,10 @@ class ConsoleReporter(JobReporter):
             _print(f"{pod.name}| {text}")
 
     def _is_new(self, text: str) -> bool:
-        said = text.partition(WAITING)[2] or (MISSPELT in text and text.partition(WARNING)[2])
-        if not said or said in self._said:
+        found = NEWS.search(text)
+        if not found or found[1] in self._said:
             return False
-        self._said.add(said)
+        self._said.add(found[1])
         return True
 
 

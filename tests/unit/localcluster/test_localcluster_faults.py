@@ -135,6 +135,21 @@ def test_a_misspelt_variable_is_printed_once_and_no_other_warning(capsys: pytest
     assert capsys.readouterr().out == f"j-1-abcde| 2026-11-20 10:59:00 start_paddle: WARNING: {misspelt}\n"
 
 
+def test_why_an_attempt_has_ended_and_where_the_next_one_resumes_is_printed_once(capsys: pytest.CaptureFixture[str]):
+    """The terminal was silent from a failure to the next pass."""
+    reporter = ConsoleReporter()
+    news = [
+        "first failure reported: trainer 1 on pod-1: trainer, exit status 75",
+        "what failed first is not known yet: the pserver at 10.0.0.2 may have been frozen",
+        "going on from state/pass-00001 of an earlier attempt",
+        "an earlier Job has trained 9 passes, and 9 are wanted; moved to run-1, and the training starts from the beginning",
+    ]
+    for text in (*news, *news, "the trainer gets SIGTERM"):
+        reporter.line(POD, 1, f"2026-11-20 10:59:00 start_paddle: {text}")
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [f"j-1-abcde| 2026-11-20 10:59:00 start_paddle: {text}" for text in news]
+
+
 def test_the_table_has_one_line_per_change(capsys: pytest.CaptureFixture[str]):
     reporter = ConsoleReporter()
     for pod in (POD, POD, POD.evolve(phase="Running", ip="127.9.0.2"), POD.evolve(phase="Running", ip="127.9.0.2")):
