@@ -142,7 +142,7 @@ def test_why_an_attempt_has_ended_and_where_the_next_one_resumes_is_printed_once
         "first failure reported: trainer 1 on pod-1: trainer, exit status 75",
         "what failed first is not known yet: the pserver at 10.0.0.2 may have been frozen",
         "going on from state/pass-00001 of an earlier attempt",
-        "an earlier Job has trained 9 passes, and 9 are wanted; moved to run-1, and the training starts from the beginning",
+        "an earlier Job has trained 9 passes; moved to run-1, and the training starts from the beginning",
     ]
     for text in (*news, *news, "the trainer gets SIGTERM"):
         reporter.line(POD, 1, f"2026-11-20 10:59:00 start_paddle: {text}")
