@@ -24,9 +24,9 @@ from launcher.programs.process import run_bounded
 from launcher.programs.stalls import describe_stalls
 from launcher.settings import LauncherConfig
 from launcher.text import CELL_LIMIT, END_OF_TIME, TABLE_ROWS, JsonObject, as_row, list_some, number_of, parse_json
-from launcher.volume import read_json
+from launcher.volume import read_json, show_json
 from runtime import gflags
-from runtime.errors import MissingInputError, PaddleError, PeerUnreachableError, UsageError
+from runtime.errors import STOP_CODES, MissingInputError, PaddleError, PeerUnreachableError, UsageError
 from runtime.kubernetes.text import one_line, shorten
 from runtime.status_files import MOST_ROWS
 from runtime.terminal.bar import format_lines
@@ -144,13 +144,18 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
     """Return lines about a job from the files of its output: attempt, pass, cost, slowest trainer, failed attempts.
 
     Args: is_killed: whether the run has no launcher and is known to have ended.
+    Raises: MissingInputError, VolumeError: a file exists but cannot be read.
     """
-    record, progress = read_record(output), read_json(output / "progress.json")
+    show_json(output / "job.json")  # `read_record` ignores a file that cannot be read
+    record, progress = read_record(output), show_json(output / "progress.json")
     errors = read_errors(output, "error.json*")
     lines, state = [], AttemptState.RUNNING
     if record:
-        state = state_of(record, record.failure or first_failure(errors, record.name), progress)
+        failure = record.failure or first_failure(errors, record.name)
+        state = state_of(record, failure, progress)
         ended = ENDED.get(state, "")
+        if state is AttemptState.RESTARTING and failure and failure["exit_code"] in STOP_CODES:
+            ended = "; stopped; the next attempt begins if its pods run again"
         if state is AttemptState.FORMING and len(record.attempts) > 1:
             ended = "; restarting: no trainer has begun yet"
         start = f" from {record.origin}" if record.origin else ""
@@ -161,10 +166,11 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
         lines.append(f"trainer 0 has not reported its progress yet{hint}")
     elif is_stale(progress, record):
         lines.append("trainer 0 of this attempt has not reported its progress yet")
-        lines.append(f"the last report of attempt {progress['attempt']}: {describe_progress(progress)}")
+        old = {**progress, "seconds_left": None}
+        lines.append(f"the last report of attempt {progress['attempt']}: {describe_progress(old)}")
         progress = {}
     else:
-        is_over = is_killed or bool(record and (record.finished or record.given_up))
+        is_over = is_killed or state not in (AttemptState.RUNNING, AttemptState.FORMING)
         is_old = is_over and progress.get("status") == "training"
         if is_old:
             progress = {**progress, "seconds_left": None}
@@ -254,11 +260,13 @@ def read_trainers(output: Path) -> dict[str, JsonObject]:
 
     The reports come from the trainers' node directories. If these directories contain no reports, the reports come from
     trainer 0's progress.json.
+    Raises: MissingInputError, VolumeError: a report exists but cannot be read.
     """
-    paths = []
+    nodes = []
     with contextlib.suppress(OSError):  # the volume is not reachable
-        paths = list(output.glob("node_*/progress.json"))
-    told: Mapping[str, Any] = {path.parent.name.removeprefix("node_"): read_json(path) for path in paths}
+        nodes = list(output.glob("node_*"))
+    found = {node.name.removeprefix("node_"): show_json(node / "progress.json") for node in nodes}
+    told: Mapping[str, Any] = {number: progress for number, progress in found.items() if progress}
     if not told:
         trainers = read_json(output / "progress.json").get("trainers")
         told = trainers if isinstance(trainers, dict) else {}

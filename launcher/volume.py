@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from launcher.errors import LostMountError
 from launcher.text import DEPTH_LIMIT, JsonObject, is_shallow, parse_json
-from runtime.errors import VolumeError
+from runtime.durable_files import tells_nothing
+from runtime.errors import MissingInputError, VolumeError, reading_error
 
 Answer = TypeVar("Answer")
 FILE_LIMIT = 64 << 20  # maximum bytes of a parsed file of the volume; job.json has 200 bytes for each pod
@@ -133,3 +134,18 @@ def read_json(path: Path) -> JsonObject:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def show_json(path: Path) -> JsonObject:
+    """Return the same as read_json, for a user: a file that exists but cannot be read is an error.
+
+    Raises: MissingInputError, VolumeError: see above.
+    """
+    try:
+        load(path)
+    except OSError as problem:
+        if not tells_nothing(problem):
+            raise reading_error(MissingInputError, f"{path} cannot be read", problem) from problem
+    except ValueError:
+        pass
+    return read_json(path)

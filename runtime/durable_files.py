@@ -93,6 +93,14 @@ def read_text_file(path: Path, most: int = MOST_TEXT_BYTES) -> bytes:
     return found
 
 
+def tells_nothing(error: OSError) -> bool:
+    """Return whether an error of reading a file about a job means that there is no such file, or no regular one.
+
+    After any other error, such as a missing permission, the file may exist, and must not count as absent.
+    """
+    return error.errno in NO_SUCH_FILE or error.errno == errno.EFBIG
+
+
 def write_mark(path: Path, content: Content) -> None:
     """Write and sync a small file whose existence marks a directory as complete. The file is always complete.
 

@@ -74,7 +74,9 @@ def describe_stalls(
     Args: trainers: {trainer id: the content of its progress.json} of the newest attempt. now: seconds since the epoch.
     """
     places = [str(pod.get("place") or "") for pod in record.pods] if record else []
-    stalls = find_stalls(trainers, record.gradient_num if record else 0, places, now)
+    # the launchers have just written job.json for an attempt that has just begun; its trainers may begin soon
+    is_young = now - _written(output / "job.json") < STALL_S
+    stalls = find_stalls(trainers, 0 if is_young or not record else record.gradient_num, places, now)
     if not stalls:
         return []
     known = {one.number: explain(output, one) for one in stalls[:MOST_READ]}
@@ -94,8 +96,8 @@ def describe_stalls(
 def find_stalls(trainers: Mapping[str, JsonObject], count: int, places: Sequence[str], now: float) -> list[Stall]:
     """Return the trainers that are silent, have not begun to train, or have completed no batch for STALL_S.
 
-    Args: trainers: see describe_stalls. count: number of trainers of the attempt. places: names of the pods, ordered by
-        trainer id. now: seconds since the epoch.
+    Args: trainers: see describe_stalls. count: number of trainers that should have begun. places: names of the pods,
+        ordered by trainer id. now: seconds since the epoch.
     """
     found = []
     for number in range(min(count, MOST_TRAINERS)):
@@ -158,6 +160,14 @@ def _is_of_attempt(log: Path, record: Path) -> bool:
         return log.stat().st_mtime >= record.stat().st_mtime
     except OSError:
         return False
+
+
+def _written(path: Path) -> float:
+    """Return when a file was written, in seconds since the epoch; 0 if this is unknown."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _point_to(culprits: Iterable[int]) -> str:

@@ -21,11 +21,11 @@ from master.tasks.records import Phase
 from runtime.errors import MissingInputError, NothingFoundError, reading_error
 from runtime.terminal.bar import format_lines
 from trainer.command_line import CommandParser, command
-from trainer.report.state import SILENCE_S
 from trainer.storage.save_directory import is_abandoned
 
 TRAINING = ("job.json", "progress.json", "records.jsonl", "node_*")  # files that trainers and launchers write
 TELLING = (tasks_file.NAME, membership_file.NAME, *TRAINING)
+UNWRITTEN_S = 6.0  # age in seconds from which progress.json of a local run is old; a trainer writes it every 5 s
 
 
 def build_parser() -> CommandParser:
@@ -49,6 +49,7 @@ def main(argv: Sequence[str]) -> None:
     if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
         what = "is not a directory" if os.path.exists(output) else "does not exist"  # noqa: PTH110
         raise MissingInputError(f"{output} {what}: give the output/ of a job, or a --save_dir")
+    check_access(output)
     if not any(any(output.glob(name)) for name in TELLING):
         hint = f"; did you mean {output / 'output'}?" if os.path.isdir(output / "output") else ""  # noqa: PTH112
         raise NothingFoundError(
@@ -57,6 +58,18 @@ def main(argv: Sequence[str]) -> None:
         )
     shown = [as_row(line) for line in describe_output(output)]
     sys.stdout.write(format_lines(shown, find_fraction(output), sys.stdout, os.environ))
+
+
+def check_access(output: Path) -> None:
+    """Check that this user may list a directory, and look at its files.
+
+    Raises: MissingInputError, VolumeError: the directory cannot be read.
+    """
+    try:
+        any(output.iterdir())
+        os.stat(f"{output}/.")  # noqa: PTH116 - a Path drops the dot, which checks that files can be looked at
+    except OSError as exc:
+        raise reading_error(MissingInputError, f"{output} cannot be read", exc) from exc
 
 
 def find_fraction(output: Path) -> float | None:
@@ -119,5 +132,5 @@ def seems_killed(output: Path) -> bool:
     """Return whether a run without launcher no longer writes its progress, and no process locks its save directory."""
     progress = read_json(output / "progress.json")
     said = number_of(progress.get("time"))
-    is_silent = said is not None and time.time() - said >= SILENCE_S
+    is_silent = said is not None and time.time() - said >= UNWRITTEN_S
     return progress.get("status") == "training" and is_silent and is_abandoned(output)

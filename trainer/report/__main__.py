@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runtime.errors import MissingInputError, NothingFoundError, VolumeError
+from runtime.errors import MissingInputError, NothingFoundError, VolumeError, reading_error
 from trainer.command_line import CommandParser, command
 from trainer.report.facts import Reader
 from trainer.report.writing import write_comparison, write_report
@@ -39,13 +39,17 @@ def main(argv: Sequence[str]) -> None:
 def report(outputs: Sequence[Path], target: Path | None) -> Path:
     """Write the report of one output, or the comparison of two outputs. Return the path of the page.
 
-    Raises: MissingInputError: an output is not a directory. NothingFoundError: an output has no records of a run.
-    VolumeError: the page cannot be written.
+    Raises: MissingInputError: an output is not a directory, or cannot be read. NothingFoundError: an output has no
+    records of a run. VolumeError: the page cannot be written.
     """
     for output in outputs:
         if not os.path.isdir(output):  # noqa: PTH112 - Path.is_dir raises an error in an unreadable directory
             raise MissingInputError(f"there is no directory {output}: give the output/ of a job, or a --save_dir")
-        if not Reader(output).read().is_known:
+        try:
+            is_known = Reader(output).read().is_known
+        except OSError as error:
+            raise reading_error(MissingInputError, f"{error.filename or output} cannot be read", error) from error
+        if not is_known:
             raise NothingFoundError(
                 f"there are no records in {output}, so there is nothing to report; a job in pods always keeps records, "
                 "and `paddle train` keeps them with --report"

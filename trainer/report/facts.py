@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic.job import membership_file
-from runtime.durable_files import read_text_file
+from runtime.durable_files import read_text_file, tells_nothing
 from runtime.errors import HELD_PORT, DamagedError, LostPeerError, PeerUnreachableError, StoppedError
 from trainer.records.records import Record
 from trainer.report.history import History, RecordFile
@@ -156,7 +156,10 @@ class Reader:
         self._due = 0.0
 
     def read(self) -> Facts:
-        """Return all facts of the output. A missing or malformed file is not an error."""
+        """Return all facts of the output. A missing or malformed file is not an error.
+
+        Raises: OSError: a file or a directory exists but cannot be read.
+        """
         now = self._clock()
         if now >= self._due:
             self._listing = list_output(self.output)
@@ -189,20 +192,34 @@ def list_output(output: Path) -> Listing:
 
 
 def read_object(path: Path) -> Record:
-    """Return the object in a JSON file, or an empty object if the file has no object or cannot be read."""
+    """Return the object in a JSON file, or an empty object if there is no file or the file has no object.
+
+    Raises: OSError: the file exists but cannot be read.
+    """
     try:
         found = json.loads(read_text_file(path))
-    except (OSError, ValueError, RecursionError):
+    except OSError as error:
+        if not tells_nothing(error):
+            raise
+        return {}
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def read_membership(output: Path) -> Record:
-    """Return the record of the driver of an all-reduce job, or an empty record if there is none."""
+    """Return the record of the driver of an all-reduce job, or an empty record if there is none.
+
+    Raises: OSError: the file exists but cannot be read.
+    """
     try:
         return membership_file.read_record(output / membership_file.NAME)
-    except (OSError, DamagedError):
-        return {}
+    except OSError as error:
+        if not tells_nothing(error):
+            raise
+    except DamagedError:
+        pass
+    return {}
 
 
 def _list_node(found: Listing, output: Path, node: Path) -> None:
@@ -225,7 +242,9 @@ def _natural(name: str) -> list[tuple[int, str]]:
 def _list(directory: Path) -> list[Path]:
     try:
         return sorted(directory.iterdir())
-    except OSError:
+    except OSError as error:
+        if not tells_nothing(error):
+            raise
         return []
 
 

@@ -57,7 +57,9 @@ def _describe_training(facts: Facts) -> JobState:
             f"{unknown}{describe_error(error)}\n{last_line(error)}\n{last}".strip(),
         )
     if end or progress.get("status") == "failed":
-        return JobState("failed", str(end.get("message") or progress.get("message") or "no reason was recorded"))
+        is_over = not (end and facts.job) or facts.job.get("given_up") is True or end.get("status") in NEVER_RETRY
+        message = str(end.get("message") or progress.get("message") or "no reason was recorded")
+        return JobState("failed" if is_over else "restarting", message)
     if progress or (facts.history.starts and _is_of(facts.history.start, attempt)):
         return JobState("training", str(progress.get("message") or "") or _describe_silence(facts))
     if facts.job:

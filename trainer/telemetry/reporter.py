@@ -287,12 +287,16 @@ class Reporter:
         target = self._target
         if target is None or snapshot is None:
             return
-        if target.node is not None:
-            write_progress(target.node, self._own(snapshot))
-        if target.is_first:
+        try:
             if target.node is not None:
-                self._others = read_trainers(target.output, target.attempt)
-            write_progress(target.output, self._describe_job(snapshot))
+                # a user may have removed the output. Only the next save creates the output again, with a WARNING
+                target.node.mkdir(exist_ok=True)
+                write_progress(target.node, self._own(snapshot))
+        finally:  # the progress of the job is written even if the progress of this trainer cannot be written
+            if target.is_first:
+                if target.node is not None:
+                    self._others = read_trainers(target.output, target.attempt)
+                write_progress(target.output, self._describe_job(snapshot))
 
     def _describe_job(self, snapshot: Snapshot) -> Record:
         place, trainers = snapshot.place, self._trainers(snapshot)

@@ -33,6 +33,11 @@ class Hanging:
         self.output, self._capsys = output, capsys
         output.mkdir()
         write_record(output, RECORD)
+        self.begin(60.0)
+
+    def begin(self, age: float) -> None:
+        """Set how many seconds ago the attempt began."""
+        os.utime(self.output / "job.json", (time.time() - age, time.time() - age))
 
     def tell(self, number: int, idle: float = 0.0, age: float = 1.0, phase: str = "exchange", **fields: Any) -> None:
         """Write what a trainer reports."""
@@ -155,6 +160,14 @@ def test_the_log_of_an_earlier_attempt_is_not_taken_for_the_reason(job: Hanging)
     job.tell(0)
     job.tell(2)
     assert job.lines()[1].startswith("  trainer 1 on job-1 on node-1 has not begun to train: the launcher has not")
+
+
+def test_a_trainer_of_an_attempt_that_has_just_begun_is_not_named(job: Hanging) -> None:
+    """One second after the start of a job, status said that its trainers make no progress."""
+    job.begin(1.0)
+    assert job.lines() == []
+    job.begin(31.0)
+    assert job.lines()[0].startswith("no progress: trainers 0, 1, 2 of 3 complete no batch")
 
 
 def test_a_job_that_trains_or_has_ended_has_no_such_lines(job: Hanging) -> None:

@@ -1,6 +1,7 @@
 """`start_paddle.py status` and `paddle status`: how a job is, from its pods and from the files of its output."""
 
 import dataclasses
+import errno
 import json
 import math
 import os
@@ -468,6 +469,64 @@ def test_what_trainer_0s_launcher_has_written_down_is_the_first_failure_whatever
     assert describe_job(tmp_path)[0].endswith(
         "restarting: a pod has ended this attempt, and no other attempt has begun"
     )
+
+
+@pytest.mark.parametrize(("code", "signal"), [(143, "SIGTERM"), (130, "SIGINT")])
+def test_a_job_that_was_stopped_from_outside_is_stopped_and_has_no_time_left(
+    tmp_path: Path, code: int, signal: str
+) -> None:
+    """After the end of localcluster, status said for ever that the job restarts, and how much time is left."""
+    going = {"attempt": NOW, "status": "training", "pass": 1, "passes": 10, "seconds_left": 108.0}
+    tell(tmp_path, RECORD, [(NOW, 0, code, "", f"stopped by {signal}")], going)
+    first, second, *_ = describe_job(tmp_path)
+    assert first.endswith("; stopped; the next attempt begins if its pods run again")
+    assert second.startswith("last report: training: ") and " left" not in second
+    write_record(tmp_path, record_of(3))
+    told = [line for line in describe_job(tmp_path) if line.startswith("the last report of attempt")]
+    assert "training: pass 1" in told[0] and " left" not in told[0]
+
+
+@pytest.mark.parametrize("name", ["job.json", "progress.json", "node_1/progress.json"])
+def test_a_file_that_may_not_be_read_does_not_count_as_absent(
+    output: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Status said that trainers have not reported their progress, and that --report is missing."""
+    open_file = os.open
+
+    def refuse(path: Any, *args: Any, **kwargs: Any) -> int:
+        if str(path) == str(output / name):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return open_file(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert status.main([str(output)]) == 66
+    assert capsys.readouterr().err == f"paddle status: {output / name} cannot be read: Permission denied\n"
+
+
+def test_a_directory_that_may_not_be_listed_does_not_count_as_empty(
+    output: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert status.main([str(output)]) == 66
+    assert capsys.readouterr().err == f"paddle status: {output} cannot be read: Permission denied\n"
+
+
+@pytest.mark.parametrize(("age", "is_killed"), [(7.0, True), (5.0, False)])
+def test_a_local_run_without_lock_that_no_longer_reports_was_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], age: float, *, is_killed: bool
+) -> None:
+    """For a minute after SIGKILL, status said that the run trains, and how much time is left."""
+    (tmp_path / ".lock").touch()
+    told = {"time": time.time() - age, "attempt": "", "status": "training", "passes": 10, "seconds_left": 121.0}
+    (tmp_path / "progress.json").write_text(json.dumps(told))
+    assert status.main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("the run seems to have been killed") == is_killed
+    assert (" left" in said) != is_killed
 
 
 def test_while_the_next_attempt_forms_the_job_is_restarting(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 import json
 import math
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trainer.records.records import drop_undone
+from trainer.report import history as history_module
 from trainer.report.history import History, RecordFile
 
 KINDS = ("pass", "test", "save", "checkpoint")
@@ -102,3 +104,17 @@ def test_the_test_of_a_pass_is_the_one_at_its_end():
     for one in (record("test", 0, 3, cost=1), record("pass", 0, 6), record("test", 0, 6, cost=2), record("pass", 1, 6)):
         history.add(one)
     assert [history.test_of(one).get("cost") for one in history.passes] == [2, None]
+
+
+@pytest.mark.parametrize("length", [299, 300, 301, 650, 900])
+def test_a_line_that_is_too_long_is_skipped_to_its_end(tmp_path, monkeypatch, length):
+    """The report remained for ever at the place before such a line."""
+    monkeypatch.setattr(history_module, "MOST_TEXT_BYTES", 300)
+    path = tmp_path / "records.jsonl"
+    records = RecordFile(path)
+    with path.open("wb", buffering=0) as file:
+        for part in (json.dumps(record("pass", 0, 5)).encode() + b"\n", b"x" * length, b"yz", b"\n"):
+            file.write(part)
+            assert [one["pass"] for one in records.read().passes] == [0]
+        file.write(json.dumps(record("pass", 1, 5)).encode() + b"\n")
+        assert [one["pass"] for one in records.read().passes] == [0, 1]

@@ -1,5 +1,6 @@
 """The report as a whole: what it says of jobs in every state, of files that are missing or odd, and its command."""
 
+import errno
 import html.parser
 import itertools
 import json
@@ -444,6 +445,46 @@ def test_a_directory_without_records_is_no_report(tmp_path, capsys, name):
     assert said.err.startswith(f"paddle report: there are no records in {output}, so there is nothing to report")
     assert "--report" in said.err
     assert not (output / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "progress.json"])
+def test_a_page_is_not_replaced_if_a_file_may_not_be_read(tmp_path, capsys, monkeypatch, name):
+    """`paddle report` by another user replaced a good page by an empty one."""
+    Job(tmp_path).start().run_pass(0).progress("training", 0)
+    page = write_report(tmp_path)
+    before, open_file = page.read_bytes(), os.open
+
+    def refuse(path, *args, **kwargs):
+        if str(path) == str(tmp_path / name):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return open_file(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert main(["report", str(tmp_path)]) == os.EX_NOINPUT
+    assert capsys.readouterr().err == f"paddle report: {tmp_path / name} cannot be read: Permission denied\n"
+    with pytest.raises(PermissionError):  # as in a trainer
+        write_report(tmp_path)
+    assert page.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("code", "job", "name"),
+    [
+        (75, {"given_up": False}, "restarting"),
+        (65, {"given_up": False}, "failed"),
+        (75, {"given_up": True}, "failed"),
+        (75, {}, "failed"),
+    ],
+)
+def test_after_an_error_that_a_retry_may_repair_a_job_restarts(tmp_path, code, job, name):
+    """Until the pods had reported, the page of a job that restarts said that the job failed."""
+    output = Job(tmp_path)
+    output.start().record("end", status=code, message="pserver 10.0.0.2:7164 is lost")
+    if job:
+        attempts = [{"name": output.attempt, "started": "2026-01-01 00:00:00", "origin": ""}]
+        output.write("job.json", {"attempts": attempts, **job})
+    state = describe_state(facts_of(tmp_path))
+    assert (state.name, state.message) == (name, "pserver 10.0.0.2:7164 is lost")
 
 
 def test_a_job_that_failed_before_its_first_record_has_a_report(tmp_path):

@@ -111,6 +111,29 @@ def test_a_trainer_of_a_master_does_not_know_its_share_of_a_pass():
     assert reporter.snapshot.place.pass_fraction is None and reporter.snapshot.place.passes == 4
 
 
+def test_after_the_removal_of_its_directory_a_trainer_still_reports(tmp_path):
+    """After `rm -rf output`, status said until the end of the attempt that trainer 0 has reported nothing."""
+    output = tmp_path / "output"
+    target = find_target("elsewhere", 0, {"PADDLE_OUTPUT": str(output), "PADDLE_ATTEMPT": "2.ab"})
+    reporter = Reporter(target, passes=4)
+    with pytest.raises(FileNotFoundError):
+        reporter._write_progress(reporter.snapshot)
+    assert not output.exists()  # the next save creates it, and warns that it was removed
+    output.mkdir()
+    reporter._write_progress(reporter.snapshot)
+    assert read_job(output)["status"] == "training"
+    assert list(read_trainers(output, "2.ab")) == ["0"]
+
+
+def test_the_progress_of_the_job_is_written_if_that_of_the_trainer_cannot_be_written(tmp_path):
+    (tmp_path / "node_0").write_text("is in the way of the directory")
+    target = find_target("elsewhere", 0, {"PADDLE_OUTPUT": str(tmp_path), "PADDLE_ATTEMPT": "2.ab"})
+    reporter = Reporter(target, passes=4)
+    with pytest.raises(FileExistsError):
+        reporter._write_progress(reporter.snapshot)
+    assert read_job(tmp_path)["status"] == "training"
+
+
 def test_another_trainer_writes_its_own_progress_only(tmp_path):
     (tmp_path / "node_1").mkdir()
     target = find_target("elsewhere", 1, {"PADDLE_OUTPUT": str(tmp_path), "PADDLE_ATTEMPT": "2.ab"})
