@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from runtime.errors import ConfigError
+
 RESET_LIMIT_EXCEEDED_MESSAGE = (
     "the job was stopped because its workers have been reset as often as --reset-limit={} allows"
 )
@@ -27,3 +31,19 @@ PADDLE_ELASTIC_INCARNATION = "PADDLE_ELASTIC_INCARNATION"
 PADDLE_ELASTIC_GENERATION = "PADDLE_ELASTIC_GENERATION"
 PADDLE_ELASTIC_ADDRESS = "PADDLE_ELASTIC_ADDRESS"
 AGENT_PORT = 7171  # default port of `paddle elastic agent`
+MOST_S = 1e6  # seconds (11 days); the largest limit that a variable or a flag may set
+
+
+def read_seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    """Return a number of seconds from the environment.
+
+    Raises: ConfigError: the variable is no number from 0 to MOST_S.
+    """
+    text = environ.get(name) or str(default)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MOST_S:
+        raise ConfigError(f"{name} is '{text}'; set it to a number of seconds, e.g. {default:.0f}")
+    return seconds or default  # 0 means the default, as in Horovod

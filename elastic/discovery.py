@@ -309,7 +309,7 @@ class HostDiscoveryScript(HostDiscovery):
 
     def _read(self, text: str) -> dict[str, int]:
         hosts: dict[str, int] = {}
-        for line in map(str.strip, text.splitlines()):
+        for line in map(str.strip, text.split("\n")):
             if not line or line.startswith("#"):
                 continue
             name, colon, number = line.rpartition(":") if ":" in line else (line, "", "")

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from elastic.constants import HOROVOD_ELASTIC_TIMEOUT
+from elastic.constants import HOROVOD_ELASTIC_TIMEOUT, read_seconds
 from elastic.discovery import DiscoveredHosts, HostDiscovery, HostManager
 from elastic.hosts import INVALID_SLOT_INFO, HostInfo, SlotInfo, complete_slots
 from elastic.membership.decisions import FAILURE, GenerationPlan, Slot, assign_slots
@@ -67,6 +67,8 @@ class ElasticDriver(WorkerReports):
         workers; None: any number.  timeout: maximum seconds of a wait for slots.  reset_limit: maximum number of times
         that the workers may resume; None: any number.
 
+    Raises: ConfigError: there is no `timeout`, and HOROVOD_ELASTIC_TIMEOUT is no number of seconds.
+
     Thread safety: every method may be called from any thread.
     """
 
@@ -84,7 +86,7 @@ class ElasticDriver(WorkerReports):
         secret: str = "",
         journal: DriverJournal | None = None,
     ) -> None:
-        seconds = timeout or float(os.environ.get(HOROVOD_ELASTIC_TIMEOUT) or ELASTIC_TIMEOUT_SECS)
+        seconds = timeout or read_seconds(os.environ, HOROVOD_ELASTIC_TIMEOUT, ELASTIC_TIMEOUT_SECS)
         self._bounds = _Bounds(min_num_proc, max_num_proc, seconds)
         policy = policy or FailurePolicy()
         self._rendezvous = rendezvous

@@ -9,6 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from runtime import glog
+from runtime.errors import MissingInputError, reading_error
+from runtime.regular_files import open_regular
+
 MOST_HOST_FILE_BYTES = 1 << 20
 MOST_HOST_SLOTS = 999_999  # maximum slots of a host that is no pod; the driver makes an object for each slot
 
@@ -95,20 +99,30 @@ INVALID_SLOT_INFO = SlotInfo("", -1, -1, -1, -1, -1, -1)
 def parse_host_files(filename: str) -> str:
     """Return the hosts of a file with lines `name slots=number`, as text for `parse_hosts`.
 
-    Raises: ValueError: a line has another form, or the file is too large.  OSError: the file cannot be read.
+    Raises: ValueError: a line has another form, or the file is too large or no UTF-8 text.  MissingInputError,
+        VolumeError: the file cannot be read.
     """
-    with Path(filename).open("rb") as file:
-        text = file.read(MOST_HOST_FILE_BYTES + 1)
-    if len(text) > MOST_HOST_FILE_BYTES:
+    try:
+        with open_regular(Path(filename)) as file:
+            content = file.read(MOST_HOST_FILE_BYTES + 1)
+    except OSError as exc:
+        raise reading_error(MissingInputError, f"--hostfile: {filename} cannot be read", exc) from exc
+    if len(content) > MOST_HOST_FILE_BYTES:
         raise ValueError(f"{filename} has more than {MOST_HOST_FILE_BYTES} bytes")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"--hostfile: {filename} is no UTF-8 text ({exc.reason}); save it as UTF-8") from exc
     hosts = []
-    for number, line in enumerate(text.decode().splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         words = line.split()
         if not words:
             continue
         name, _, slots = words[-1].partition("=")
         if len(words) != 2 or name != "slots" or not slots:
-            raise ValueError(f"{filename}:{number}: '{line}' is no host; write it as name slots=number")
+            raise ValueError(
+                f"{filename}:{number}: '{glog.clean(line.rstrip(), 200)}' is no host; write it as name slots=number"
+            )
         hosts.append(f"{words[0]}:{slots}")
     return ",".join(hosts)
 

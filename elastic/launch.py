@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from elastic.agent.service import run_agent
+from elastic.constants import MOST_S
 from elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript, check_cooldown_range
 from elastic.hosts import MOST_HOST_SLOTS, parse_host_files, parse_hosts_and_slots
 from elastic.job.workers import NOT_BEGUN, run_job
@@ -56,7 +56,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def make_settings(args: argparse.Namespace) -> ElasticSettings:
     """Return the settings of the job that a command line describes.
 
-    Raises: ParameterError: a value is wrong, or two values contradict each other.
+    Raises: ParameterError: a value is wrong, or two values contradict each other.  MissingInputError, VolumeError: the
+        file of the hosts cannot be read.
     """
     if args.num_proc is None:
         raise ParameterError("-np is missing; give the number of workers with which the job begins")
@@ -124,9 +125,12 @@ def _check_ranges(args: argparse.Namespace) -> None:
         ("--gloo-timeout-seconds", args.gloo_timeout_seconds, 0.1),
         ("--driver-grace", args.driver_grace, 1),
         ("--agent-timeout", args.agent_timeout, 0.1),
+        ("--start-timeout", args.start_timeout, 0),
     ):
-        if value is not None and not lowest <= value < math.inf:
+        if value is not None and not lowest <= value:  # also for nan
             raise ParameterError(f"{name} is {value}; it has to be at least {lowest}")
+        if isinstance(value, float) and value > MOST_S:
+            raise ParameterError(f"{name} is {value:g}; it has to be at most {MOST_S:.0f}")
     if not 0 <= args.port <= 65535 or not 1 <= args.agent_port <= 65535:
         raise ParameterError(f"--port is {args.port} and --agent-port is {args.agent_port}; a port is at most 65535")
 
@@ -140,8 +144,8 @@ def _is_elastic(args: argparse.Namespace) -> bool:
 def make_discovery(args: argparse.Namespace) -> HostDiscovery:
     """Return the discovery of the hosts that a command line names.
 
-    Raises: ParameterError: the command line names hosts in two ways.  ValueError: the hosts are wrong.  OSError: the
-        file of the hosts cannot be read.
+    Raises: ParameterError: the command line names hosts in two ways.  ValueError: the hosts are wrong.
+        MissingInputError, VolumeError: the file of the hosts cannot be read.
     """
     if sum(one is not None for one in (args.host_discovery_script, args.hosts, args.hostfile, args.discovery)) > 1:
         raise ParameterError("--host-discovery-script, --hosts, --hostfile and --discovery exclude each other")

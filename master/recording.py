@@ -26,7 +26,7 @@ from registry.servers import JOB_END, find_servers
 from runtime import glog
 from runtime.durable_files import replace_file
 from runtime.errors import BugError, DamagedError, LeadershipLostError, PaddleError, VolumeError
-from runtime.status_files import INTERVAL_S
+from runtime.status_files import INTERVAL_S, write_record
 
 NOTE_S = 30.0  # seconds between two log lines about the same problem
 CLOSING_S = 5.0  # maximum seconds that the master waits at its end until the last record is written
@@ -146,10 +146,10 @@ class TaskRecorder(threading.Thread):
         record = {**self._facts, **newest, **servers, "end": end, "written": time.time()}
         try:
             if self._is_first or not self._is_replaced():
-                replace_file(self._path, json.dumps(record))
+                write_record(self._path, json.dumps(record))
             self._is_first = False
         except OSError as exc:
-            if time.monotonic() - self._noted >= NOTE_S:
+            if end is not None or time.monotonic() - self._noted >= NOTE_S:
                 self._noted = time.monotonic()
                 glog.warning(f"{self._path} cannot be written: {exc.strerror}")
 

@@ -8,12 +8,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+from runtime.durable_files import replace_file
 
 INTERVAL_S = 1.0  # seconds between two records
 LATE_S = 5.0  # age of a record in seconds from which its program counts as killed, frozen, or unable to write
 MOST_ROWS = 5  # maximum rows of a table of `paddle status`; the output must fit on one screen
 WATCH_S, LOOK_S = 3.0, 0.1  # seconds for which an old record is observed, and seconds between two reads of the record
+
+
+def write_record(path: Path, text: str) -> None:
+    """Replace the file of a record; make its directory again if the directory was removed.
+
+    Raises: OSError.
+    """
+    try:
+        replace_file(path, text)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text)
 
 
 def read_settled(

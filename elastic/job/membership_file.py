@@ -99,7 +99,8 @@ def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[s
         times = "change" if changes == 1 else "changes"
         yield f"{changes} {times} of workers took {describe_loss(record['lost'])} in total"
     if newest:
-        rows = [describe_member(one) for one in choose_members(record["members"])]
+        is_over = record["end"] is not None
+        rows = [describe_member(one, is_over=is_over) for one in choose_members(record["members"])]
         yield from tabulate(f"workers of generation {newest[0]['number']}", rows, WHERE, len(record["members"]))
     rows = [describe_generation(one, is_newest=one is newest[-1]) for one in reversed(record["generations"])]
     yield from tabulate("generations, the last first", rows, WHERE, record["forgotten"] + len(rows))
@@ -164,10 +165,12 @@ def describe_driver(record: dict[str, Any], age: float, *, is_late: bool) -> str
     )
 
 
-def describe_member(member: dict[str, Any]) -> str:
-    """Return a line about a worker."""
+def describe_member(member: dict[str, Any], *, is_over: bool) -> str:
+    """Return a line about a worker. Args: is_over: whether the job has ended."""
     code = member["exit_code"]
     state = member["state"] if code is None else f"has {describe_exit(code)}"
+    if is_over and state in (WORKS, WAITS):  # the record of a worker does not change when the driver ends the worker
+        state = "was ended with the job"
     shown = {FAILED: "has failed", DONE: "has done its work", WAITS: "waits for the next generation"}
     return f"rank {member['rank']}: {member['name']}, since generation {member['since']}, {shown.get(state, state)}"
 

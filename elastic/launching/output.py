@@ -18,6 +18,8 @@ from io import FileIO
 from pathlib import Path
 from typing import IO, Protocol
 
+from runtime import glog
+from runtime.durable_files import REMEDY
 from runtime.errors import VolumeError
 
 MOST_LINE_BYTES = 1 << 20  # maximum bytes of a line; a longer line is shown in parts
@@ -58,6 +60,7 @@ class OutputWriter:
         self._lock = threading.Lock()
         self._is_continued = is_continued
         self._begun: set[int] = set()  # ranks whose files this driver has opened before
+        self._lossy: set[str] = set()  # files that lack output
 
     def open(self, rank: int) -> dict[str, FileIO | None]:
         """Open the files of a rank: empty files for the first worker of the rank; later workers append to the files.
@@ -68,11 +71,13 @@ class OutputWriter:
             return dict.fromkeys(KINDS)
         directory = self._directory / f"rank.{rank:0{self._width}d}"
         with self._lock:
-            mode = "ab" if self._is_continued or rank in self._begun else "wb"
+            is_new = not self._is_continued and rank not in self._begun
             self._begun.add(rank)
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            return {kind: FileIO(directory / kind, mode) for kind in KINDS}
+            for kind in KINDS if is_new else ():
+                FileIO(directory / kind, "wb").close()
+            return {kind: FileIO(directory / kind, "ab") for kind in KINDS}  # another writer cannot leave gaps in them
         except OSError as exc:
             raise VolumeError(f"--output-filename: {directory} cannot be written: {exc.strerror}") from exc
 
@@ -83,8 +88,7 @@ class OutputWriter:
         with contextlib.closing(source), contextlib.closing(file) if file else contextlib.nullcontext():
             while chunk := os.read(source.fileno(), 1 << 16):
                 if file is not None:
-                    with contextlib.suppress(OSError):  # a full volume does not end the worker
-                        file.write(chunk)
+                    self._keep(file, chunk)
                 *lines, rest = (rest + chunk).split(b"\n")
                 if len(rest) >= MOST_LINE_BYTES:
                     lines, rest = [*lines, rest], b""
@@ -94,9 +98,23 @@ class OutputWriter:
     def show(self, rank: int, kind: str, text: bytes, file: FileIO | None) -> None:
         """Show whole lines of a worker."""
         if file is not None:
-            with contextlib.suppress(OSError):
-                file.write(text)
+            self._keep(file, text)
         self._show(f"[{rank}]<{kind}>:".encode(), text.removesuffix(b"\n").split(b"\n"), kind)
+
+    def _keep(self, file: FileIO, text: bytes) -> None:
+        """Write output to a file; a full volume does not end the worker."""
+        rest = memoryview(text)
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError as exc:
+            with self._lock:
+                is_first = str(file.name) not in self._lossy
+                self._lossy.add(str(file.name))
+            if is_first:
+                glog.warning(
+                    f"{file.name} lacks output of its worker, because it cannot be written: {exc.strerror}; {REMEDY}"
+                )
 
     def _show(self, prefix: bytes, lines: list[bytes], kind: str) -> None:
         if not lines:

@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from elastic.collectives.group import STALL_END_S, STALL_S, Patience
+from elastic.constants import MOST_S, read_seconds
 from runtime.errors import ConfigError
 
-MOST_S = 1e6  # seconds (11 days); the largest limit that a variable may set
 _SLOT = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 
 
@@ -99,8 +99,8 @@ def read_settings(environ: Mapping[str, str]) -> WorkerSettings:
         nic=environ.get("HOROVOD_GLOO_IFACE", ""),
         is_elastic=environ.get("HOROVOD_ELASTIC", "") == "1",
         incarnation=environ.get("PADDLE_ELASTIC_INCARNATION", ""),
-        timeout=_read_seconds(environ, "HOROVOD_GLOO_TIMEOUT_SECONDS", 30.0),
-        elastic_timeout=_read_seconds(environ, "HOROVOD_ELASTIC_TIMEOUT", 600.0),
+        timeout=read_seconds(environ, "HOROVOD_GLOO_TIMEOUT_SECONDS", 30.0),
+        elastic_timeout=read_seconds(environ, "HOROVOD_ELASTIC_TIMEOUT", 600.0),
         patience=_read_patience(environ),
         own_address=environ.get("PADDLE_ELASTIC_ADDRESS", ""),
     )
@@ -109,9 +109,9 @@ def read_settings(environ: Mapping[str, str]) -> WorkerSettings:
 def _read_patience(environ: Mapping[str, str]) -> Patience:
     has_check = environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") in ("", "0")
     return Patience(
-        _read_seconds(environ, "HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S) if has_check else MOST_S,
-        _read_seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", STALL_END_S) if has_check else MOST_S,
-        _read_seconds(environ, "PADDLE_ELASTIC_SILENCE_SECONDS", Patience.silence),
+        read_seconds(environ, "HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S) if has_check else MOST_S,
+        read_seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", STALL_END_S) if has_check else MOST_S,
+        read_seconds(environ, "PADDLE_ELASTIC_SILENCE_SECONDS", Patience.silence),
     )
 
 
@@ -120,14 +120,3 @@ def _read(environ: Mapping[str, str], name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise ConfigError(f"{name} is '{text}', not a number; let `paddle elastic run` set the variables")
     return int(text)
-
-
-def _read_seconds(environ: Mapping[str, str], name: str, default: float) -> float:
-    text = environ.get(name) or str(default)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= MOST_S:
-        raise ConfigError(f"{name} is '{text}'; set it to a number of seconds, e.g. {default:.0f}")
-    return seconds or default  # 0 means the default, as in Horovod

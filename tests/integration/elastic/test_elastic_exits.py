@@ -7,8 +7,10 @@ import socket
 import sys
 from pathlib import Path
 
+import elastic_worker
 import pytest
 from ports import free_ports
+from test_elastic_run import LIMIT_S, started, wait_for
 
 from elastic.launch import main
 from elastic.launching.durable import DriverLock
@@ -86,6 +88,20 @@ def test_75_another_driver_has_the_workers(told: ToldEnd, monkeypatch: pytest.Mo
         lock.close()
     assert (status, "; give this job another --store-dir" in line) == (DirectoryInUseError.exit_code, True), line
     assert status == 75
+
+
+def test_75_another_driver_writes_into_the_directory(told: ToldEnd, tmp_path: Path) -> None:
+    """Two drivers with the same --output-filename both ran, and destroyed each other's files."""
+    worker = [sys.executable, elastic_worker.__file__, "say", "hello", "pid", "pids", "see", "go"]
+    with started(tmp_path, "-np", "1", "--output-filename", "out", worker=worker) as process:
+        wait_for(tmp_path / "pids.0")
+        wait_for(tmp_path / "out/rank.0/stdout")
+        status, line = told.of("run", "-np", "1", "--output-filename", "out", *COMMAND)
+        assert (status, "another driver writes into out (process " in line) == (75, True), line
+        (tmp_path / "go").touch()
+        assert process.wait(LIMIT_S) == 0
+    assert (tmp_path / "out/rank.0/stdout").read_text() == "hello\n"
+    assert told.of("run", "-np", "1", "--output-filename", "out", *COMMAND)[0] == 0
 
 
 def test_74_the_output_cannot_be_written(told: ToldEnd) -> None:

@@ -54,6 +54,7 @@ def test_hosts_keep_the_order_of_the_lines_and_comments_are_none(tmp_path: Path)
         ("a:-1", "whose slots are no number"),
         ("a:x", "whose slots are no number"),
         ("a b:1", "is no host"),
+        ("a\u2028b:1", "is no host"),
         (":1", "is no host"),
         ("a:1\na:2", "prints a with 1 and with 2 slots"),
     ],

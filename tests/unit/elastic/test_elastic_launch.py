@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from unittest import mock
 
@@ -53,7 +55,6 @@ def test_what_is_not_given_has_horovods_defaults(tmp_path: Path) -> None:
         ("python", "-np is missing"),
         ("-np 0 python", "-np is 0; it has to be at least 1"),
         ("-np 1 --min-np 0 python", "--min-np is 0; it has to be at least 1"),
-        ("-np 2 --hostfile /dev/null python", "/dev/null names no host"),
         ("-np 2 --min-np 3 python", "--min-np is 3, which is more than -np, 2"),
         ("-np 2 --max-np 1 python", "--max-np is 1, which is less than -np, 2"),
         ("-np 4 -H localhost:2 python", "-np is 4, which is more than the slots of -H, 2"),
@@ -65,10 +66,11 @@ def test_what_is_not_given_has_horovods_defaults(tmp_path: Path) -> None:
         ("-np 1 --slots-per-host 0 python", "--slots-per-host is 0"),
         ("-np 1 --reset-limit -1 python", "--reset-limit is -1"),
         ("-np 1 --elastic-timeout nan python", "--elastic-timeout is nan"),
+        ("-np 1 --elastic-timeout 1e12 python", "--elastic-timeout is 1e[+]12; it has to be at most 1000000"),
+        ("-np 1 --start-timeout -1 python", "--start-timeout is -1; it has to be at least 0"),
         ("-np 1 --blacklist-cooldown-range 9 1 python", "--blacklist-cooldown-range"),
         ("-np 1 -H a:1 --host-discovery-script x python", "exclude each other"),
         ("-np 1 -H a python", "is no host with its slots"),
-        ("-np 1 --hostfile absent python", "No such file"),
         ("-np 1 -H a:1 --discovery kubernetes python", "exclude each other"),
         ("-np 1 --discovery etcd python", "invalid choice"),
         ("-np 1 --port 65536 python", "--port is 65536"),
@@ -81,6 +83,47 @@ def test_flags_that_are_wrong_are_named(flags: str, why: str, capsys: pytest.Cap
     with pytest.raises(UsageError, match=why):
         make_settings(parse_args(flags.split()))
     assert main(["run", *flags.split()]) == 64
+
+
+@pytest.mark.parametrize(
+    ("content", "why", "status"),
+    [
+        (b"", "hosts names no host", 64),
+        ("a\u00e4 slots=1\n".encode("latin-1"), "hosts is no UTF-8 text .*; save it as UTF-8", 64),
+        ("a slots=1\n".encode("utf-16"), "hosts is no UTF-8 text .*; save it as UTF-8", 64),
+        ("a slots=1\u2028b slots=1\n".encode(), r"hosts:1: 'a slots=1\\u2028b slots=1' is no host", 64),
+        (b"a slots=1\n" * 200_000, "hosts has more than 1048576 bytes", 64),
+        (None, "--hostfile: .*hosts cannot be read: No such file", 66),
+    ],
+)
+def test_a_hostfile_that_is_wrong_is_named_with_its_remedy(
+    tmp_path: Path, content: bytes | None, why: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file in latin-1 was 'invalid continuation byte' without its name, and a missing file ended with 64."""
+    path = tmp_path / "hosts"
+    if content is not None:
+        path.write_bytes(content)
+    assert main(["run", "-np", "1", "--hostfile", str(path), "python"]) == status
+    assert re.search(why, capsys.readouterr().err.splitlines()[-1])
+
+
+def test_a_hostfile_that_is_a_pipe_is_refused_without_waiting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The driver waited forever for a writer of the pipe."""
+    os.mkfifo(tmp_path / "hosts")
+    assert main(["run", "-np", "1", "--hostfile", str(tmp_path / "hosts"), "python"]) == 66
+    assert "hosts cannot be read: Is no regular file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["abc", "1e999", "-5", "nan"])
+def test_an_elastic_timeout_of_the_environment_that_is_no_number_of_seconds_is_named(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The driver ended with a ValueError or an OverflowError and its traceback."""
+    monkeypatch.setenv("HOROVOD_ELASTIC_TIMEOUT", text)
+    assert main(["run", "-np", "1", "true"]) == ConfigError.exit_code
+    assert f"HOROVOD_ELASTIC_TIMEOUT is '{text}'; set it to a number of seconds" in capsys.readouterr().err
 
 
 def test_other_commands_and_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

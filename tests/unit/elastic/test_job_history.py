@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +18,12 @@ from scripted_workers import ScriptedJob
 from elastic.discovery import FixedHosts
 from elastic.hosts import SlotInfo
 from elastic.job.membership_file import NAME, read_record, read_settled
-from elastic.job.recording import MembershipRecorder
+from elastic.job.recording import LOCK, MembershipRecorder, OutputLock
 from elastic.membership.decisions import FAILURE, READY, SUCCESS
 from elastic.membership.history import MOST_GENERATIONS, JobHistory
 from elastic.settings import ElasticSettings
 from paddle.utils import status
-from runtime.errors import DamagedError, VolumeError
+from runtime.errors import DamagedError, DirectoryInUseError, VolumeError
 
 LIMIT_S = 60.0
 
@@ -108,6 +112,19 @@ def test_a_driver_that_is_silent_comes_first_and_its_record_is_of_the_past() -> 
     assert lines[0].startswith("the driver vm, process 7 has not written for 1.5 min: it was killed, is frozen or ")
     assert "Its workers end with the driver. The lines below show the state at its last write" in lines[0]
     assert lines[1] == "works since 0.0 s: generation 1 of 1 worker"
+
+
+def test_workers_of_a_job_that_has_ended_are_not_told_to_work() -> None:
+    """Below `ended with status 1` stood `rank 0: a[0], works`, and `waits for the next generation`."""
+    job = StoryJob()
+    job.begin("a", "b", "c", "d")
+    job.history.report(("b", 0), READY)
+    job.history.fail(("c", 0), 1, BEGAN + 1)
+    job.history.report(("d", 0), SUCCESS)
+    told = [line.rpartition(", ")[2] for line in job.lines({"status": 1, "reason": "c[0] ended"}) if "  rank " in line]
+    over = "was ended with the job"
+    assert told == [over, over, "has ended with status 1", "has done its work"]
+    assert any(line.endswith(", works") for line in job.lines())
 
 
 def test_another_driver_goes_on_with_the_history() -> None:
@@ -246,3 +263,62 @@ def test_an_output_that_cannot_be_written_ends_the_job_before_it_begins(tmp_path
     settings = ElasticSettings(FixedHosts({}), 1, None, None, None, output_filename=str(tmp_path / "file" / "x"))
     with pytest.raises(VolumeError, match=r"--output-filename: .* cannot be written"):
         MembershipRecorder(settings, JobHistory(), is_continued=False)
+
+
+def test_a_directory_that_is_removed_during_the_job_is_made_again(
+    tmp_path: Path, recorder: MembershipRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The driver warned once in 30 s, and the end of the job was nowhere."""
+    shutil.rmtree(tmp_path, ignore_errors=True)
+    recorder.close(75, "")
+    assert read_record(tmp_path / NAME)["end"] == {"status": 75, "reason": ""}
+    assert "cannot be written" not in capsys.readouterr().err
+
+
+def test_a_last_record_that_cannot_be_written_is_told_after_an_earlier_warning(
+    recorder: MembershipRecorder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The warning about the last record was left out, because an earlier one was less than 30 s old."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("elastic.job.recording.write_record", refuse)
+    said, until = "", time.monotonic() + LIMIT_S
+    while "cannot be written" not in said:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+        said += capsys.readouterr().err
+    recorder.close(75, "")
+    assert capsys.readouterr().err.count("membership.json cannot be written: No space left on device") == 1
+
+
+HOLD = """import sys, pathlib
+from elastic.job.recording import OutputLock
+lock = OutputLock(pathlib.Path(sys.argv[1]), False)
+print("held", flush=True)
+sys.stdin.read()
+lock.close()
+"""
+
+
+def test_only_a_driver_that_takes_over_writes_beside_another_one(tmp_path: Path) -> None:
+    """Two drivers truncated the same files; rank.0/stdout had NUL bytes, and membership.json was of both."""
+    root = Path(__file__).parents[3]
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root
+    ) as other:
+        assert other.stdin
+        assert other.stdout
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(
+            DirectoryInUseError, match=rf"writes into .* \(process {other.pid} on .*\); wait for its end"
+        ):
+            OutputLock(tmp_path, False)
+        OutputLock(tmp_path, True).close()  # the other driver is frozen
+        assert (tmp_path / LOCK).exists()
+        other.kill()
+    lock = OutputLock(tmp_path, False)
+    assert f"process {os.getpid()} on " in (tmp_path / LOCK).read_text()
+    lock.close()
+    assert not (tmp_path / LOCK).exists()

@@ -1,6 +1,7 @@
 """tasks.json: which leader writes it, what a reader takes, and how old it is when clocks differ."""
 
 import json
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -55,6 +56,33 @@ def test_a_record_is_what_its_reader_takes_and_people_read(tmp_path: Path) -> No
         "  1 (part-00001)",
     ]
     assert [one for one in found if " joined" in one and one.startswith("  ")]
+
+
+def test_a_directory_that_is_removed_during_the_job_is_made_again(tmp_path: Path) -> None:
+    one = recorder(tmp_path, 1)
+    shutil.rmtree(tmp_path)
+    one.close(busy().state, 75, "as the test says")
+    assert read_record(tmp_path / NAME)["end"] == {"status": 75, "reason": "as the test says"}
+
+
+def test_a_last_record_that_cannot_be_written_is_told_after_an_earlier_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The warning about the last record was left out, because an earlier one was less than 30 s old."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("master.recording.write_record", refuse)
+    one = recorder(tmp_path, 1)
+    one.offer(busy().state)
+    said, until = "", time.monotonic() + 60.0
+    while "cannot be written" not in said:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+        said += capsys.readouterr().err
+    one.close(busy().state, 0, "")
+    assert "tasks.json cannot be written: No space left on device" in capsys.readouterr().err
 
 
 def test_trainers_without_a_task_are_named_with_the_reason(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def show_workers(facts: Facts) -> Markup | None:
         rows = [_describe_row(one) for one in reversed(generations[-MOST:])]
         total = ["all", "", "", "", "", "", describe_loss(record["lost"])] if changes > 0 else []
         parts.append(make_table("Generations, the last first", HEADS, rows, words=5, total=total))
-        members = [tag("li", describe_member(one)) for one in record["members"][:MOST]]
+        is_over = record["end"] is not None
+        members = [tag("li", describe_member(one, is_over=is_over)) for one in record["members"][:MOST]]
         rest = len(record["members"]) - len(members)
         parts.append(tag("ul", *members, tag("li", f"and {rest} more") if rest else ""))
     return join(parts)

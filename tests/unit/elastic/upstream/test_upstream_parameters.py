@@ -18,8 +18,9 @@ from horovod.runner.common.util.settings import Settings
 from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.launch import _run, is_gloo_used, make_settings, parse_args, run_controller
 
+from elastic.constants import MOST_S
 from elastic.discovery import FixedHosts
-from elastic.process.placement import MOST_S, read_settings
+from elastic.process.placement import read_settings
 from runtime.errors import ConfigError, MissingInputError, UsageError
 
 CONFIG = """
