@@ -9,6 +9,9 @@ from fnmatch import fnmatchcase
 
 from localcluster.errors import OptionError
 
+_INDEX = re.compile("[0-9]{1,18}")  # the number of a pod
+MOST_SECONDS = 1e9  # Python cannot wait much longer
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -44,14 +47,25 @@ def parse_fault(kind: str, text: str) -> Fault:
     pod, at, when = text.partition("@")
     if not at or not pod or not when:
         raise OptionError(f"--{kind} {text}: the form is POD@WHEN, for example 1@2.5 or 1@Pass=0")
-    if re.fullmatch(r"\d+(\.\d*)?s?", when):
-        return Fault(kind, pod, seconds=float(when.rstrip("s")))
+    _check_index(kind, text, pod)
+    if re.fullmatch(r"[0-9]+(\.[0-9]*)?s?", when):
+        seconds = float(when.rstrip("s"))
+        if seconds > MOST_SECONDS:
+            raise OptionError(f"--{kind} {text}: WHEN is at most {MOST_SECONDS:.0f} seconds")
+        return Fault(kind, pod, seconds=seconds)
     watched = ""
     if kind == "delay":
         watched, colon, when = when.partition(":")
         if not colon or not watched or not when:
             raise OptionError(f"--{kind} {text}: WHEN is a number of seconds or POD:REGEX, for example 2@0:waiting")
+    _check_index(kind, text, watched)
     return Fault(kind, pod, pattern=compile_pattern(when, f"--{kind} {text}"), watched=watched)
+
+
+def _check_index(kind: str, text: str, pod: str) -> None:
+    """Raise OptionError if a pod is given by digits that are no index, and would match no pod."""
+    if pod.isdecimal() and not _INDEX.fullmatch(pod):
+        raise OptionError(f"--{kind} {text}: POD is a number of at most 18 digits from 0 to 9, or a pattern for a name")
 
 
 def parse_faults(orders: Mapping[str, Iterable[str]], count: int | None = None) -> list[Fault]:
@@ -64,7 +78,7 @@ def parse_faults(orders: Mapping[str, Iterable[str]], count: int | None = None) 
     faults = [parse_fault(kind, text) for kind, texts in orders.items() for text in texts]
     for fault in faults:
         for pod in (fault.pod, fault.watched):
-            if count is not None and pod.isdecimal() and int(pod) >= count:
+            if count is not None and _INDEX.fullmatch(pod) and int(pod) >= count:
                 raise OptionError(f"{fault}: there is no pod {pod}; the Job has the pods 0 to {count - 1}")
     return faults
 
@@ -87,7 +101,7 @@ def compile_pattern(text: str, where: str) -> re.Pattern[str]:
     """
     try:
         return re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise OptionError(f"{where}: {text!r} is no regular expression: {error}") from error
 
 
@@ -140,4 +154,4 @@ class Orders:
 
 def concerns(selector: str, name: str, number: int) -> bool:
     """Return whether a selector, which is the number of a pod or a pattern for names, matches a pod."""
-    return int(selector) == number if selector.isdecimal() else fnmatchcase(name, selector)
+    return int(selector) == number if _INDEX.fullmatch(selector) else fnmatchcase(name, selector)

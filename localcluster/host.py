@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from localcluster.errors import MissingError, OptionError
+from localcluster.errors import ManifestError, MissingError, OptionError
 from localcluster.job.manifest import JobSpec, parse_job
 from localcluster.pods.plan import Host
 
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
+MOST_MANIFEST_BYTES = 16 << 20  # the API server accepts at most 3 MiB for one object
 
 
 def load_job(path: str | Path, name: str | None = None) -> JobSpec:
     """Return the Job of a manifest file (`-`: standard input).
 
     Args: name: the Job's name, if the file has several Jobs.
-    Raises: MissingError: if the file cannot be read. ManifestError: see `parse_job`.
+    Raises: MissingError: if the file cannot be read. ManifestError: if the file is too large or not UTF-8, and see
+    `parse_job`.
     """
     try:
-        text = sys.stdin.read() if str(path) == "-" else Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise MissingError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(MOST_MANIFEST_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:  # may also be a pipe: <(kustomize build)
+                data = file.read(MOST_MANIFEST_BYTES + 1)
+    except OSError as error:
+        raise MissingError(f"cannot be read: {error.strerror or error}") from error
+    if len(data) > MOST_MANIFEST_BYTES:
+        raise ManifestError(f"more than {MOST_MANIFEST_BYTES >> 20} MiB: this is no manifest; give the YAML of a Job")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"byte {error.start} is not UTF-8: save it as UTF-8") from error
     return parse_job(text, name)
 
 
@@ -36,7 +49,7 @@ def find_entrypoint(manifest: str | Path) -> Path | None:
     """
     folder = Path(manifest).resolve().parent
     candidates = (folder.parent / "start.sh", folder / "start.sh", Path.cwd() / "start.sh")
-    return next((each for each in candidates if each.is_file()), None)
+    return next((each for each in candidates if os.path.isfile(each)), None)  # noqa: PTH113 - it never fails
 
 
 def inherited_env(environ: Mapping[str, str]) -> dict[str, str]:
@@ -58,7 +71,13 @@ def make_host(
     script = launcher = None
     if entrypoint is not None:
         script = Path(entrypoint).absolute()
-        if not script.is_file():
+        try:
+            is_file = stat.S_ISREG(script.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            is_file = False
+        except OSError as error:
+            raise MissingError(f"--entrypoint {entrypoint}: {error.strerror}") from error
+        if not is_file:
             raise MissingError(f"--entrypoint {entrypoint}: no such file")
         if not os.access(script, os.X_OK):
             raise OptionError(f"--entrypoint {entrypoint}: not executable (chmod +x)")
@@ -84,7 +103,7 @@ def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for name, directory in volumes.items():
         path = resolve(directory)
-        if path.exists() and not path.is_dir():
+        if os.path.exists(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112 - they never fail
             raise OptionError(f"--volume {name}={directory}: this is no directory; name the directory of the volume")
         try:
             path.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import json
 import re
 import threading
 import time
@@ -19,6 +18,7 @@ from etcd3gw.exceptions import Etcd3Exception, WatchTimedOut
 from etcd3gw.lease import Lease
 
 from runtime import glog
+from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.errors import PeerUnreachableError, UsageError
 
 REQUEST_S = 5.0  # maximum seconds until one endpoint answers a request
@@ -170,8 +170,9 @@ def watch_once(etcd: EtcdEndpoints, key: str, seconds: float = WATCH_S, **more: 
 
 
 def _describe(exc: Exception) -> str:
-    detail = getattr(exc, "detail_text", None) or str(exc) or type(exc).__name__
-    with contextlib.suppress(ValueError, TypeError, AttributeError):
-        detail = json.loads(detail)["message"]
+    detail = str(getattr(exc, "detail_text", None) or exc) or type(exc).__name__
+    with contextlib.suppress(BoundedJsonError):
+        message = parse_bounded(detail.encode(errors="replace"), depth=8, values=1000).get("message")
+        detail = message if isinstance(message, str) else detail
     system = _SYSTEM_ERROR.search(detail)  # the library `requests` puts the system's message into a long text
     return glog.clean(system[0] if system else detail, 200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import shutil
 import socket
@@ -25,6 +26,7 @@ from localcluster.errors import HostError
 from localcluster.scratch import PREFIX, Scratch
 
 IDLE_SECONDS = 300.0
+MOST_BODY_BYTES = 3 << 20  # maximum of the API server of Kubernetes
 
 
 def peak_rate(times: Sequence[float], window: float = 1.0) -> float:
@@ -213,10 +215,13 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def _answer(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        if length:
-            self.rfile.read(length)
-        response = self.server.api.respond(self.command, self.path, self.headers)
+        length = self.headers.get("Content-Length") or "0"
+        if not re.fullmatch("[0-9]{1,18}", length) or int(length) > MOST_BODY_BYTES:
+            self.close_connection = True  # the next request cannot be found without the length of this one
+            response = ApiResponse.failure(400, "BadRequest", f"Content-Length is not in [0, {MOST_BODY_BYTES}]")
+        else:
+            self.rfile.read(int(length))
+            response = self.server.api.respond(self.command, self.path, self.headers)
         if response.hang:
             self.server.api.closed.wait()
             self.close_connection = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,9 @@ from localcluster.errors import ManifestError
 from localcluster.job.rules import Rule, parse_rules
 
 Object = Mapping[str, Any]
+
+# exceptions of PyYAML for a value that does not fit its tag, for example `!!int ""`, and for too many nested lists
+_WRONG_VALUE = (ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -114,22 +117,29 @@ def parse_job(text: str, name: str | None = None) -> JobSpec:
         documents = [document for document in yaml.load_all(text, _StrictLoader) if document is not None]
     except yaml.YAMLError as error:
         raise ManifestError(f"not YAML: {' '.join(str(error).split())}") from error
-    jobs = [each for document in documents for each in _objects(document) if each.get("kind") == "Job"]
+    except _WRONG_VALUE as error:
+        raise ManifestError(f"a value is too large, nested too deeply, or does not fit its type ({error})") from error
+    try:
+        return _choose_job(documents, name)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:  # a list in place of an object
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ManifestError(
+            f"the Job does not have the structure of a Job ({what}): kubectl create --dry-run=server shows the place"
+        ) from error
+
+
+def _choose_job(documents: Sequence[Any], name: str | None) -> JobSpec:
+    objects = [each for document in documents for each in _objects(document)]
+    jobs = [each for each in objects if each.get("kind") == "Job"]
     if not jobs:
-        kinds = ", ".join(str(each.get("kind")) for document in documents for each in _objects(document))
+        kinds = ", ".join(str(each.get("kind")) for each in objects)
         raise ManifestError(f"no object of kind Job in the manifest (found: {kinds or 'nothing'})")
     names = [str(_mapping(job, "metadata", "Job").get("name")) for job in jobs]
     if name is None and len(jobs) > 1:
         raise ManifestError(f"{len(jobs)} Jobs in the manifest ({', '.join(names)}): choose one with --job")
     if name is not None and name not in names:
         raise ManifestError(f"no Job {name!r} in the manifest (found: {', '.join(names)})")
-    try:
-        return _job(jobs[0 if name is None else names.index(name)])
-    except (AttributeError, KeyError, TypeError) as error:  # an object is a list, for example, or has no name
-        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise ManifestError(
-            f"the Job does not have the structure of a Job ({what}): kubectl create --dry-run=server shows the place"
-        ) from error
+    return _job(jobs[0 if name is None else names.index(name)])
 
 
 def _objects(document: Any) -> Iterator[Object]:
@@ -291,8 +301,8 @@ def _optional_integer(parent: Object, key: str) -> int | None:
     value = parent.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ManifestError(f"{key} is {value!r}: a number of 0 or more is needed")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 31:
+        raise ManifestError(f"{key} is {value!r}: a number of 0 or more, below 2**31, is needed")
     return value
 
 

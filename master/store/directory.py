@@ -17,6 +17,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from typing import Any
 
 from master.store.interface import MOST_JOBS, Leadership, Write
 from master.store.segment import encode_record, encode_state, read_segment
+from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.durable_files import replace_file, sync_directory
 from runtime.errors import LeadershipLostError, VolumeError
 
@@ -33,6 +35,8 @@ CLAIM, SEGMENT = "claim-", "segment-"
 COMPACT_BYTES = 64 << 20
 GROWTH = 3
 MOST_CLAIM_BYTES = 4096
+MOST_TTL = 30 * 86400.0  # maximum of the flag --ttl in seconds; a larger time in another process's claim is cut
+_TOKEN = re.compile("[0-9]{12}")
 
 
 @dataclass(frozen=True)
@@ -237,16 +241,15 @@ def read_claim(directory: Path) -> LeaderClaim:
     fields: dict[str, Any] = {}
     renewed = 0
     # the file may have been removed, or be empty because its leader has just created it
-    with contextlib.suppress(FileNotFoundError, ValueError), path.open("rb") as file:
+    with contextlib.suppress(FileNotFoundError, BoundedJsonError), path.open("rb") as file:
         renewed = os.fstat(file.fileno()).st_mtime_ns
-        found = json.loads(file.read(MOST_CLAIM_BYTES))
-        fields = found if isinstance(found, dict) else {}
+        fields = parse_bounded(file.read(MOST_CLAIM_BYTES), depth=2, values=16)
     address, ttl = fields.get("address"), fields.get("ttl")
     return LeaderClaim(
         tokens[-1],
         renewed,
         address if isinstance(address, str) else "",
-        float(ttl) if isinstance(ttl, (int, float)) else LeaderClaim.ttl,
+        min(float(ttl), MOST_TTL) if isinstance(ttl, int | float) and ttl > 0 else LeaderClaim.ttl,
         fields.get("is_over") is True,
     )
 
@@ -256,9 +259,8 @@ def _list_tokens(directory: Path, prefix: str) -> list[int]:
         names = os.listdir(directory)  # noqa: PTH208  # faster than iterdir; a commit lists names twice
     except FileNotFoundError:
         return []
-    return sorted(
-        int(name[len(prefix) :]) for name in names if name.startswith(prefix) and name[len(prefix) :].isdigit()
-    )
+    tokens = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    return sorted(int(token) for token in tokens if _TOKEN.fullmatch(token))
 
 
 def _has_claim(directory: Path) -> bool:

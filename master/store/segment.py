@@ -100,5 +100,5 @@ def _apply(pairs: dict[str, str], text: memoryview, path: Path, at: int) -> None
                 pairs.pop(key, None)
             else:
                 pairs[key] = value
-    except (ValueError, TypeError) as exc:
+    except (ValueError, TypeError, RecursionError) as exc:
         raise DamagedError(f"{path} is damaged at byte {at}: a record with a valid checksum is no transaction") from exc

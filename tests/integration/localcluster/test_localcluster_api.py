@@ -113,3 +113,13 @@ def test_a_thousand_pods_are_listed_to_many_clients_while_they_change():
         assert {len(addresses) for addresses in answers} == {1000}
         assert api.request_count == 48
         assert 0 < api.peak_rate() <= 48
+
+
+@pytest.mark.parametrize("length", ["-1", "x", "9" * 5000, "9" * 17], ids=lambda length: length[:5])
+def test_a_request_without_a_usable_length_is_refused_and_its_connection_closed(api: ApiServer, length: str):
+    """A negative length made the server read until the client went away."""
+    headers = {"Authorization": "Bearer t", "Content-Length": length}
+    with requests.Session() as session:
+        request = session.prepare_request(requests.Request("GET", f"{api.url}/api/v1/namespaces/default/pods"))
+        request.headers.update(headers)
+        assert session.send(request, verify=api.ca_file, timeout=TIMEOUT).status_code == 400

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from localcluster.deployment import Deployment, PodTemplate
-from localcluster.errors import OptionError
-from localcluster.host import make_directories, make_logs
+from localcluster.errors import MissingError, OptionError
+from localcluster.host import find_entrypoint, make_directories, make_host, make_logs
 
 SPELLINGS = ("volume", "./volume", "other/../volume", "link", "other/../link/../volume")
 
@@ -48,6 +48,16 @@ def test_a_loop_of_links_is_refused_with_the_volumes_name():
         make_directories({"mfs": "loop"})
     with pytest.raises(OptionError, match="--logs loop: "):
         make_logs("loop")
+
+
+def test_too_long_a_name_is_refused_with_its_option():
+    """It was a traceback."""
+    name = "m" * 256
+    with pytest.raises(MissingError, match=r"--entrypoint m+: File name too long"):
+        make_host({}, name, {}, "127.0.0.1", 1)
+    with pytest.raises(OptionError, match=r"--volume mfs=m+: File name too long"):
+        make_directories({"mfs": name})
+    assert find_entrypoint(f"{name}/k8s/job.yaml") is None
 
 
 def test_a_deployment_keeps_its_directories_when_a_link_turns(place: Path):

@@ -32,6 +32,11 @@ def test_seconds_may_have_their_unit():
         ("kill", "1@(", r"--kill 1@\(: '\(' is no regular expression"),
         ("delay", "1@ready", "seconds or POD:REGEX"),
         ("delay", "1@0:", "seconds or POD:REGEX"),
+        ("kill", f"{'9' * 5000}@1", "POD is a number of at most 18 digits"),
+        ("kill", "١@Pass=0", "POD is a number of at most 18 digits"),
+        ("delay", f"1@{'9' * 5000}:a", "POD is a number of at most 18 digits"),
+        ("kill", f"1@{'9' * 5000}", "WHEN is at most 1000000000 seconds"),
+        ("kill", "1@a{99999999999}", "is no regular expression"),
     ],
 )
 def test_a_fault_of_another_form_is_a_usage_error(kind: str, text: str, message: str):
@@ -170,3 +175,9 @@ def test_quiet_prints_no_table(capsys: pytest.CaptureFixture[str]):
 )
 def test_the_peak_rate_is_that_of_the_fullest_window(times: list[float], window: float, rate: float):
     assert peak_rate(times, window) == rate
+
+
+def test_a_number_that_is_too_long_for_a_pod_selects_none():
+    """`--follow` with a number of 5000 digits was a traceback, at the first line of a pod."""
+    selector, _ = parse_follow(f"{'9' * 5000}@a")
+    assert not concerns(selector, "j-1-abcde", 1)

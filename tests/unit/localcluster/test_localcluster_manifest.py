@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import pytest
 import yaml
 
 from localcluster.errors import ManifestError
+from localcluster.host import load_job
 from localcluster.job.manifest import parse_job
 
 
@@ -140,3 +143,47 @@ BAD_TEXTS = {
 def test_what_is_no_job_is_refused_by_name(text: str, message: str):
     with pytest.raises(ManifestError, match=message):
         parse_job(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 200_000,
+        f"parallelism: {'9' * 5000}",
+        "x: 2020-99-99",
+        "x: !!int abc",
+        "x: !!bool x",
+        'x: !!int ""',
+        "&a {kind: List, items: [*a]}",
+        "{kind: List, items: 5}",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_yaml_that_python_cannot_read_is_a_wrong_manifest(text: str):
+    with pytest.raises(ManifestError):
+        parse_job(text)
+
+
+def test_a_count_that_the_api_server_cannot_hold_is_refused():
+    with pytest.raises(ManifestError, match="parallelism"):
+        parse(parallelism=1 << 31)
+    text = yaml.safe_dump(job_document(parallelism=1)).replace("parallelism: 1", f"parallelism: -0x{'f' * 5000}")
+    with pytest.raises(ManifestError):
+        parse_job(text)
+
+
+def test_a_manifest_may_come_through_a_pipe_and_begin_with_a_byte_order_mark(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    data = b"\xef\xbb\xbf" + yaml.safe_dump(job_document()).encode()
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[data])
+    writer.start()
+    assert load_job(tmp_path / "pipe").name == "j"
+    writer.join()
+
+
+def test_a_manifest_without_end_or_in_another_encoding_is_refused(tmp_path: Path):
+    with pytest.raises(ManifestError, match="more than 16 MiB"):
+        load_job("/dev/zero")
+    (tmp_path / "job.yaml").write_bytes("kind: Jöb".encode("utf-16"))
+    with pytest.raises(ManifestError, match="save it as UTF-8"):
+        load_job(tmp_path / "job.yaml")

@@ -1,6 +1,7 @@
 """The directory store: what a crash or a damaged disk leaves, and segments that are written anew."""
 
 import os
+import zlib
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from master.store import directory as directory_store
+from master.store import segment
 from master.store.directory import DirectoryLeadership, DirectoryStore, read_claim
 from master.store.segment import encode_record, encode_state, read_segment
 from runtime.errors import DamagedError, LeadershipLostError, VolumeError
@@ -93,10 +95,44 @@ def test_what_a_former_leader_appends_between_its_two_looks_counts_for_nobody(tm
     assert list(lead(tmp_path).load()) == [("task/1", "1")]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"ttl": []}', '{"address": 5}', "\0" * 10_000])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"ttl": []}', '{"address": 5}', "\0" * 10_000, "[" * 3000, "\xff"])
 def test_a_claim_that_makes_no_sense_is_a_claim_all_the_same(tmp_path: Path, content: str) -> None:
     (tmp_path / "claim-000000000003").write_text(content)
     assert read_claim(tmp_path).token == 3
+
+
+@pytest.mark.parametrize(
+    ("ttl", "used"),
+    [
+        ("1" + "0" * 400, 10.0),
+        ("1e999", 10.0),
+        ("NaN", 10.0),
+        ("-1", 10.0),
+        ("0", 10.0),
+        ("1e12", directory_store.MOST_TTL),
+        ("7", 7.0),
+    ],
+    ids=lambda one: str(one)[:8],
+)
+def test_a_claim_has_a_time_that_a_standby_can_wait_for(tmp_path: Path, ttl: str, used: float) -> None:
+    (tmp_path / "claim-000000000003").write_text(f'{{"ttl": {ttl}}}')
+    assert read_claim(tmp_path).ttl == used
+
+
+@pytest.mark.parametrize("token", ["²", "١" * 12, "5", "1" * 5000], ids=["square", "arabic", "short", "long"])
+def test_a_file_whose_name_has_no_token_is_no_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setattr(os, "listdir", lambda _: [f"claim-{token}"])
+    assert read_claim(tmp_path).token == 0
+
+
+def test_a_record_nested_too_deeply_is_damaged(tmp_path: Path) -> None:
+    text = b"[" * 200_000
+    header = segment._START.pack(len(text), zlib.crc32(text))
+    (tmp_path / "segment").write_bytes(header + zlib.crc32(header).to_bytes(4, "little") + text)
+    with pytest.raises(DamagedError, match="no transaction"):
+        read_segment(tmp_path / "segment")
 
 
 def test_a_directory_that_is_away_is_named(tmp_path: Path) -> None:
