@@ -34,7 +34,7 @@ class ProgramCommand:
     def metrics_port(self) -> int:
         """The port of the program's /healthz, or 0 if the program has no such port."""
         text = self.flags.get("metrics_port", "0")
-        return int(text) if re.fullmatch("[0-9]+", text) else 0
+        return int(text) if re.fullmatch("[0-9]{1,18}", text) else 0
 
     def having(self, **flags: object) -> ProgramCommand:
         """Return a copy with additional flags."""
@@ -47,7 +47,7 @@ class ProgramCommand:
 def whole_number(arguments: Mapping[str, str], name: str, default: int, low: int) -> int:
     """Return a flag's value as int; raise UsageError if it is not a number or is below `low`."""
     text = arguments.get(name, str(default))
-    if not re.fullmatch(r"-?[0-9]+", text) or int(text) < low:
+    if not re.fullmatch(r"-?[0-9]{1,18}", text) or int(text) < low:
         raise UsageError(f"--{name}={text}: expected a whole number of at least {low}")
     return int(text)
 

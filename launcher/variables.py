@@ -28,7 +28,7 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     """Return a parser of whole numbers in [low, high]."""
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]+", text) or not low <= int(text) <= high:
+        if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
             raise ValueError(f"a whole number from {low} to {high}")
         return int(text)
 

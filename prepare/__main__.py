@@ -71,7 +71,8 @@ def prepare(settings: Settings) -> None:
     """
     if settings.require_volume:
         require_volume(settings.out_dir, MOUNTINFO)
-    _require_example(settings)
+    with reading_input():
+        _require_example(settings)
     with staging(settings.out_dir, settings.data_owner) as directory:
         scratch = directory / "input"
         with writing_to(scratch):

@@ -99,7 +99,7 @@ def writing_to(directory: Path) -> Iterator[None]:
 
 def _access(directory: Path) -> str:
     """Describe the user of the process, and the owner and mode of the nearest existing directory."""
-    nearest = next((path for path in (directory, *directory.parents) if path.exists()), directory)
+    nearest = next((path for path in (directory, *directory.parents) if os.path.exists(path)), directory)  # noqa: PTH110
     try:
         status = nearest.stat()
     except OSError as error:

@@ -78,4 +78,8 @@ def require_volume(out_dir: Path, mountinfo: Path) -> None:
 
 def _may_be_volume(point: Path) -> bool:
     inside = {str(each) for each in (point, *point.parents)}
-    return point != Path("/") and point.is_dir() and not inside & {*KERNELS_OWN, *POD_FILES}
+    try:
+        is_directory = point.is_dir()
+    except OSError:  # this user may not look into a directory above the mount
+        return False
+    return point != Path("/") and is_directory and not inside & {*KERNELS_OWN, *POD_FILES}

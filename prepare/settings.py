@@ -262,12 +262,17 @@ class _Reading:
     def _split_count(self) -> int:
         """Read SPLIT_COUNT and compare it with CONF_PADDLE_GRADIENT_NUM, the number of trainers."""
         trainers = self.environ.get("CONF_PADDLE_GRADIENT_NUM", "")
+        is_number = re.fullmatch("[0-9]{1,18}", trainers) is not None and int(trainers) > 0
         given = self.given["split_count"] or trainers
         if not given:
             self.problems.append("SPLIT_COUNT is not set; set it to the number of trainers, e.g. 3")
             return 1
-        count = self._number("split_count", int, 1, MAX_SHARDS, trainers or "1") if self.given["split_count"] else 0
-        if trainers and (not trainers.isascii() or not trainers.isdigit() or int(trainers) < 1):
+        count = (
+            self._number("split_count", int, 1, MAX_SHARDS, trainers if is_number else "1")
+            if self.given["split_count"]
+            else 0
+        )
+        if trainers and not is_number:
             self.problems.append(f"CONF_PADDLE_GRADIENT_NUM is {trainers!r}; it must be the number of trainers, e.g. 3")
             return count or 1
         if trainers and count and count != int(trainers):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.errors import ConfigError
+from runtime.regular_files import open_regular
 
 MAX_SECRET_BYTES = 4096
 
@@ -28,17 +29,27 @@ class JobEnvironment:
 def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
     """Return the job of this program, from PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET(_FILE) and the two timeouts.
 
-    Raises: ConfigError: a timeout is not a number of seconds of at least 0.1, or the secret's file is unusable.
+    Raises: ConfigError: a timeout is not a number of seconds of at least 0.1, the secret's file is unusable, or a
+        text is not UTF-8.
     """
     peer_timeout = _read_seconds(environ, "PADDLE_PEER_TIMEOUT", 10, 86400)
     stuck_timeout = _read_seconds(environ, "PADDLE_STUCK_TIMEOUT", 1800, 1000000)
     return JobEnvironment(
-        environ.get("PADDLE_JOB_NAME", ""),
-        environ.get("PADDLE_ATTEMPT", ""),
-        environ.get("PADDLE_SECRET") or _read_secret(environ.get("PADDLE_SECRET_FILE", "")),
+        _read_text(environ, "PADDLE_JOB_NAME"),
+        _read_text(environ, "PADDLE_ATTEMPT"),
+        _read_text(environ, "PADDLE_SECRET") or _read_secret(environ.get("PADDLE_SECRET_FILE", "")),
         peer_timeout,
         stuck_timeout,
     )
+
+
+def _read_text(environ: Mapping[str, str], name: str) -> str:
+    text = environ.get(name, "")
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:  # the value, which may be a secret, is not shown
+        raise ConfigError(f"{name} is not UTF-8 text; set it to other text") from exc
+    return text
 
 
 def _read_seconds(environ: Mapping[str, str], name: str, default: int, most: int) -> float:
@@ -57,7 +68,7 @@ def _read_secret(name: str) -> str:
     if not name:
         return ""
     try:
-        with Path(name).open("rb") as file:
+        with open_regular(Path(name)) as file:
             content = file.read(MAX_SECRET_BYTES + 1)
         secret = content.decode().strip()
     except (FileNotFoundError, NotADirectoryError):

@@ -25,7 +25,7 @@ _INT32 = 1 << 31  # the integers of gflags have 32 bits with a sign
 # gflags' words for true and false, in upper or lower case
 _TRUE, _FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")
 _FLAG = re.compile(r"--?([A-Za-z_][^=]*)(?:=(.*))?", re.DOTALL)
-_GO_TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
+_GO_TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 _KINDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
 
 
@@ -119,7 +119,7 @@ def convert(flag: Flag, text: str) -> Value:
 
     Raises: UsageError: the value has another type, is out of bounds, or is not one of the choices.
     """
-    converters: Mapping[type, Callable[[str], Value]] = {bool: _truth, int: int, float: _finite}
+    converters: Mapping[type, Callable[[str], Value]] = {bool: _truth, int: _whole, float: _finite}
     try:
         value = converters.get(flag.kind, str)(text)
     except ValueError:
@@ -137,7 +137,7 @@ def read_seconds(name: str, text: str) -> float:
     Raises: UsageError: the text is not such a time, or the time is longer than 30 days.
     """
     try:
-        seconds = float(text)
+        seconds = float(_plain(text))
     except ValueError:
         match = _GO_TIME.fullmatch(text)
         hours, minutes, rest = (float(one or 0) for one in match.groups()) if match and text else (-1.0, 0.0, 0.0)
@@ -153,8 +153,19 @@ def _truth(text: str) -> bool:
     return text.lower() in _TRUE
 
 
+def _whole(text: str) -> int:
+    return int(_plain(text))
+
+
+def _plain(text: str) -> str:
+    """Return the text of a number; raise ValueError for what only Python reads: 1_000 and digits of other scripts."""
+    if not text.isascii() or "_" in text:
+        raise ValueError
+    return text
+
+
 def _finite(text: str) -> float:
-    value = float(text)
+    value = float(_plain(text))
     if not math.isfinite(value):
         raise ValueError
     return value

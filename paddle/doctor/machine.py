@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,8 +25,7 @@ def check_processors(case: DoctorCase) -> list[Diagnosis]:
     """Compare the processors that this process may use with the threads of a trainer."""
     cores, all_of_them = count_cores(), os.cpu_count() or 1
     text = f"{cores:g} of this machine's {all_of_them}"
-    asked = case.environ.get("TRAINER_COUNT", "")
-    threads = int(asked) if asked.isdecimal() else 1
+    threads = _read_count(case.environ.get("TRAINER_COUNT", ""))
     if cores < 1:
         return [
             Diagnosis(
@@ -50,7 +50,7 @@ def check_processors(case: DoctorCase) -> list[Diagnosis]:
 def check_products(case: DoctorCase) -> list[Diagnosis]:
     """Name numpy's library for matrix products, and compare the library's threads with the processors."""
     library = _name_blas()
-    threads = max([1, *(int(text) for name in (*NAMES, OWN) if (text := case.environ.get(name, "")).isdecimal())])
+    threads = max(1, *(_read_count(case.environ.get(name, "")) for name in (*NAMES, OWN)))
     cores = count_cores()
     each = f"{threads} thread{'s' * (threads > 1)} per matrix product"
     text = f"{library or 'a library that numpy does not name'}, {each}"
@@ -73,6 +73,11 @@ def check_products(case: DoctorCase) -> list[Diagnosis]:
             )
         ]
     return [Diagnosis("matrix products", text)]
+
+
+def _read_count(text: str) -> int:
+    """Return the number in a variable, or 1 if the variable contains no number."""
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else 1
 
 
 def _name_blas() -> str:

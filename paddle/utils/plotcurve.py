@@ -24,7 +24,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.errors import ConfigError, MissingInputError, NothingFoundError, UsageError, VolumeError
+from paddle.utils.log_lines import read_log
+from runtime.errors import ConfigError, NothingFoundError, UsageError, VolumeError
 from trainer.command_line import CommandParser, command
 from trainer.records.records import FILE, Record, drop_undone, parse_lines
 from trainer.report.html.text import number as number_of
@@ -112,15 +113,12 @@ def write(target: str | None, picture: bytes) -> None:
 def read_lines(source: str | None) -> list[str]:
     """Return the lines of a log, or equivalent lines for the records of a job.
 
-    Raises: MissingInputError: the log cannot be read.
+    Raises: MissingInputError: the log cannot be read.  DataError: the log is too large.
     """
     path = Path(source or "")
     if source and os.path.isdir(path):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
         path /= FILE
-    try:
-        lines = path.read_text(errors="replace").splitlines() if source else sys.stdin.readlines()
-    except OSError as error:
-        raise MissingInputError(f"the log {path} cannot be read: {error.strerror}") from error
+    lines = read_log(path if source else None)
     if not lines or not lines[0].startswith("{"):
         return lines
     return [spell(one) for one in drop_undone(parse_lines(line.encode() for line in lines)) if one["kind"] in SPELLED]

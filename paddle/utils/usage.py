@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runtime.errors import MissingInputError, UsageError
+from paddle.utils.log_lines import read_log
+from runtime.errors import UsageError
 from trainer.command_line import command
 
 HELP = """usage: paddle usage [-e EXIT_CODE] [-l LOG_FILE] [-n TASK_NAME] [-u GIT_USER] [-v] [--dry-run]
@@ -57,13 +58,9 @@ def describe(argv: Sequence[str]) -> str:
 def measure_log(path: str) -> int:
     """Return the seconds from the first to the last line of a log, at most a day.
 
-    Raises: MissingInputError: the log cannot be read.
+    Raises: MissingInputError: the log cannot be read.  DataError: the log is too large.
     """
-    try:
-        lines = Path(path).read_text(errors="replace").splitlines()
-    except OSError as error:
-        raise MissingInputError(f"the log {path} cannot be read: {error.strerror}") from error
-    times = [_TIME.match(line) for line in lines]
+    times = [_TIME.match(line) for line in read_log(Path(path))]
     seconds = [int(one[1]) * 3600 + int(one[2]) * 60 + int(one[3]) for one in times if one]
     return (seconds[-1] - seconds[0]) % _DAY_S if seconds else 0
 

@@ -7,6 +7,7 @@ batch then takes twice as long.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import MutableMapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from runtime.errors import ConfigError
 # builds of numpy differ in the variable that they read
 NAMES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 OWN = "PADDLE_BLAS_THREADS"
+_NUMBER = re.compile("[0-9]{1,18}")
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
 
@@ -32,7 +34,7 @@ def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> s
     own, cores = environ.get(OWN, ""), count_cores()
     processors = f"{cores:g} processor{'s' * (cores != 1)}"
     if own:
-        if not own.isdecimal() or not 1 <= int(own) <= 1024:
+        if not _NUMBER.fullmatch(own) or not 1 <= int(own) <= 1024:
             raise ConfigError(f"{OWN} is {own!r}; it must be a number of threads from 1 to 1024")
         environ.update(dict.fromkeys(NAMES, str(int(own))))
         return f"{OWN}={own}: each matrix product gets {own} thread{'s' * (int(own) > 1)}, with {flag} and {processors}"
@@ -56,7 +58,7 @@ def _read(text: str) -> int:
     OMP_NUM_THREADS may be a list with one number for each level of nested parallelism; the first number counts.
     """
     first = text.partition(",")[0].strip()
-    return int(first) if first.isdecimal() and first.isascii() and int(first) > 0 else 1
+    return int(first) if _NUMBER.fullmatch(first) and int(first) > 0 else 1
 
 
 def count_cores() -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import inspect
+import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from proto.DataConfig_pb2 import DataConfig
+from runtime.durable_files import read_text_file
 from runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.data.checks import user_code
 from trainer.data.foreign_config import MOST_LIST_BYTES, REMEDY, check_provider
@@ -20,6 +23,8 @@ from trainer.data.older import multi
 from trainer.data.older.providers import is_of_files, make_provider
 from trainer.data.provider2 import DataProvider, deserialize_args
 from trainer.data.source import BatchSource, DataSource, DataStreams
+
+MOST_OWN_LIST_BYTES = 1 << 28  # maximum bytes of a list file that the user's config script names
 
 
 def check_data(config: DataConfig) -> None:
@@ -151,30 +156,29 @@ def _split_inputs(inputs: Mapping[str, int], constants: Sequence[float]) -> tupl
 
 
 def read_entries(config: DataConfig, *, is_own: bool = True) -> list[str]:
-    """Return the lines of the list file; every line is an entry, even a blank line.
+    """Return the lines of the list file; every line is an entry, even a blank line. Only a line feed ends a line.
 
     Raises: MissingInputError: the list file cannot be read. ConfigError: a model file names a device, a pipe, or a file
         that is too long for a list.
     """
     kind = "test" if config.for_test else "training"
     path = Path(config.files)
-    if not is_own and path.exists() and not path.is_file():
+    if not is_own and os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - they never fail
         raise ConfigError(f"the model file names {config.files} as its list of {kind} data, which is no file; {REMEDY}")
     try:
-        with path.open(errors="surrogateescape") as file:
-            text = file.read(-1 if is_own else MOST_LIST_BYTES)
+        data = read_text_file(path, MOST_OWN_LIST_BYTES if is_own else MOST_LIST_BYTES)
     except OSError as error:
+        if error.errno == errno.EFBIG and not is_own:
+            raise ConfigError(
+                f"the model file names {config.files} as its list of {kind} data, which has over {MOST_LIST_BYTES} "
+                f"bytes; {REMEDY}"
+            ) from error
         raise MissingInputError(
             f"the list of {kind} data {config.files} cannot be read from {Path.cwd()}: {error.strerror}; "
             "correct its name, or start in the directory to which the name is relative"
         ) from error
-    if not is_own and len(text) == MOST_LIST_BYTES:
-        raise ConfigError(
-            f"the model file names {config.files} as its list of {kind} data, which has over {MOST_LIST_BYTES} "
-            f"characters; {REMEDY}"
-        )
-    lines = text.split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
+    lines = os.fsdecode(data).split("\n")
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
 def _find_provider(config: DataConfig) -> type[DataProvider]:

@@ -13,12 +13,14 @@ import numpy as np
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
 from runtime import glog
+from runtime.durable_files import read_text_file
 from runtime.errors import ConfigError, DataError, MissingInputError, VolumeError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.text import spell_fields, spell_rows
 from trainer.evaluators.base import Evaluator, Share
 from trainer.layers.recurrent.generator import SCORES
 
+MOST_DICTIONARY_BYTES = 1 << 28  # maximum bytes of a dict_file
 ANY_NUMBER = 1 << 30  # maximum number of inputs of an evaluator whose number of inputs is not limited
 
 
@@ -182,7 +184,7 @@ def _read_words(path: Path) -> list[str]:
     Only a line feed ends a line. `str.splitlines` also divides at characters that occur in words, e.g. U+0085, and then
     each later word would have the id of another word.
     """
-    lines = path.read_bytes().decode("utf-8", "surrogateescape").split("\n")
+    lines = read_text_file(path, MOST_DICTIONARY_BYTES).decode("utf-8", "surrogateescape").split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from array import array
@@ -10,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from runtime.durable_files import MOST_TEXT_BYTES
+from runtime.durable_files import MOST_TEXT_BYTES, tells_nothing
 from runtime.regular_files import open_regular
 from trainer.records.records import PLACED, Record, parse_lines, place_of
 from trainer.report.html.text import clamp, number, whole
@@ -149,23 +148,38 @@ class RecordFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._inode = self._offset = 0
+        self._is_skipping = False  # whether the offset is within a line that is too long for a record
         self.history = History()
 
     def read(self) -> History:
-        """Read the new records, except an incomplete last line, and return all records."""
-        with contextlib.suppress(OSError), open_regular(self._path) as file:
-            facts = os.fstat(file.fileno())
-            if facts.st_ino != self._inode or facts.st_size < self._offset:
-                self._inode, self._offset, self.history = facts.st_ino, 0, History()
-            file.seek(self._offset)
-            for record in parse_lines(self._whole_lines(file)):
-                self.history.add(record)
+        """Read the new records, except an incomplete last line, and return all records.
+
+        Raises: OSError: the file exists but cannot be read.
+        """
+        try:
+            with open_regular(self._path) as file:
+                facts = os.fstat(file.fileno())
+                if facts.st_ino != self._inode or facts.st_size < self._offset:
+                    self._inode, self._offset, self.history = facts.st_ino, 0, History()
+                    self._is_skipping = False
+                file.seek(self._offset)
+                for record in parse_lines(self._whole_lines(file)):
+                    self.history.add(record)
+        except OSError as error:
+            if not tells_nothing(error):
+                raise
         return self.history
 
     def _whole_lines(self, file: BinaryIO) -> Iterator[bytes]:
-        while (line := file.readline(MOST_TEXT_BYTES)).endswith(b"\n"):
+        """Yield the new whole lines. A line that is longer than MOST_TEXT_BYTES is skipped to its end."""
+        while line := file.readline(MOST_TEXT_BYTES):
+            is_ended, was_skipping = line.endswith(b"\n"), self._is_skipping
+            if not is_ended and len(line) < MOST_TEXT_BYTES:
+                return
             self._offset += len(line)
-            yield line
+            self._is_skipping = not is_ended
+            if is_ended and not was_skipping:
+                yield line
 
 
 def _or_nan(value: Any) -> float:

@@ -101,7 +101,7 @@ def list_files(
     for name, content in configs.items():
         yield name, [content]
     if configs:
-        yield PATH_FILE, [next(iter(configs)).encode()]
+        yield PATH_FILE, [os.fsencode(next(iter(configs)))]
     yield DONE, [DONE_TEXT.encode()]
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
+import stat
 import struct
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -25,7 +27,6 @@ from runtime.errors import (
     LostFileError,
     MissingInputError,
     PaddleError,
-    VolumeError,
     reading_error,
 )
 from runtime.regular_files import open_regular
@@ -128,7 +129,7 @@ def name_other_passes(directory: Path) -> str:
     """Return ": " and the paths of the other complete passes beside a pass, or "" if there are none."""
     try:
         found = [path for path in sorted(directory.parent.glob("pass-*")) if path != directory and is_complete(path)]
-    except OSError:
+    except (OSError, PaddleError):
         return ""
     return f": {', '.join(map(str, found[-NAMES_SHOWN:]))}" if found else ""
 
@@ -149,12 +150,14 @@ def refuse_save_directory(path: str | Path) -> None:
         )
 
 
-def _exists(path: Path) -> bool:
-    """Return whether a path exists. Raises: VolumeError: the volume returns an error."""
+def _find_mode(path: Path) -> int:
+    """Return the mode of a file, or 0 if there is none. Raises: MissingInputError, VolumeError: it is not known."""
     try:
-        return path.exists()
-    except OSError as error:
-        raise VolumeError(f"{path} cannot be searched for: {error.strerror}; check the volume") from error
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a null character
+        return 0
+    except OSError as exc:
+        raise reading_error(MissingInputError, f"{path} cannot be looked up; check its name and mode", exc) from exc
 
 
 def _make_up(
@@ -214,9 +217,9 @@ class Directory:
         Raises: DamagedError: the file is damaged.
         """
         file = self._path / name
-        if not _exists(file):
+        if not (mode := _find_mode(file)):
             return None
-        if not file.is_file():
+        if not stat.S_ISREG(mode):
             raise LostFileError(f"{file} is no file; name a directory that paddle train has saved")
         try:
             with open_regular(file) as stream:
@@ -315,13 +318,14 @@ def open_model(path: str | Path, *, needs_done: bool = False) -> Model:
         leads to something that is not a model.
     """
     place = Path(path)
-    if place.is_file() and not needs_done:
+    mode = _find_mode(place)
+    if stat.S_ISREG(mode) and not needs_done:
         return ParameterArchive(place) if is_archive(place) else MergedFile(place)
-    if place.exists() and not place.is_dir() and not place.is_file():
+    if mode and not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
         raise DataError(
             f"the model {path} is neither a directory nor a regular file; give --init_model_path one of them"
         )
-    if not place.is_dir():
+    if not stat.S_ISDIR(mode):
         raise MissingInputError(f"there is no model directory {path}; name a pass-* that has its file '{DONE}'")
     if needs_done and not is_complete(path):
         raise MissingInputError(
@@ -332,7 +336,7 @@ def open_model(path: str | Path, *, needs_done: bool = False) -> Model:
 
 def is_complete(directory: str | Path) -> bool:
     """Return whether a pass directory exists and is complete."""
-    return (Path(directory) / DONE).exists()
+    return _find_mode(Path(directory) / DONE) != 0
 
 
 # ----- The config of a model -----
@@ -349,15 +353,15 @@ def find_config(config: str, model: str, save_directory: str = "", first_pass: i
         return config
     directory = model or (f"{save_directory}/{pass_name(first_pass)}" if save_directory and first_pass >= 0 else "")
     mark = Path(directory) / PATH_FILE
-    if not directory or not mark.exists():
+    if not directory or not _find_mode(mark):
         if directory:
             refuse_save_directory(directory)
-        missing = f"{directory} does not exist; " if directory and not Path(directory).exists() else ""
+        missing = f"{directory} does not exist; " if directory and not _find_mode(Path(directory)) else ""
         raise MissingInputError(
             f"{missing}no valid config: give --config=..., or --init_model_path of a directory with path.txt"
         )
     try:
-        name = read_text_file(mark, PATH_BYTES).decode("utf-8", "replace").strip()
+        name = os.fsdecode(read_text_file(mark, PATH_BYTES)).strip()
     except OSError as error:
         raise reading_error(MissingInputError, f"{mark} cannot be read; give --config=...", error) from error
     if "\0" in name:
@@ -388,7 +392,7 @@ def find_merged_config(config: str, model: str) -> TrainerConfig | None:
 
     Raises: DataError: the file is not a merged model.  MissingInputError: the file is an archive without a config.
     """
-    if config or not model or not Path(model).is_file():
+    if config or not model or not stat.S_ISREG(_find_mode(Path(model))):
         return None
     if is_archive(Path(model)):
         raise MissingInputError(f"no valid config: the archive {model} has parameters only; give --config=...")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from runtime import glog
+from runtime.durable_files import read_text_file
 from runtime.errors import ConfigError, DataError, MissingInputError, UsageError
 from runtime.health.liveness import LIVENESS
 from trainer.data.source import BatchSource
@@ -199,7 +200,7 @@ def list_models(parts: Parts) -> list[TestedModel]:
     flags = parts.flags
     if flags.model_list:
         try:
-            lines = os.fsdecode(Path(flags.model_list).read_bytes()).split("\n")
+            lines = os.fsdecode(read_text_file(Path(flags.model_list))).split("\n")
         except OSError as error:
             raise MissingInputError(f"--model_list={flags.model_list} cannot be read: {error.strerror}") from error
         models = [TestedModel(number, line.strip()) for number, line in enumerate(filter(str.strip, lines))]

@@ -10,7 +10,7 @@ from builders import pod_environment
 
 import start_paddle
 from launcher.settings import LauncherConfig, warn_without_secret
-from launcher.variables import VARIABLES
+from launcher.variables import VARIABLES, parse_variable
 from runtime.errors import ConfigError
 
 REQUIRED = [variable.name for variable in VARIABLES if variable.default is None]
@@ -141,3 +141,11 @@ def test_a_bug_of_ours_is_70_with_its_traceback(
     monkeypatch.setattr(start_paddle, "launch", lambda cmd_args, stop, secrets: cmd_args["no list"])
     assert start_paddle.main([]) == 70
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "0" * 5000], ids=["nines", "zeros"])
+def test_a_number_that_is_too_long_for_python_is_described_as_any_other(digits: str) -> None:
+    """The message contained Python's text about the limit of digits."""
+    port = next(one for one in VARIABLES if one.name == "CONF_PADDLE_PORT")
+    with pytest.raises(ValueError, match="expected a whole number from 1 to 65535"):
+        parse_variable(port, digits)

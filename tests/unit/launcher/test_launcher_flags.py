@@ -5,6 +5,7 @@ from builders import pod, pod_environment, podlist
 
 import start_paddle
 from launcher.command_lines import (
+    ProgramCommand,
     build_probe_command,
     build_pserver_command,
     build_trainer_command,
@@ -163,3 +164,9 @@ def test_the_ports_of_the_pods_health_are_not_the_pservers(port: str) -> None:
 @pytest.mark.parametrize("port", ["0", "7161", "7168"])
 def test_other_ports_are_free_for_the_pods_health(port: str) -> None:
     assert LauncherConfig.from_env(pod_environment(CONF_PADDLE_METRICS_PORT=port)).metrics_port == int(port)
+
+
+def test_a_flag_of_five_thousand_digits_is_no_whole_number_and_no_port():
+    with pytest.raises(UsageError, match="expected a whole number of at least 1"):
+        whole_number({"num_passes": "9" * 5000}, "num_passes", 100, 1)
+    assert ProgramCommand("train", {"metrics_port": "9" * 5000}).metrics_port == 0

@@ -84,7 +84,7 @@ def test_a_named_pipe_as_the_secret_does_not_hold_up_the_command(tmp_path):
     environ = {**os.environ, "PADDLE_SECRET_FILE": str(tmp_path / "secret")}
     ended = subprocess.run(program, env=environ, capture_output=True, text=True, timeout=100)
     assert ended.returncode == 78 and ended.stderr == ""
-    assert "FAILS  secret: no answer within 5 s\n" in ended.stdout
+    assert "FAILS  secret: PADDLE_SECRET_FILE names " in ended.stdout and "Is no regular file\n" in ended.stdout
 
 
 # ---- the command
@@ -261,3 +261,11 @@ def test_a_pod_that_needs_no_right_asks_for_none(api):
 @pytest.mark.parametrize("date", ["", "yesterday", "Mon, 99 Nov 2026 17:00:00 GMT"])
 def test_a_date_that_is_none_is_not_compared(date):
     assert judge_clock(date, 0.0).state == "-"
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "٩٩"], ids=["long", "arabic"])
+def test_a_variable_that_no_program_reads_as_a_number_counts_as_one_thread(text):
+    case = DoctorCase({"TRAINER_COUNT": text, "OMP_NUM_THREADS": text})
+    processors, products = *machine.check_processors(case), *machine.check_products(case)
+    assert "TRAINER_COUNT" not in processors.text
+    assert "1 thread per matrix product" in products.text

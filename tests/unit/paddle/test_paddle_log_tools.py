@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from paddle.command import main
-from paddle.utils import plotcurve
+from paddle.utils import log_lines, plotcurve, usage
 from paddle.utils.plotcurve import read_curves
 from paddle.utils.tensorboard import list_scalars
 from runtime.errors import VolumeError
@@ -271,3 +271,28 @@ def test_without_tensorboardx_it_is_said_how_to_get_it(output, capsys, monkeypat
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     assert main(["tensorboard", str(output)]) == 78
     assert "pip install tensorboardX" in capsys.readouterr().err
+
+
+PASSES = "\ufeffI0406 21:26:20.3 1 a.cpp:1]  Pass=0 Batch=1 name=\u0085b AvgCost=0.8\nPass=1 Batch=1 AvgCost=0.7\r\n"
+
+
+@pytest.mark.parametrize("is_stdin", [False, True], ids=["file", "stdin"])
+def test_only_a_line_end_divides_lines_and_no_byte_is_a_traceback(tmp_path, monkeypatch, is_stdin):
+    """U+0085 divided the line of a pass; bytes from stdin that are not UTF-8 were a traceback."""
+    (tmp_path / "log").write_bytes(PASSES.encode() + b"\xff\xfe\n")
+    with (tmp_path / "log").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        lines = plotcurve.read_lines(None if is_stdin else str(tmp_path / "log"))
+    assert read_curves(lines, ["AvgCost"]).train == [[0, 0.8], [1, 0.7]]
+
+
+def test_the_duration_counts_from_a_first_line_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "log").write_text(PASSES + "x\u0085I0406 21:28:20.3 no line\nI0406 21:26:29.3 1 a.cpp:1] end\n")
+    assert usage.measure_log(str(tmp_path / "log")) == 9
+
+
+@pytest.mark.parametrize("command", [["plotcurve", "-o", "/dev/null", "-i"], ["usage", "-l"]], ids=lambda one: one[0])
+def test_a_log_without_end_is_refused(monkeypatch, capsys, command):
+    monkeypatch.setattr(log_lines, "MOST_LOG_BYTES", 1 << 20)
+    assert main([*command, "/dev/zero"]) == 65
+    assert "the log /dev/zero has more than 1 MiB" in capsys.readouterr().err

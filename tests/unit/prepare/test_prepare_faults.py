@@ -214,6 +214,18 @@ def test_a_config_of_the_users_own_needs_no_example(tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("own_umask_and_signals")
+def test_too_long_a_name_is_one_line(tmp_path, capsys):
+    """It was a traceback."""
+    name = tmp_path / ("m" * 256)
+    flags = ["--split_count=2", "--data_source=synthetic"]
+    assert main([*flags, f"--examples_dir={EXAMPLES}", f"--out_dir={name}"]) == 74
+    assert main([*flags, f"--examples_dir={name}", f"--out_dir={tmp_path / 'job'}"]) == 66
+    written, read = capsys.readouterr().err.splitlines()
+    assert f"cannot write below {name}: File name too long" in written
+    assert f"cannot read {name / 'quick_start'}: File name too long" in read
+
+
+@pytest.mark.usefixtures("own_umask_and_signals")
 def test_an_example_that_is_not_there_ends_the_job_unless_the_volume_has_it(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     flags = [f"--out_dir={tmp_path / 'job'}", "--split_count=2", "--data_source=synthetic"]

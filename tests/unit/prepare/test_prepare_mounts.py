@@ -77,6 +77,19 @@ def test_the_blogs_directory_beside_its_mount_is_refused(mountinfo: Path, monkey
     assert "REQUIRE_VOLUME=0" in str(error.value)
 
 
+def test_a_mount_below_a_closed_directory_is_not_named(mountinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Path.is_dir raised PermissionError, and the error was a traceback."""
+
+    def is_dir(path: Path) -> bool:
+        if path == Path("/scratch"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return path == Path("/mnt")
+
+    monkeypatch.setattr(mounts.Path, "is_dir", is_dir)
+    with pytest.raises(SettingsError, match=r"\(mounted are /mnt\)"):
+        require_volume(Path("/home/work/mfs/paddle-cluster-job"), mountinfo)
+
+
 def test_a_link_is_followed_to_where_it_leads(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/efs")
     info = tmp_path / "info"

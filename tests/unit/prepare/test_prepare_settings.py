@@ -148,3 +148,10 @@ def test_the_help_has_every_flag_and_variable_in_one_table():
     for option in OPTIONS:
         assert f"--{option.name}=" in table
         assert option.name.upper() in table
+
+
+@pytest.mark.parametrize("trainers", ["9" * 5000, "many", "٣"], ids=["long", "word", "arabic"])
+@pytest.mark.parametrize("count", ["", "3", "many"])
+def test_a_number_of_trainers_that_is_none_is_named(trainers, count):
+    said = problem(CONF_PADDLE_GRADIENT_NUM=trainers, SPLIT_COUNT=count)
+    assert f"CONF_PADDLE_GRADIENT_NUM is {trainers!r}; it must be the number of trainers" in said

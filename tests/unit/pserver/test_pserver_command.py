@@ -1,5 +1,6 @@
 """Flags, environment, names of interfaces and log lines of `paddle pserver`."""
 
+import os
 import re
 import subprocess
 import sys
@@ -163,6 +164,21 @@ def test_a_secret_that_cannot_be_one_is_refused_and_not_shown(tmp_path, content)
     with pytest.raises(ConfigError, match=f"PADDLE_SECRET_FILE names {file}") as error:
         read_environment({"PADDLE_SECRET_FILE": str(file)})
     assert "xxx" not in str(error.value)
+
+
+def test_a_secret_in_a_pipe_is_refused_at_once(tmp_path):
+    """The program waited for ever for a writer of the pipe."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match=r"PADDLE_SECRET_FILE names .*, which cannot be read: Is no regular file"):
+        read_environment({"PADDLE_SECRET_FILE": str(tmp_path / "pipe")})
+
+
+@pytest.mark.parametrize("name", ["PADDLE_JOB_NAME", "PADDLE_ATTEMPT", "PADDLE_SECRET"])
+def test_a_variable_that_is_not_utf_8_is_refused_and_not_shown(name):
+    """The first message to a peer raised UnicodeEncodeError."""
+    with pytest.raises(ConfigError, match=f"^{name} is not UTF-8 text") as error:
+        read_environment({name: os.fsdecode(b"hush\xff")})
+    assert "hush" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["x", "0", "-1", "nan", "inf", "1e9"])

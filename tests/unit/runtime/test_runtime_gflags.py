@@ -106,3 +106,20 @@ def test_times(text: str, seconds: float) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="it must be a time such as 16s, 20m or 1h30m"):
         read_seconds("ttl", text)
+
+
+@pytest.mark.parametrize("name", ["seed", "eps"])
+@pytest.mark.parametrize("text", ["1_000", "١٢", "\u00a05", "9" * 5000], ids=ascii)
+def test_a_number_that_only_python_reads_is_refused(name, text):
+    with pytest.raises(UsageError, match=f"--{name} is "):
+        read_arguments([f"--{name}={text}"], FLAGS)
+
+
+def test_a_number_may_have_the_sign_and_the_blanks_of_strtol():
+    assert read_arguments(["--seed= +5", "--eps= 5"], FLAGS) == {"seed": 5, "eps": 5.0}
+
+
+@pytest.mark.parametrize("text", ["1_000", "١٢", "١٢s"])
+def test_a_time_has_the_digits_that_go_reads(text):
+    with pytest.raises(UsageError, match="it must be a time"):
+        read_seconds("ttl", text)

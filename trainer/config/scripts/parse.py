@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from proto import ModelConfig_pb2, TrainerConfig_pb2
+from runtime.durable_files import read_text_file
 from runtime.errors import ConfigError, MissingInputError, StoppedError
 from trainer.config import all_names
 from trainer.config.building.log import logger
@@ -113,7 +114,7 @@ def parse_args(config_args: str) -> dict[str, str]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_text_file(path)
     except OSError as error:
         raise MissingInputError(
             f"the config script {path} cannot be read: {error.strerror}; correct --config"

@@ -13,18 +13,18 @@ import gzip
 import itertools
 import zlib
 from collections.abc import Iterator, Sequence
-from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from google.protobuf.message import DecodeError
 
 from proto.DataFormat_pb2 import DataHeader, DataSample, SlotDef, VectorSlot
 from runtime.errors import DataError
+from runtime.regular_files import open_regular
 from trainer.data.checks import SampleError
 from trainer.data.input_types import DataType, InputType, SequenceType
 
-Readable = BufferedReader | gzip.GzipFile
+Readable = BinaryIO | gzip.GzipFile
 MESSAGE_BYTES = 1 << 28  # maximum bytes of a message: 64 million numbers of four bytes
 VARINT_BYTES = 5  # maximum bytes of an encoded length, because a length is below 2^32
 _KINDS = {
@@ -45,7 +45,7 @@ def read_messages(path: str) -> Iterator[bytes]:
     Raises: DataError: a length is cut off, too large, or larger than the rest of the file, or a file *.gz is damaged.
         OSError: the file cannot be read.
     """
-    with gzip.open(path) if path.endswith(".gz") else Path(path).open("rb") as file:
+    with open_regular(Path(path)) as plain, gzip.open(plain) if path.endswith(".gz") else plain as file:
         try:
             for number in itertools.count():
                 length = _read_length(file, path, number)

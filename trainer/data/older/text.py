@@ -5,10 +5,12 @@ Source: gserver/dataproviders/DataProvider.cpp (SimpleDataProvider) of v0.10.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
 from runtime.errors import ConfigError
+from runtime.regular_files import open_regular
 from trainer.data.checks import SampleError
 from trainer.data.input_types import InputType, dense_slot, index_slot
 
@@ -31,7 +33,7 @@ def read_lines(path: str, dim: int) -> Iterator[tuple[list[float], int]]:
 
     Raises: SampleError: the text names a line that does not have this form.  OSError: the file cannot be read.
     """
-    with Path(path).open(errors="replace") as file:
+    with io.TextIOWrapper(open_regular(Path(path)), encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES), ""), 1):
             label, *numbers = line.split() or [""]
             if len(numbers) != dim or (len(line) == LINE_BYTES and not line.endswith("\n")):

@@ -32,6 +32,7 @@ def limited(environ, users, cores, monkeypatch):
         ({"OPENBLAS_NUM_THREADS": "2"}, 1, 1.5, [1, 1, 1]),
         ({"OPENBLAS_NUM_THREADS": "4"}, 1, 2.5, [2, 1, 1]),
         ({"OPENBLAS_NUM_THREADS": "0", "OMP_NUM_THREADS": "many", "MKL_NUM_THREADS": "-2"}, 1, 4, [1, 1, 1]),
+        ({"OPENBLAS_NUM_THREADS": "9" * 5000, "OMP_NUM_THREADS": "0" * 5000}, 1, 4, [1, 1, 1]),
     ],
 )
 def test_products_get_one_thread_or_what_is_asked_up_to_the_processors_of_each_user(
@@ -101,3 +102,10 @@ def test_the_processors_are_those_of_the_affinity(monkeypatch):
 def test_the_module_imports_no_numpy():
     code = "import runtime.processor.blas, trainer.__main__, sys; print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize("own", ["9" * 5000, "0" * 5000, "١"], ids=["nines", "zeros", "arabic"])
+def test_a_number_that_no_library_reads_is_refused(own):
+    """Python reads no number of more than 4300 digits, and reads digits of all scripts."""
+    with pytest.raises(ConfigError, match=f"{OWN} is .*; it must be a number of threads from 1 to 1024"):
+        limit_threads({OWN: own}, 1, "--trainer_count=1")

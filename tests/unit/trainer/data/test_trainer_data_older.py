@@ -1,6 +1,7 @@
 """SimpleData and ProtoData: files of fixed forms, read as a provider's samples."""
 
 import gzip
+import os
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from proto.DataFormat_pb2 import DataHeader, DataSample, SlotDef
 from runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.arrays.rng import Stream
 from trainer.data.loading import open_source
+from trainer.data.older.messages import read_messages
+from trainer.data.older.text import read_lines
 from trainer.data.source import DataStreams
 
 
@@ -209,6 +212,23 @@ def test_files_of_a_list_have_the_same_slots_and_are_there(tmp_path):
     (tmp_path / "list").write_text("")
     with pytest.raises(ConfigError, match="of proto data names no file"):
         read(files, "proto", INPUTS)
+
+
+def test_a_first_file_with_too_long_a_name_is_a_missing_input(tmp_path):
+    """It was a traceback."""
+    files = write(tmp_path, b"")
+    (tmp_path / "list").write_text("m" * 256 + "\n")
+    with pytest.raises(MissingInputError, match="the first one of the list of ProtoData, is not in"):
+        read(files, "proto", INPUTS)
+
+
+def test_a_pipe_among_the_files_is_refused_at_once(tmp_path):
+    """The trainer waited for ever for a writer of the pipe."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="Is no regular file"):
+        next(read_lines(str(tmp_path / "pipe"), 2))
+    with pytest.raises(OSError, match="Is no regular file"):
+        next(read_messages(str(tmp_path / "pipe")))
 
 
 def test_sequences_of_samples_do_not_go_with_grids(tmp_path):

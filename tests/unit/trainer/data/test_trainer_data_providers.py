@@ -1,6 +1,7 @@
 """Providers as jobs name them: modules, list files, init_hook, constant slots, checks, errors of the user's code."""
 
 import logging
+import os
 from fractions import Fraction
 from textwrap import dedent
 
@@ -13,7 +14,8 @@ from runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.arrays.rng import Stream
 from trainer.config.data_sources import pack_args
 from trainer.config.scripts.python2 import use_directories
-from trainer.data.loading import check_data, open_source
+from trainer.data import loading
+from trainer.data.loading import check_data, open_source, read_entries
 from trainer.data.source import DataStreams
 
 
@@ -366,6 +368,24 @@ def test_the_oldest_provider_is_refused_by_name(for_test):
 def test_an_unknown_kind_of_data_is_refused():
     with pytest.raises(ConfigError, match=r"^training data of type 'mine' is not supported; "):
         check_data(DataConfig(type="mine"))
+
+
+def test_only_a_line_feed_ends_a_line_of_the_list(tmp_path):
+    """A carriage return inside a name divided the name."""
+    (tmp_path / "list").write_bytes(b"a\rb\nc\r\n\n\xff\n")
+    assert read_entries(DataConfig(files=str(tmp_path / "list"))) == ["a\rb", "c", "", os.fsdecode(b"\xff")]
+
+
+def test_a_list_that_is_a_pipe_a_device_or_too_long_is_a_missing_input(tmp_path, monkeypatch):
+    """The trainer waited for ever for a writer of the pipe, or used up the memory."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (str(tmp_path / "pipe"), "/dev/zero"):
+        with pytest.raises(MissingInputError, match=r"cannot be read from .*: Is no regular file; correct its name"):
+            read_entries(DataConfig(files=path))
+    monkeypatch.setattr(loading, "MOST_OWN_LIST_BYTES", 3)
+    (tmp_path / "list").write_text("abc\n")
+    with pytest.raises(MissingInputError, match=r"cannot be read from .*: File too large; correct its name"):
+        read_entries(DataConfig(files=str(tmp_path / "list")))
 
 
 def test_a_missing_list_or_module_is_a_missing_input(job, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from proto.TrainerConfig_pb2 import TrainerConfig
 from runtime.errors import ConfigError, MissingInputError
 from trainer.config.scripts.python2 import use_directories
+from trainer.data import loading
 from trainer.flags import parse_flags
 from trainer.merge_model import merge
 from trainer.training.assembly import Assembly
@@ -125,6 +126,13 @@ def test_a_pipe_or_device_as_list_is_refused(model, tmp_path):
     for path in ("pipe", "/dev/zero", "."):
         with pytest.raises(ConfigError, match="as its list of test data, which is no file"):
             model(with_data(files=path, for_test=True))
+
+
+def test_too_long_a_list_of_a_model_file_is_refused(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "MOST_LIST_BYTES", 3)
+    (tmp_path / "long.list").write_text("abc\n")
+    with pytest.raises(ConfigError, match="as its list of test data, which has over 3 bytes"):
+        model(with_data(files="long.list", for_test=True))
 
 
 def writing_to(path, dictionary=""):

@@ -1,5 +1,7 @@
 """Evaluators that print: the text in the log and in the file, down to the blanks."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -136,6 +138,14 @@ def test_a_word_may_have_any_bytes_but_a_line_feed(tmp_path):
     printer = make("seq_text_printer", "a", **files)
     printer.measure({"a": Argument(ids=np.array([0, 1, 2]))})
     assert (tmp_path / "result").read_bytes() == b"0\t caf\xe9\n1\t \xc2\x85b\n2\t \xe2\x80\xa8\n"
+
+
+def test_a_pipe_or_device_as_dictionary_is_refused_at_once(tmp_path):
+    """The trainer waited for ever for a writer of the pipe, or used up the memory."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(MissingInputError, match=f"cannot read {path}: Is no regular file"):
+            make("seq_text_printer", "a", result_file=str(tmp_path / "result"), dict_file=str(path))
 
 
 def test_what_a_text_printer_cannot_do_is_said(tmp_path):

@@ -7,6 +7,7 @@ import shutil
 import struct
 import sys
 import tarfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,7 +31,8 @@ from trainer.storage.model_files import (
     save_pass,
     write_whole_file,
 )
-from trainer.storage.model_sources import find_config, find_merged_config, load_model
+from trainer.storage.model_sources import find_config, find_merged_config, is_complete, load_model
+from trainer.training.testing import list_models
 
 
 def make_table():
@@ -344,6 +346,41 @@ def test_a_pipe_in_place_of_a_parameter_is_refused(tmp_path):
     os.mkfifo(tmp_path / "w")
     with pytest.raises(MissingInputError, match="w is no file"):
         load(tmp_path)
+
+
+def test_a_model_with_too_long_a_name_is_a_missing_input(tmp_path):
+    """Path.is_file raises for such a name, and the program ended with a traceback."""
+    model = str(tmp_path / ("m" * 256))
+    reads = (load, is_complete, lambda path: find_config("", path), lambda path: find_merged_config("", path))
+    for read in (*reads, lambda path: merge([f"--model_dir={path}", f"--model_file={tmp_path / 'merged'}"])):
+        with pytest.raises(MissingInputError, match=r"mmm.* cannot be looked up; .*: File name too long$"):
+            read(model)
+
+
+def test_a_model_on_a_sick_volume_is_a_volume_error(tmp_path, monkeypatch):
+    def fail(_path, **_options):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(type(tmp_path), "stat", fail)
+    with pytest.raises(VolumeError, match=r"cannot be looked up; .*: Input/output error; check the volume"):
+        load(tmp_path / "pass-00000")
+
+
+def test_a_config_whose_name_is_not_utf_8_is_saved_and_found_again(tmp_path):
+    """The save raised UnicodeEncodeError, and the pass was lost."""
+    name = os.fsdecode(b"c\xff.py")
+    save_pass(tmp_path / "pass-00000", make_table(), {name: b"settings()"})
+    assert (tmp_path / "pass-00000" / "path.txt").read_bytes() == b"c\xff.py"
+    assert find_config("", str(tmp_path / "pass-00000")) == str(tmp_path / "pass-00000" / name)
+
+
+def test_a_list_of_models_that_is_a_pipe_or_device_is_refused_at_once(tmp_path):
+    """The test job waited for ever for a writer of the pipe, or used up the memory."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        parts = SimpleNamespace(flags=parse_flags(["--job=test", f"--model_list={path}"]))
+        with pytest.raises(MissingInputError, match=f"--model_list={path} cannot be read: Is no regular file"):
+            list_models(parts)
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ def test_an_error_names_the_line_and_whose_mistake_it_was(parse_text, config_dir
     assert type(caught.value) is kind
 
 
-@pytest.mark.parametrize("path", ["nosuch.py", "."])
+@pytest.mark.parametrize("path", ["nosuch.py", ".", "/dev/zero", "m" * 256])
 def test_a_script_that_cannot_be_read_is_a_missing_input(config_dir, path):
     with pytest.raises(MissingInputError, match="cannot be read"):
         parse_config(path)
