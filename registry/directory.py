@@ -38,7 +38,7 @@ MOST_TTL = 3600.0  # maximum time to live, in seconds, that is accepted in anoth
 LOOKS = 20  # maximum attempts to read a directory whose files are being replaced
 CLAIM, VALUE = "@", "="
 
-_NAME = re.compile(r"([a-z0-9_.-]{1,300})([@=])(\d{12})")
+_NAME = re.compile(r"([a-z0-9_.-]{1,300})([@=])([0-9]{12})")
 
 
 @dataclass(frozen=True)
