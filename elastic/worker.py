@@ -28,7 +28,7 @@ from runtime import glog
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.environment import read_environment
 from runtime.errors import PaddleError
-from runtime.interfaces import find_own_nics
+from runtime.network.interfaces import find_own_nics
 
 NOTIFY_S = 5.0  # maximum seconds until a worker has accepted a notice
 SCOPE, KEY = "notices", "hosts_updated"

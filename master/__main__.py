@@ -21,7 +21,7 @@ from runtime.environment import JobEnvironment, read_environment
 from runtime.errors import stopped_by
 from runtime.health.metrics import Exposition
 from runtime.health.pages import Pages, watch
-from runtime.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
+from runtime.network.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from pserver import flags
 from runtime import glog
-from runtime.addresses import list_hosts, list_services
 from runtime.command import run_program
 from runtime.environment import JobEnvironment, read_environment
 from runtime.errors import stopped_by
+from runtime.network.addresses import list_hosts, list_services
 
 if TYPE_CHECKING:
     from pserver.server.event_loop import Server
@@ -59,7 +59,7 @@ def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
         return run_elastic(line, job)
     from pserver.life.options import make_options
     from pserver.server.event_loop import Server
-    from runtime.interfaces import resolve_nics
+    from runtime.network.interfaces import resolve_nics
 
     first = line.number("port")
     endpoints = [(host, first + number) for number in range(ports) for host in resolve_nics(line.text("nics"))]
@@ -87,7 +87,7 @@ def _watched(server: Server, line: flags.PserverFlags, job: JobEnvironment) -> I
     from pserver.server.server_metrics import ServerMetrics
     from runtime.health.metrics import Exposition
     from runtime.health.pages import Pages, watch
-    from runtime.interfaces import resolve_nics
+    from runtime.network.interfaces import resolve_nics
 
     metrics = ServerMetrics(server, job.stuck_timeout)
     pages = Pages(metrics.why_stuck, metrics.why_not_ready, Exposition(metrics.read))

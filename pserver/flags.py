@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runtime.addresses import list_hosts
 from runtime.command import FlagValues, format_flags
 from runtime.errors import UsageError
 from runtime.gflags import Flag, Status, Value, index_flags, read_arguments
+from runtime.network.addresses import list_hosts
 
 _S, _Q = Status.SUPPORTED, Status.QUIET
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runtime.addresses import list_hosts, list_services
 from runtime.errors import UsageError
 from runtime.gflags import Flag, Status, index_flags, read_arguments, read_seconds
+from runtime.network.addresses import list_hosts, list_services
 
 LEAST_WAIT_S = 1  # minimum of --wait
 _S, _Q, _I = Status.SUPPORTED, Status.QUIET, Status.IGNORED

@@ -34,7 +34,7 @@ from registry.choice import open_registry
 from runtime import glog
 from runtime.environment import read_environment
 from runtime.errors import HELD_PORT, PaddleError, PortInUseError, StoppedError, UsageError, stopped_by
-from runtime.interfaces import ANY_ADDRESS
+from runtime.network.interfaces import ANY_ADDRESS
 
 LOOPBACK = "127.0.0.1"
 NOT_BEGUN = 69  # exit code of a job that could not begin

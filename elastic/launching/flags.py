@@ -15,7 +15,7 @@ from elastic.launching.config_parser import LOG_LEVELS, PARAMETERS, ParameterErr
 from elastic.membership.pods import SELECTOR
 from runtime.errors import UsageError
 from runtime.gflags import suggest_flag
-from runtime.interfaces import split_names
+from runtime.network.interfaces import split_names
 
 WHAT = "Start the workers of a job on this machine, and by agents on other machines; adapt to hosts that come and go."
 

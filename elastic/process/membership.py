@@ -26,7 +26,7 @@ from elastic.rendezvous.client import RendezvousClient
 from runtime import glog
 from runtime.environment import read_environment
 from runtime.errors import ConfigError, PaddleError
-from runtime.interfaces import resolve_nics
+from runtime.network.interfaces import resolve_nics
 
 HEARTBEAT_S = 2.0  # seconds between two heartbeats
 

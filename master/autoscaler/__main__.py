@@ -18,7 +18,7 @@ from runtime.command import FlagValues, run_program
 from runtime.errors import stopped_by
 from runtime.health.metrics import Exposition
 from runtime.health.pages import Pages, watch
-from runtime.interfaces import ANY_ADDRESS, resolve_nic
+from runtime.network.interfaces import ANY_ADDRESS, resolve_nic
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -34,7 +34,7 @@ from runtime.errors import DataError, LeaseLostError, PaddleError, StoppedError,
 from runtime.health.liveness import LIVENESS
 from runtime.health.metrics import Exposition
 from runtime.health.pages import Pages, watch
-from runtime.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
+from runtime.network.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
 
 
 def run_elastic(line: PserverFlags, job: JobEnvironment) -> int:

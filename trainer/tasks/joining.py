@@ -23,7 +23,7 @@ from runtime import glog
 from runtime.environment import read_environment
 from runtime.errors import ConfigError, DataError
 from runtime.gflags import read_seconds
-from runtime.interfaces import find_own_addresses
+from runtime.network.interfaces import find_own_addresses
 from trainer.data.loading import read_arguments
 from trainer.flags import Values
 from trainer.tasks.job_end import EndWatch

@@ -11,7 +11,7 @@ from runtime.environment import JobEnvironment, read_environment
 from runtime.errors import ConfigError
 from runtime.health.liveness import LIVENESS, Liveness
 from runtime.health.metrics import BUILD, Exposition, Metric, Sample, describe_build
-from runtime.interfaces import ANY_ADDRESS, resolve_nics
+from runtime.network.interfaces import ANY_ADDRESS, resolve_nics
 from trainer.flags import Values
 from trainer.telemetry.time_breakdown import COMPUTE, DATA, EXCHANGE, OTHER, SAVE, TEST
 

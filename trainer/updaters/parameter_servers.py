@@ -12,7 +12,7 @@ from pserver.client.sparse_client import SparseClient
 from pserver.optim.settings import Optimization
 from runtime import glog
 from runtime.errors import ConfigError
-from runtime.interfaces import find_own_addresses
+from runtime.network.interfaces import find_own_addresses
 from runtime.processor.thread_pool import ThreadPool
 from trainer.arrays.dense_parameters import DenseParameters
 from trainer.arrays.parameters import ParameterTable

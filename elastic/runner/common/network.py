@@ -31,7 +31,7 @@ from elastic.runner.util.network import find_port
 from elastic.runner.util.threads import in_thread
 from runtime import glog
 from runtime.errors import ConfigError, DataError, PeerUnreachableError, UsageError
-from runtime.interfaces import list_nics
+from runtime.network.interfaces import list_nics
 
 MOST_MESSAGE_BYTES = 4 << 20
 MOST_CALLERS = 64  # maximum number of requests at the same time

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from elastic.runner.util.threads import execute_function_multithreaded
-from runtime.interfaces import list_nics
+from runtime.network.interfaces import list_nics
 
 ATTEMPTS = 100  # maximum number of ports that `find_port` tries
 _Server = TypeVar("_Server")

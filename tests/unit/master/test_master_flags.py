@@ -6,7 +6,7 @@ import pytest
 
 from master import flags
 from runtime.errors import UsageError
-from runtime.interfaces import find_address
+from runtime.network.interfaces import find_address
 
 
 def test_the_names_of_2017_are_taken() -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from pserver import __main__ as command
 from pserver import flags
-from runtime import errors, glog, interfaces
-from runtime.addresses import list_hosts, list_services
+from runtime import errors, glog
 from runtime.environment import read_environment
 from runtime.errors import ConfigError, PaddleError, UsageError
+from runtime.network import interfaces
+from runtime.network.addresses import list_hosts, list_services
 
 TUTORIAL = [
     "--port=7164",
