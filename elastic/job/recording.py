@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
 import os
 import socket
@@ -16,6 +14,7 @@ from elastic.job.membership_file import MOST_REASON, NAME, VERSION, read_record
 from elastic.membership.history import JobHistory
 from elastic.settings import ElasticSettings
 from runtime import glog
+from runtime.directory_lock import DirectoryLock
 from runtime.errors import DamagedError, DirectoryInUseError, VolumeError
 from runtime.status_files import INTERVAL_S, write_record
 
@@ -23,66 +22,22 @@ LEAST_S = 0.1  # minimum seconds between two records
 NOTE_S = 30.0  # seconds between two log lines about the same problem
 CLOSING_S = 5.0  # maximum seconds that `close` waits until the last record is written
 LOCK = ".driver.lock"
-MOST_HOLDER_BYTES = 300  # maximum number of bytes that are read from the lock file
 
 
-class OutputLock:
-    """The lock of the directory --output-filename, which a driver holds while it runs.
-
-    As in `trainer.storage.save_directory`, the lock is a POSIX lock. The kernel releases the lock when the driver ends
-    in any way, and workers that are forked from the driver do not hold the lock.
+def lock_output(directory: Path, is_continued: bool) -> DirectoryLock | None:
+    """Lock the directory --output-filename for this driver. Return None if this driver writes without the lock.
 
     Args: is_continued: whether this driver takes over the job of an earlier driver. The earlier driver may be frozen,
         and may still hold the lock. This driver then writes without the lock.
 
-    Raises: DirectoryInUseError: another driver holds the lock.  OSError: the lock file cannot be written.
+    Raises: DirectoryInUseError: another driver holds the lock.  OSError: the lock file cannot be opened.
     """
-
-    def __init__(self, directory: Path, is_continued: bool) -> None:
-        self._path, self._handle = directory / LOCK, -1
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        while self._handle < 0:
-            handle = os.open(self._path, flags, 0o666)
-            try:
-                if not self._take(handle, is_continued):
-                    return
-                with contextlib.suppress(FileNotFoundError):  # a driver that has just ended may remove the locked file
-                    if os.path.samestat(os.fstat(handle), self._path.lstat()):
-                        self._handle, handle = handle, -1
-            finally:
-                if handle >= 0:
-                    os.close(handle)
-        with contextlib.suppress(OSError):  # a full volume; the text only helps users
-            os.ftruncate(self._handle, 0)
-            os.pwrite(self._handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-
-    def close(self) -> None:
-        """Release the lock, and remove its file."""
-        if self._handle >= 0:
-            with contextlib.suppress(OSError):
-                self._path.unlink()
-            os.close(self._handle)
-            self._handle = -1
-
-    def _take(self, handle: int, is_continued: bool) -> bool:
-        """Lock a file; return False if this driver has to write without the lock."""
-        directory = self._path.parent
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            if exc.errno in (errno.EACCES, errno.EAGAIN):
-                if is_continued:
-                    return False
-                holder = os.pread(handle, MOST_HOLDER_BYTES, 0).decode("utf-8", "replace").strip()
-                raise DirectoryInUseError(
-                    f"--output-filename: another driver writes into {directory} "
-                    f"({glog.clean(holder) or 'it has just begun'}); wait for its end, or choose another directory"
-                ) from exc
-            if exc.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
-                raise
-            glog.warning(f"the file system of {directory} has no locks: make sure that no other driver writes into it")
-            return False
-        return True
+    try:
+        return DirectoryLock(directory / LOCK, f"--output-filename: another driver writes into {directory}")
+    except DirectoryInUseError:
+        if not is_continued:
+            raise
+        return None
 
 
 class MembershipRecorder(threading.Thread):
@@ -98,7 +53,7 @@ class MembershipRecorder(threading.Thread):
         directory = Path(settings.output_filename or "")
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._lock = OutputLock(directory, is_continued)
+            self._lock = lock_output(directory, is_continued)
         except OSError as exc:
             raise VolumeError(f"--output-filename: {directory} cannot be written: {exc.strerror}") from exc
         self._path = directory / NAME
@@ -128,8 +83,8 @@ class MembershipRecorder(threading.Thread):
         self.join(CLOSING_S)
         if self.is_alive():
             glog.warning(f"{self._path} lacks the end of the job: the volume has not answered for {CLOSING_S:g} s")
-        else:
-            self._lock.close()
+        elif self._lock is not None:
+            self._lock.release()
 
     def run(self) -> None:
         """Write until closed."""

@@ -18,10 +18,11 @@ from launcher.text import JsonObject, as_row, number_of
 from launcher.volume import read_json
 from master import tasks_file
 from master.tasks.records import Phase
+from runtime.directory_lock import is_abandoned
 from runtime.errors import MissingInputError, NothingFoundError, reading_error
 from runtime.terminal.bar import format_lines
 from trainer.command_line import CommandParser, command
-from trainer.storage.save_directory import is_abandoned
+from trainer.storage.save_directory import LOCK
 
 TRAINING = ("job.json", "progress.json", "records.jsonl", "node_*")  # files that trainers and launchers write
 TELLING = (tasks_file.NAME, membership_file.NAME, *TRAINING)
@@ -133,4 +134,4 @@ def seems_killed(output: Path) -> bool:
     progress = read_json(output / "progress.json")
     said = number_of(progress.get("time"))
     is_silent = said is not None and time.time() - said >= UNWRITTEN_S
-    return progress.get("status") == "training" and is_silent and is_abandoned(output)
+    return progress.get("status") == "training" and is_silent and is_abandoned(output / LOCK)

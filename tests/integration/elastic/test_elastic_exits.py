@@ -97,7 +97,7 @@ def test_75_another_driver_writes_into_the_directory(told: ToldEnd, tmp_path: Pa
         wait_for(tmp_path / "pids.0")
         wait_for(tmp_path / "out/rank.0/stdout")
         status, line = told.of("run", "-np", "1", "--output-filename", "out", *COMMAND)
-        assert (status, "another driver writes into out (process " in line) == (75, True), line
+        assert (status, "another driver writes into out (pid " in line) == (75, True), line
         (tmp_path / "go").touch()
         assert process.wait(LIMIT_S) == 0
     assert (tmp_path / "out/rank.0/stdout").read_text() == "hello\n"

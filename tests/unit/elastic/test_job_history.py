@@ -19,7 +19,7 @@ from scripted_workers import ScriptedJob
 from elastic.discovery import FixedHosts
 from elastic.hosts import SlotInfo
 from elastic.job.membership_file import NAME, read_record, read_settled
-from elastic.job.recording import LOCK, MembershipRecorder, OutputLock
+from elastic.job.recording import LOCK, MembershipRecorder, lock_output
 from elastic.membership.decisions import FAILURE, READY, SUCCESS
 from elastic.membership.history import MOST_GENERATIONS, JobHistory
 from elastic.settings import ElasticSettings
@@ -294,11 +294,11 @@ def test_a_last_record_that_cannot_be_written_is_told_after_an_earlier_warning(
 
 
 HOLD = """import sys, pathlib
-from elastic.job.recording import OutputLock
-lock = OutputLock(pathlib.Path(sys.argv[1]), False)
+from elastic.job.recording import lock_output
+lock = lock_output(pathlib.Path(sys.argv[1]), False)
 print("held", flush=True)
 sys.stdin.read()
-lock.close()
+lock.release()
 """
 
 
@@ -311,14 +311,13 @@ def test_only_a_driver_that_takes_over_writes_beside_another_one(tmp_path: Path)
         assert other.stdin
         assert other.stdout
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(
-            DirectoryInUseError, match=rf"writes into .* \(process {other.pid} on .*\); wait for its end"
-        ):
-            OutputLock(tmp_path, False)
-        OutputLock(tmp_path, True).close()  # the other driver is frozen
+        with pytest.raises(DirectoryInUseError, match=rf"writes into .* \(pid {other.pid} on .*\); wait for its end"):
+            lock_output(tmp_path, False)
+        assert lock_output(tmp_path, True) is None  # the other driver is frozen
         assert (tmp_path / LOCK).exists()
         other.kill()
-    lock = OutputLock(tmp_path, False)
-    assert f"process {os.getpid()} on " in (tmp_path / LOCK).read_text()
-    lock.close()
+    lock = lock_output(tmp_path, False)
+    assert lock
+    assert f"pid {os.getpid()} on " in (tmp_path / LOCK).read_text()
+    lock.release()
     assert not (tmp_path / LOCK).exists()

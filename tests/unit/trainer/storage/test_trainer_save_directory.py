@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from runtime.directory_lock import is_abandoned
 from runtime.errors import DirectoryInUseError, VolumeError
 from trainer.flags import parse_flags
-from trainer.storage.save_directory import LOCK, SaveDirectory, is_abandoned
+from trainer.storage.save_directory import LOCK, SaveDirectory
 
 FLAGS = ["--config=config.py"]
 
@@ -103,18 +104,18 @@ def test_passes_that_cannot_be_moved_are_a_volume_error(tmp_path, monkeypatch):
 
 
 def test_where_no_lock_is_or_none_can_be_asked_about_nothing_is_abandoned(tmp_path, monkeypatch):
-    assert not is_abandoned(tmp_path)
+    assert not is_abandoned(tmp_path / LOCK)
     os.mkfifo(tmp_path / LOCK)
-    assert not is_abandoned(tmp_path)
+    assert not is_abandoned(tmp_path / LOCK)
     (tmp_path / LOCK).unlink()
     (tmp_path / LOCK).write_text("pid 7 on node-1 since yesterday\n")
-    assert is_abandoned(tmp_path)
+    assert is_abandoned(tmp_path / LOCK)
 
     def refuse_fcntl(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "fcntl", refuse_fcntl)
-    assert not is_abandoned(tmp_path)
+    assert not is_abandoned(tmp_path / LOCK)
 
 
 def run_beside(folder, *flags):
