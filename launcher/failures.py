@@ -136,16 +136,17 @@ def find_suspects(errors: Sequence[JsonObject], record: JobRecord) -> list[str]:
 
     Only the pods of the record's own attempt are named, because in another attempt another pod may have the address.
     """
+    names = {
+        str(pod.get("ip")): f" ({record.roles.name_pod(number)} on {pod.get('place')})"
+        for number, pod in enumerate(record.pods)
+    }
     votes: Counter[str] = Counter()
     for error in errors:
-        pods = record.pods if error["attempt"] == record.name else []
-        names = {
-            str(pod.get("ip")): f" ({record.roles.name_pod(number)} on {pod.get('place')})"
-            for number, pod in enumerate(pods)
-        }
         for lost in _LOST.finditer(str(error.get("message"))):
-            votes[f"the {lost['program']} at {lost['ip']}{names.get(lost['ip'], '')}"] += 1
-    return sorted(name for name, count in votes.items() if count == max(votes.values()))
+            name = names.get(lost["ip"], "") if error["attempt"] == record.name else ""
+            votes[f"the {lost['program']} at {lost['ip']}{name}"] += 1
+    most = max(votes.values(), default=0)
+    return sorted(name for name, count in votes.items() if count == most)
 
 
 def name_pods(numbers: Sequence[int], record: JobRecord) -> str:
