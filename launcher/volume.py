@@ -142,10 +142,11 @@ def show_json(path: Path) -> JsonObject:
     Raises: MissingInputError, VolumeError: see above.
     """
     try:
-        load(path)
+        found = load(path)
     except OSError as problem:
         if not tells_nothing(problem):
             raise reading_error(MissingInputError, f"{path} cannot be read", problem) from problem
+        return {}
     except ValueError:
-        pass
-    return read_json(path)
+        return {}
+    return found if isinstance(found, dict) else {}
