@@ -14,7 +14,7 @@ COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
 GOLDEN ?= ../shared/golden
-.PHONY: help setup demo demo-elastic test test-newest lint check chaos chaos-elastic chaos-elastic-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-elastic e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz golden golden-arm64 bench proto format clean
+.PHONY: help setup demo demo-elastic test test-jobs test-newest lint check chaos chaos-elastic chaos-elastic-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-elastic e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz golden golden-arm64 bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -38,6 +38,9 @@ demo-elastic: setup  ## train digits with 1 to 5 trainers that are killed, froze
 test: setup  ## every test that needs no cluster; the first time it compiles etcd, for a minute
 	@tests/etcd/build || { echo "test: without etcd its tests are skipped"; test -z "$$ETCD_REQUIRED"; }
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
+
+test-jobs: setup  ## whole jobs, and the commands of the pages, as a user runs them
+	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal tests/e2e
 
 test-newest:  ## the unit tests with the newest Python of this machine, in .venv-newest
 	$(MAKE) setup VENV=.venv-newest PYTHON="$$(tests/newest-python)"
@@ -77,7 +80,7 @@ e2e-kueue: setup  ## a job in the queue of Kueue, whose controller it compiles
 e2e-observability: setup  ## the report in a real browser, the metrics in a real Prometheus (root; installs what it needs)
 	tests/observability/run
 
-check: lint test test-newest $(if $(wildcard $(GOLDEN)),golden) chaos-short chaos-elastic-short e2e-observability e2e e2e-faults-short  ## what CI runs
+check: lint test test-jobs test-newest $(if $(wildcard $(GOLDEN)),golden) chaos-short chaos-elastic-short e2e-observability e2e e2e-faults-short  ## what CI runs
 
 chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if nothing had happened
 	PYTHONPATH=tests $(BIN)/python -m chaos --count 20 --seed 1
