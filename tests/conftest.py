@@ -19,6 +19,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # them
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+CAUSE_LINES = 5  # of an error that is printed when a test fails; the whole report comes at the end
+
 FOREIGN = (
     "JOB_",
     "CONF_PADDLE_",
@@ -30,6 +32,28 @@ FOREIGN = (
     "SERVICE_ACCOUNT_DIR",
     "DATA_",
 )
+
+
+class FailuresAtOnce:
+    """Prints the name and the cause of a failed test when it fails: a run may go on for minutes after that."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            lines = (crash.message if crash else report.longreprtext).splitlines()
+            cause = [line for line in lines if line.strip()][:CAUSE_LINES]
+            self._terminal.write_line(f"\nFAILED NOW {report.nodeid} ({report.when}) - " + "\n    ".join(cause))
+
+
+@pytest.hookimpl(trylast=True)  # the reporter is registered by another plugin's hook
+def pytest_configure(config: pytest.Config) -> None:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(terminal), "failures-at-once")
 
 
 @pytest.fixture(autouse=True)
