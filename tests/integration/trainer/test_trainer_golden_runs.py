@@ -1,10 +1,11 @@
-"""Recorded runs of the legacy program, done again: initial values bit for bit, the rest within float32's noise."""
+"""Recorded runs of the legacy program, done again: initial values bit for bit, the rest within float32's noise.
+
+`make golden` does all of them, and whole where ../shared is; here is one of each kind.
+"""
 
 import gzip
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,21 +23,12 @@ from golden_runs import (
     split_merged,
 )
 
-WHOLE = Path(__file__).parents[4] / "shared" / "golden"
-CASES = sorted(path.parent.name for path in KEPT.glob("*/case.json"))
+KINDS = ("qs_lr_local", "qs_lr_dist_2ps", "trace_rec")  # one of a local run, of servers, and of a trace of every batch
+CASES = [
+    pytest.param(name, marks=() if name in KINDS else pytest.mark.golden)
+    for name in sorted(path.parent.name for path in KEPT.glob("*/case.json"))
+]
 INTERFACES = {"--nics=lo": "--nics=127.0.0.1", "--nics=lo:1": "--nics=127.0.0.2"}
-
-
-@pytest.fixture(scope="module", params=CASES)
-def run(request, tmp_path_factory, paddle_of_module, tools):
-    """A recorded run done again: (what its case says, the folder in which it ran)."""
-    facts = json.loads((KEPT / request.param / "case.json").read_text())
-    folder = tmp_path_factory.mktemp(request.param)
-    if "steps" in facts:
-        run_steps(facts, folder, paddle_of_module)
-    else:
-        run_distributed(facts, folder, paddle_of_module, str(tools.free_port(4)))
-    return request.param, facts, folder
 
 
 def run_steps(facts, folder, paddle):
@@ -62,30 +54,38 @@ def run_distributed(facts, folder, paddle, port):
         assert process.wait(60) == 0, log.read_text()
 
 
-def test_saved_parameters_are_the_legacys(run):
-    case, facts, folder = run
+@pytest.mark.parametrize("case", CASES)
+def test_a_recorded_run_gives_the_legacys_parameters_and_log_lines(case, tmp_path, paddle, tools):
+    facts = json.loads((KEPT / case / "case.json").read_text())
+    if "steps" in facts:
+        run_steps(facts, tmp_path, paddle)
+    else:
+        run_distributed(facts, tmp_path, paddle, str(tools.free_port(4)))
     golden = json.loads((KEPT / case / "parameters.json").read_text())
     for path, values in golden.items():
-        check_parameter(folder / path, values, facts["tolerance"]["params"])
+        check_parameter(tmp_path / path, values, facts["tolerance"]["params"])
     for kept in facts["kept"]:
         names = [Path(path).name for path in golden if str(Path(path).parent) == kept["dir"]]
-        assert "partial" in kept or parameter_files(folder / kept["dir"]) == sorted(names)
-        assert (folder / kept["dir"] / "done").exists()
-
-
-def test_the_logs_say_what_the_legacys_said(run):
-    case, facts, folder = run
+        assert "partial" in kept or parameter_files(tmp_path / kept["dir"]) == sorted(names)
+        assert (tmp_path / kept["dir"] / "done").exists()
     for name in facts["logs"]:
-        check_log((folder / name).read_text(), (KEPT / case / name).read_text(), facts["tolerance"]["log"])
+        check_log((tmp_path / name).read_text(), (KEPT / case / name).read_text(), facts["tolerance"]["log"])
+    if case == "qs_lr_local":
+        check_predictions(tmp_path, KEPT / case)
+        check_merged_models(tmp_path / "merged.paddle", KEPT / case / "merged.paddle.gz")
 
 
-@pytest.mark.parametrize("run", ["qs_lr_local"], indirect=True)
-def test_predictions_are_the_legacys(run):
-    case, _, folder = run
-    ours, theirs = ((root / "rank-00000").read_text().splitlines() for root in (folder, KEPT / case))
-    for line, golden in zip(ours, theirs, strict=True):
-        assert shape(line) == shape(golden)
-        check_numbers(line, golden, STRICT)
+def check_predictions(folder, golden):
+    ours, theirs = ((root / "rank-00000").read_text().splitlines() for root in (folder, golden))
+    for line, wanted in zip(ours, theirs, strict=True):
+        assert shape(line) == shape(wanted)
+        check_numbers(line, wanted, STRICT)
+
+
+def check_merged_models(path, golden):
+    ours, theirs = split_merged(path.read_bytes()), split_merged(gzip.decompress(golden.read_bytes()))
+    for content, wanted in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(read_values(content), read_values(wanted), **STRICT)
 
 
 @pytest.fixture
@@ -95,13 +95,6 @@ def merged(tmp_path):
     path = lay_out(facts, facts["files"], tmp_path / "job") / "merged.paddle"
     path.write_bytes(gzip.decompress((KEPT / "qs_lr_local" / "merged.paddle.gz").read_bytes()))
     return path
-
-
-@pytest.mark.parametrize("run", ["qs_lr_local"], indirect=True)
-def test_merged_models_hold_the_parameters_as_the_legacys_do(run, merged):
-    ours, theirs = split_merged((run[2] / "merged.paddle").read_bytes()), split_merged(merged.read_bytes())
-    for content, golden in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(read_values(content), read_values(golden), **STRICT)
 
 
 @pytest.mark.parametrize("form", ["a merged model", "a pass directory"])
@@ -120,23 +113,3 @@ def test_what_the_legacy_saved_is_read(merged, paddle, form):
     (line,) = re.findall(r" Pass=0 samples=.*", log)
     golden = re.findall(r" Pass=2 samples=.*", (KEPT / "qs_lr_local" / "job_test.log").read_text())[0]
     check_numbers(line.replace("Pass=0", "Pass=2"), golden, STRICT)
-
-
-@pytest.mark.skipif(
-    not WHOLE.exists(), reason="the whole recorded runs (../shared/golden) are not beside this repository"
-)
-@pytest.mark.parametrize("case", CASES)
-def test_the_whole_recorded_run_is_repeated(case, tmp_path):
-    command = tmp_path / "paddle"
-    command.write_text(f"#!{sys.executable}\nimport sys\nfrom paddle.command import main\nsys.exit(main())\n")
-    command.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-B", str(WHOLE / "run_cases.py"), str(command), "--case", case],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    if "skipped: needs a network namespace" in done.stdout:
-        pytest.skip("this machine allows no network namespace")
-    assert done.returncode == 0, done.stdout + done.stderr
