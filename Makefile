@@ -42,9 +42,13 @@ test: setup  ## every test that needs no cluster; the first time it compiles etc
 test-jobs: setup  ## whole jobs, and the commands of the pages, as a user runs them
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal tests/e2e
 
-test-newest:  ## the unit tests with the newest Python of this machine, in .venv-newest
-	$(MAKE) setup VENV=.venv-newest PYTHON="$$(tests/newest-python)"
-	.venv-newest/bin/pytest --numprocesses=2 --dist=worksteal tests/unit
+test-newest: setup  ## the unit tests with the newest Python of this machine, in .venv-newest, if it is not that of .venv
+	@if [ "$$($(BIN)/python -V)" = "$$("$$(tests/newest-python)" -V)" ]; then \
+		echo "test-newest: $$($(BIN)/python -V) is the newest here, and make test runs with it"; \
+	else \
+		$(MAKE) setup VENV=.venv-newest PYTHON="$$(tests/newest-python)" && \
+		.venv-newest/bin/pytest --numprocesses=$(WORKERS) --dist=worksteal tests/unit; \
+	fi
 
 lint: setup  ## ruff, mypy, import rules, bounds of sizes, dead code, codespell, shellcheck, yamllint
 	$(BIN)/ruff check .

@@ -8,6 +8,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from waiting import DEADLINE_S as DEADLINE
+from waiting import until
+
 from proto.ModelConfig_pb2 import ModelConfig
 from proto.ParameterConfig_pb2 import ParameterConfig
 from pserver.optim.settings import Optimization
@@ -18,19 +21,10 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.updaters.elastic.servers import ElasticMembership, ElasticServers
 from trainer.updaters.elastic.updater import ElasticUpdater
 
-DEADLINE = 60.0
 SIZE = 4000  # number of elements; every service holds some of them
 SYNC = Optimization("momentum", 0.5)
 ASYNC = Optimization("momentum", 0.5, algorithm="async_sgd")
 PLAIN = (ParameterConfig(name="w", size=SIZE, dims=[1, SIZE]),)
-
-
-def until(condition, what):
-    """Wait for a condition; the deadline is long enough for a busy machine."""
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, f"waited {DEADLINE:.0f} s for {what}"
-        time.sleep(0.01)
 
 
 class GivenView(NamedTuple):

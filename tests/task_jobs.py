@@ -10,14 +10,15 @@ import contextlib
 import re
 import shutil
 import signal
-import time
 from pathlib import Path
+from typing import NamedTuple
+
+from waiting import DEADLINE_S, until
 
 from recordio.index import name_chunks
 from recordio.layout import Compression
 from recordio.writing import RecordIOWriter
 
-DEADLINE_S = 60.0
 LINES, BATCH = 24, 4
 RECORD = 40  # bytes of a record
 CONFIG = """
@@ -50,6 +51,17 @@ def process(settings, path):
         a, b, c, label = line.split()
         yield {'x': [float(a), float(b), float(c)], 'y': int(label)}
 """
+
+
+class Missing(NamedTuple):
+    """What a wait for a text has not found, with the logs of that moment."""
+
+    job: TaskJob
+    text: str
+    names: tuple[str, ...]
+
+    def __str__(self):
+        return f"{self.text!r} in:\n" + "\n".join(map(self.job.log, self.names))
 
 
 class TaskJob:
@@ -136,20 +148,15 @@ class TaskJob:
         self.await_any(text, name)
 
     def await_any(self, text, *names):
-        end = time.monotonic() + DEADLINE_S
-        while True:
-            for name in names:
-                if text in self.log(name):
-                    return name
-            assert time.monotonic() < end, f"no {text!r} in:\n" + "\n".join(map(self.log, names))
-            time.sleep(0.02)
+        """Wait until the log of one of these programs has a text; return the program."""
+        return until(lambda: next((name for name in names if text in self.log(name)), None), Missing(self, text, names))
 
     def await_all(self, text, count, *names):
         """Wait until the logs of programs have a text so many times, counted together."""
-        end = time.monotonic() + DEADLINE_S
-        while sum(self.log(name).count(text) for name in names) < count:
-            assert time.monotonic() < end, f"not {count} times {text!r} in:\n" + "\n".join(map(self.log, names))
-            time.sleep(0.02)
+        until(
+            lambda: sum(self.log(name).count(text) for name in names) >= count,
+            Missing(self, f"{count} times {text}", names),
+        )
 
     def accounts(self, master="master"):
         """Return (done, discarded, dispatched, samples) for each pass."""

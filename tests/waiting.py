@@ -13,10 +13,13 @@ LAST_WORDS = 3000  # bytes of a log that a failed wait shows
 Found = TypeVar("Found")
 
 
-def until(condition: Callable[[], Found], what: str, seconds: float = DEADLINE_S, *, log: Path | None = None) -> Found:
+def until(
+    condition: Callable[[], Found], what: object, seconds: float = DEADLINE_S, *, log: Path | None = None
+) -> Found:
     """Returns the first value of the condition that is true.
 
-    Args: what: of the sentence "waited 60 s for WHAT".  log: a file whose end the error shows.
+    Args: what: of the sentence "waited 60 s for WHAT"; an object becomes text only in the error.  log: a file whose end
+    the error shows.
     Raises: AssertionError: the deadline has passed.
     """
     deadline = time.monotonic() + seconds

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import until
 
 from pserver.client.client import Client
 from pserver.optim.settings import Optimization, ParameterSpec
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 PARAMETERS = [
     ParameterSpec("w", 5000, momentum=0.5),
     ParameterSpec("b", 3, learning_rate=2.0),
@@ -34,14 +35,6 @@ def find_ports(count, host="127.0.0.1"):
                 stack.enter_context(socket.socket()).bind((host, port + number))
             return port
     raise AssertionError(f"no {count} consecutive free ports on {host}")
-
-
-def until(condition, what):
-    """Wait for a condition; the deadline is for a machine that is busy."""
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, f"waited {DEADLINE:.0f} s for {what}"
-        time.sleep(0.01)
 
 
 class Pserver:
@@ -70,7 +63,11 @@ class Pserver:
         return self.process.wait(DEADLINE)
 
     def listening(self):
-        until(lambda: "Waiting parameterServer[0]" in self.text() or self.process.poll() is not None, "the server")
+        until(
+            lambda: "Waiting parameterServer[0]" in self.text() or self.process.poll() is not None,
+            "the server",
+            log=self.log,
+        )
         return self
 
 

@@ -1,15 +1,16 @@
 """A small job in a directory of its own, and `paddle` commands that end with the test."""
 
 import contextlib
+import inspect
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from forked import Forked, ForkServer
 from ports import free_ports
+from waiting import DEADLINE_S, until
 
 CONFIG = """
 from paddle.trainer_config_helpers import *
@@ -146,13 +147,9 @@ def job(tmp_path):
     return lay_out(tmp_path / "job", make_lines(20), make_lines(8, seed=2))
 
 
-def wait_for(condition, timeout=30.0):
-    """Poll until the condition holds; fails at the deadline."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError("the condition did not come true in time")
-        time.sleep(0.02)
+def wait_for(condition, timeout=DEADLINE_S):
+    """Wait until the condition holds; the error at the deadline shows the condition's line."""
+    until(condition, inspect.getsource(condition).strip(), timeout)
 
 
 def free_port(count=1):
