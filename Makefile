@@ -62,6 +62,7 @@ lint: setup  ## ruff, mypy, import rules, bounds of sizes, dead code, codespell,
 		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make autoscale/run helm/build install kueue/build kwok/build moosefs run) \
 		$(addprefix tests/observability/,install run)
 	$(BIN)/yamllint --strict k8s tests
+	$(BIN)/pytest --quiet --numprocesses=2 tests/lint
 
 e2e: setup  ## what a user does, on a real three-node Kubernetes (root; installs what it needs)
 	tests/kubernetes/run
@@ -85,6 +86,14 @@ e2e-observability: setup  ## the report in a real browser, the metrics in a real
 	tests/observability/run
 
 check: lint test test-jobs test-newest $(if $(wildcard $(GOLDEN)),golden) chaos-short chaos-elastic-short e2e-observability e2e e2e-faults-short  ## what CI runs
+
+nightly: COUNT = 100
+nightly: SEED = $(shell date +%j)
+nightly: MINUTES = 30
+nightly: nightly-tests test-newest e2e-observability e2e e2e-nightly e2e-faults e2e-elastic golden-arm64 chaos chaos-elastic chaos-endurance fuzz  ## what no landing waits for (docs/testing.md); use make --keep-going nightly
+
+nightly-tests: setup  ## the tests that make test leaves out, and every extract of a recorded run
+	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal -m "nightly or golden" tests/integration tests/unit tests/e2e
 
 chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if nothing had happened
 	PYTHONPATH=tests $(BIN)/python -m chaos --count 20 --seed 1

@@ -5,6 +5,7 @@ Every row of the table is a case here: a message with <...> for what is filled i
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from etcd_process import EtcdProcess, require_etcd
 from task_jobs import TaskJob
 
 from recordio.index import RecordRange
@@ -38,10 +40,17 @@ REFUSALS = read_refusals(PAGE.read_text(encoding="utf-8"))
 
 
 class World:
-    """A job whose programs a case starts; it says which of them are to end as the table has it."""
+    """The jobs whose programs the cases start; a case says which programs are to end as the table has it.
 
-    def __init__(self, request: pytest.FixtureRequest, folder: Path, paddle: Any, make_lines: Callable[..., list[str]]):
-        self._request, self._folder, self._paddle, self._make_lines = request, folder, paddle, make_lines
+    A program that is refused changes nothing of a job, so the cases with a job that goes on share it.
+    """
+
+    def __init__(self, folder: Path, paddle: Any, make_lines: Callable[..., list[str]]):
+        self._folder, self._paddle, self._make_lines = folder, paddle, make_lines
+        self._environ = pytest.MonkeyPatch()
+        self._closed = contextlib.ExitStack()
+        self._closed.callback(self._environ.undo)
+        self._going_on: dict[str, TaskJob] = {}
         self.jobs: list[TaskJob] = []
 
     def job(self, **options: Any) -> TaskJob:
@@ -49,12 +58,37 @@ class World:
         self.jobs.append(job)
         return job
 
-    def etcd(self) -> Any:
-        return self._request.getfixturevalue("etcd")
+    def etcd(self) -> EtcdProcess:
+        """One that stands until the world is closed."""
+        require_etcd()
+        folder = self._folder / f"etcd-{len(self.jobs)}"
+        folder.mkdir()
+        return self._closed.enter_context(EtcdProcess(folder))
 
     def secret(self, text: str) -> None:
         """Let programs that start from now on have this secret."""
-        self._request.getfixturevalue("monkeypatch").setenv("PADDLE_SECRET", text)
+        self._environ.setenv("PADDLE_SECRET", text)
+
+    def name(self, text: str) -> None:
+        """Let programs that start from now on be of a job of this name."""
+        self._environ.setenv("PADDLE_JOB_NAME", text)
+
+    def going_on(self, secret: str = "") -> TaskJob:
+        """A job that goes on while others are refused."""
+        if secret not in self._going_on:
+            self.secret(secret)
+            job = self._going_on[secret] = self.job()
+            job.hold("part-0")
+            job.start_all("first")
+            job.await_holder("part-0", "first")
+        return self._going_on[secret]
+
+    def forget(self) -> None:
+        """Let the next case begin with the environment of the tests."""
+        self._environ.undo()
+
+    def close(self) -> None:
+        self._closed.close()
 
 
 Case = Callable[[World], tuple[TaskJob, list[str]]]
@@ -132,30 +166,21 @@ def empty_list(world):
     return job, ["one"]
 
 
-def with_first_trainer(world, **options):
-    """A job that goes on while others are refused."""
-    job = world.job(**options)
-    job.hold("part-0")
-    job.start_all("first")
-    job.await_holder("part-0", "first")
-    return job
-
-
 @case("another list than the first trainer's")
 def other_list(world):
-    job = with_first_trainer(world)
+    job = world.going_on()
     text = (job.folder / "config.py").read_text()
     (job.folder / "other.py").write_text(text.replace("train.list", "other.list"))
     job.write("other.list", job.parts[1:])
-    job.start_trainer("other", "--config=other.py")
-    return job, ["other"]
+    job.start_trainer("other-list", "--config=other.py")
+    return job, ["other-list"]
 
 
 @case("another config than the first trainer's")
 def other_config(world):
-    job = with_first_trainer(world)
-    job.start_trainer("other", "--config_args=batch=8")
-    return job, ["other"]
+    job = world.going_on()
+    job.start_trainer("other-config", "--config_args=batch=8")
+    return job, ["other-config"]
 
 
 @case("a flag that needs the static job")
@@ -176,33 +201,28 @@ def static_setting(world):
 
 @case("another job name")
 def other_name(world):
-    job = with_first_trainer(world)
-    job.start_trainer("other", "--job_name=digits", "--wait=4s")
-    return job, ["other"]
+    job = world.going_on()
+    job.start_trainer("other-name", "--job_name=digits", "--wait=4s")
+    return job, ["other-name"]
 
 
 # ----- The secret
 
 
-def with_secret(world):
-    world.secret("right")
-    return with_first_trainer(world)
-
-
 @case("a secret that is missing")
 def no_secret(world):
-    job = with_secret(world)
+    job = world.going_on("right")
     world.secret("")
-    job.start_trainer("other")
-    return job, ["other"]
+    job.start_trainer("no-secret")
+    return job, ["no-secret"]
 
 
 @case("a wrong secret")
 def wrong_secret(world):
-    job = with_secret(world)
+    job = world.going_on("right")
     world.secret("wrong")
-    job.start_trainer("other")
-    return job, ["other"]
+    job.start_trainer("wrong-secret")
+    return job, ["wrong-secret"]
 
 
 @case("a server with another secret")
@@ -278,9 +298,16 @@ def damaged_header(world):
 # ----- The table
 
 
+@pytest.fixture(scope="module")
+def world_of_module(tmp_path_factory, paddle_of_module, tools):
+    with contextlib.closing(World(tmp_path_factory.mktemp("world"), paddle_of_module, tools.make_lines)) as world:
+        yield world
+
+
 @pytest.fixture
-def world(request, tmp_path, paddle, tools):
-    return World(request, tmp_path, paddle, tools.make_lines)
+def world(world_of_module):
+    yield world_of_module
+    world_of_module.forget()
 
 
 def make_pattern(message):
@@ -306,11 +333,12 @@ def test_the_page_has_a_row_for_each_case_and_no_other():
 # ----- What is no refusal
 
 
-def test_two_jobs_on_one_etcd_know_nothing_of_each_other(world, monkeypatch):
+def test_two_jobs_on_one_etcd_know_nothing_of_each_other(world):
+    endpoint = world.etcd().endpoint
     jobs = {name: world.job(tasks=tasks, passes=1) for name, tasks in (("digits", 3), ("words", 2))}
     for name, job in jobs.items():
-        monkeypatch.setenv("PADDLE_JOB_NAME", name)
-        job.flags = ("--nics=lo", f"--etcd_endpoints={world.etcd().endpoint}")
+        world.name(name)
+        job.flags = ("--nics=lo", f"--etcd_endpoints={endpoint}")
         job.start_all("one")
     for name, job in jobs.items():
         assert job.wait() == [0, 0, 0, 0], job.log("one")
