@@ -1,13 +1,16 @@
 """Programs of ours as processes that are forked from one which has imported them already.
 
-A start of Python that imports numpy and the trainer takes 0.3 s of processor time; tests of what trainers and servers
-do with each other start a thousand of them. The start itself is proven where the commands run as users run them:
-tests/e2e, tests/integration/paddle and tests/integration/launcher.
+A start of Python that imports numpy, requests, zmq and the trainer takes 0.2 to 0.5 s of processor time; tests of what
+programs do with each other start thousands of them. The start itself is proven where the commands run as users run
+them: tests/e2e, test_forked_programs and test_paddle_interrupts of tests/integration/paddle, and at least one test of
+each program.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -18,6 +21,9 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
+
+DEADLINE_S = 60.0
 
 
 class ForkServer:
@@ -40,18 +46,56 @@ class ForkServer:
                 pass_fds=[theirs.fileno()],
             )
 
-    def start(self, argv: Sequence[str], folder: Path, environ: Mapping[str, str], outputs: Sequence[int]) -> Forked:
+    def start(
+        self, argv: Sequence[str | Path], folder: Path, environ: Mapping[str, str], descriptors: Sequence[int]
+    ) -> Forked:
         """Starts `python -m` argv in a folder.
 
-        Args: outputs: the file descriptors of its stdout and stderr.
+        Args: descriptors: the file descriptors of its stdout and stderr, and, if there is a third, of its stdin.
         """
-        request = json.dumps({"argv": list(argv), "folder": str(folder), "environ": dict(environ)})
+        request = json.dumps({"argv": [str(one) for one in argv], "folder": str(folder), "environ": dict(environ)})
         with self._lock:
-            socket.send_fds(self._socket, [request.encode()], list(outputs))
-            while "pid" not in (answer := self._receive(60.0)):
+            socket.send_fds(self._socket, [request.encode()], list(descriptors))
+            while "pid" not in (answer := self._receive(DEADLINE_S)):
                 continue
             self._ended.pop(answer["pid"], None)  # of an earlier process with this pid
         return Forked(self, answer["pid"])
+
+    def open(
+        self,
+        argv: Sequence[str | Path],
+        folder: Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        merged: bool = False,
+    ) -> Forked:
+        """Starts `python -m` argv with pipes for its text, which are `stdout` and `stderr` of the process.
+
+        Args: environ: None: that of this process.  merged: both go to `stdout`.
+        """
+        with contextlib.ExitStack() as theirs:
+            ours = []
+            for _ in range(1 if merged else 2):
+                readable, writable = os.pipe()
+                theirs.callback(os.close, writable)
+                ours.append((open(readable, encoding="utf-8"), writable))  # noqa: SIM115, PTH123
+            process = self.start(argv, folder, os.environ if environ is None else environ, [ours[0][1], ours[-1][1]])
+        process.stdout, process.stderr = ours[0][0], None if merged else ours[1][0]
+        return process
+
+    def run(
+        self,
+        argv: Sequence[str | Path],
+        folder: Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        merged: bool = False,
+        timeout: float = DEADLINE_S,
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs `python -m` argv to its end."""
+        with self.open(argv, folder, environ, merged=merged) as process:
+            stdout, stderr = process.communicate(timeout)
+            return subprocess.CompletedProcess(list(argv), process.wait(timeout), stdout, stderr)
 
     def status_of(self, pid: int, timeout: float) -> int | None:
         """Returns the exit status of a process, negative for a signal; None when it still runs after the timeout."""
@@ -66,8 +110,9 @@ class ForkServer:
                 return self._ended.get(pid)
 
     def close(self) -> None:
+        """End the server, and whatever it has forked that still runs."""
         self._socket.close()
-        self._process.wait(60)
+        self._process.wait(DEADLINE_S)
 
     def _receive(self, timeout: float) -> dict[str, int]:
         self._socket.settimeout(timeout)
@@ -79,24 +124,66 @@ class ForkServer:
         return answer
 
 
+@functools.cache
+def server() -> ForkServer:
+    """Returns the fork server of this process, which ends with it."""
+    made = ForkServer()
+    atexit.register(made.close)
+    return made
+
+
 class Forked:
     """A process of a ForkServer; what tests use of subprocess.Popen."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self._server, self.pid = server, pid
         self.returncode: int | None = None
+        self.stdout: TextIO | None = None
+        self.stderr: TextIO | None = None
+
+    def __enter__(self) -> Forked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the process if it still runs, and close the pipes."""
+        self.kill()
+        self.wait()
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
 
     def poll(self) -> int | None:
         if self.returncode is None:
             self.returncode = self._server.status_of(self.pid, 0)
         return self.returncode
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float = DEADLINE_S) -> int:
         if self.returncode is None:
             self.returncode = self._server.status_of(self.pid, timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired([f"process {self.pid}"], timeout)
         return self.returncode
+
+    def communicate(self, timeout: float = DEADLINE_S) -> tuple[str, str]:
+        """Reads both pipes until their ends, and waits for the end of the process."""
+        end = time.monotonic() + timeout
+        streams, texts = (self.stdout, self.stderr), {}
+        readers = [
+            threading.Thread(target=lambda one=one, stream=stream: texts.update({one: stream.read()}), daemon=True)
+            for one, stream in enumerate(streams)
+            if stream is not None and not stream.closed
+        ]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(max(0.0, end - time.monotonic()))
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired([f"process {self.pid}"], timeout)
+        self.wait(max(0.0, end - time.monotonic()))
+        return texts.get(0, ""), texts.get(1, "")
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
