@@ -130,15 +130,17 @@ def later(make: Callable[[], Script]) -> Script:
 
 
 def bomb(mebibytes: int, layers: int = 1) -> bytes:
-    """Zeros, packed so that a thousandth is left of them."""
-    zeros, checksum = bytes(1 << 20), 0
+    """Zeros, packed so that a thousandth is left of them. Their checksum is wrong: who reads that has unpacked them."""
     packer = zlib.compressobj(9, wbits=-15)
-    piece = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)  # stands alone, so that it may be repeated
-    for _ in range(mebibytes):
-        checksum = zlib.crc32(zeros, checksum)
+    piece = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)  # alone, so that it may be repeated
     head, end = gzip.compress(b"", mtime=0)[:10], packer.flush()
-    content = head + piece * mebibytes + end + struct.pack("<II", checksum, mebibytes << 20)
+    content = head + piece * mebibytes + end + struct.pack("<II", 1, mebibytes << 20)
     return content if layers == 1 else zlib.compress(content, 9, wbits=31)
+
+
+def spell(text: str) -> bytes:
+    """A text as JSON may spell it."""
+    return "".join(f"\\u{ord(letter):04x}" for letter in text).encode()
 
 
 # ----- Pods

@@ -8,18 +8,18 @@ import math
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from builders import pod_environment
+from forked import server
 
 from launcher.programs.probes import MOST_CALLERS, HealthServer, PodHealth, watch_pod
 from launcher.settings import LauncherConfig
@@ -177,8 +177,9 @@ def test_a_stopped_pserver_is_silent_and_well_again_when_it_goes_on(health: PodH
             ports.append(stack.enter_context(socket.socket()))
             ports[-1].bind(("127.0.0.1", 0))
         first, second = (one.getsockname()[1] for one in ports)
-    argv = [sys.executable, "-m", "pserver", "--nics=127.0.0.1", f"--port={first}", f"--metrics_port={second}"]
-    process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+    argv = ["pserver", "--nics=127.0.0.1", f"--port={first}", f"--metrics_port={second}"]
+    with Path(os.devnull).open("wb") as nothing:
+        process = server().start(argv, Path.cwd(), os.environ, [nothing.fileno()] * 2)
     try:
         health.programs = [SimpleNamespace(name="pserver", metrics_port=second, process=process)]
         wait_for(lambda: "no trainer has joined yet" in judge(health)[1])

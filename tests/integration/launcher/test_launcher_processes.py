@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from builders import JOB, JOB_UID, pod, pod_environment, podlist
+from forked import Forked, server
 from ports import free_ports
 
 import start_paddle
@@ -46,16 +47,24 @@ PATIENT = "trap 'exit 143' TERM; echo server up; while :; do read _ <>fifo; done
 
 
 class Launch:
-    """One launcher process, its tree on the volume, and what its programs were called with."""
+    """One launcher process, its tree on the volume, and what its programs were called with.
 
-    def __init__(self, root: Path, environ: dict[str, str], *flags: str) -> None:
+    `is_whole`: it is started as the pod starts it; others are forked (tests/forked).
+    """
+
+    def __init__(self, root: Path, environ: dict[str, str], *flags: str, is_whole: bool = False) -> None:
         self.root, self.output = root, root / "volume" / JOB / "output"
         self.node = self.output / "node_0"
         self.stdout = root / "stdout"
         self.environ = environ
-        argv = [sys.executable, str(LAUNCHER), *(flags or ("--num_passes=3", "--config=config.py"))]
+        flags = flags or ("--num_passes=3", "--config=config.py")
+        self.process: subprocess.Popen[bytes] | Forked
         with self.stdout.open("ab") as log:
-            self.process = subprocess.Popen(argv, cwd=root / "work", env=environ, stdout=log, stderr=subprocess.STDOUT)
+            if is_whole:
+                argv = [sys.executable, str(LAUNCHER), *flags]
+                self.process = subprocess.Popen(argv, cwd=root / "work", env=environ, stdout=log, stderr=log)
+            else:
+                self.process = server().start(["start_paddle", *flags], root / "work", environ, [log.fileno()] * 2)
 
     def wait(self) -> int:
         return self.process.wait(DEADLINE_S)
@@ -127,8 +136,8 @@ def launch(tmp_path: Path, api: ApiServer) -> Iterator[Callable[..., Launch]]:
         PROBE="exit 0",
     )
 
-    def start(*flags: str, **changed: str) -> Launch:
-        launches.append(Launch(tmp_path, {**environ, **changed}, *flags))
+    def start(*flags: str, is_whole: bool = False, **changed: str) -> Launch:
+        launches.append(Launch(tmp_path, {**environ, **changed}, *flags, is_whole=is_whole))
         return launches[-1]
 
     try:
@@ -136,11 +145,11 @@ def launch(tmp_path: Path, api: ApiServer) -> Iterator[Callable[..., Launch]]:
     finally:
         for one in launches:
             one.process.kill()
-            one.process.wait()
+            one.process.wait(DEADLINE_S)
 
 
 def test_a_job_runs_to_its_end_and_leaves_its_logs(launch: Callable[..., Launch]) -> None:
-    job = launch()
+    job = launch(is_whole=True)
     assert job.wait() == 0, job.said
     assert (job.node / "train.log").read_text() == "trained\n"
     assert "server up" in (job.node / "server.log").read_text()
