@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from forked import Forked, server
 from ports import LOWEST
 
 from elastic.agent.client import AgentClient
@@ -43,17 +42,17 @@ class Agents:
     def __init__(self, directory: Path, port: int) -> None:
         assert port >= LOWEST
         self.port = port
-        self._directory, self._processes = directory, dict[str, subprocess.Popen[bytes]]()
+        self._directory, self._processes = directory, dict[str, Forked]()
 
     def client(self, address: str) -> AgentClient:
         return AgentClient(address, self.port, SECRET)
 
     def start(self, address: str, *flags: str) -> None:
         """Start the agent of an address, and wait until it answers."""
-        command = [sys.executable, "-m", "paddle", "elastic", "agent", "--port", str(self.port), "--address", address]
+        command = ["paddle", "elastic", "agent", "--port", str(self.port), "--address", address, *flags]
         environ = {**os.environ, "PYTHONPATH": str(ROOT), "PADDLE_SECRET": SECRET}
         with (self._directory / f"agent-{address}.log").open("ab") as log:
-            process = subprocess.Popen([*command, *flags], cwd=self._directory, env=environ, stderr=log, stdout=log)
+            process = server().start(command, self._directory, environ, [log.fileno()] * 2)
         self._processes[address] = process
         until(f"the agent of {address}", lambda: process.poll() is not None or answers(self.client(address)))
         assert process.poll() is None, self.log(address)

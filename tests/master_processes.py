@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from forked import server
 
 from master.client import MasterClient, PassOver, TaskGrant
 from master.store.directory import DirectoryStore
@@ -24,13 +24,9 @@ class MasterProcess:
     def __init__(self, log: Path, *arguments: str, secret: str = "") -> None:
         self.log = log
         environment = {**os.environ, "PADDLE_SECRET": secret, "PADDLE_JOB_NAME": "", "PYTHONUNBUFFERED": "1"}
+        command = ["paddle", "master", "--port=0", "--nics=lo", *arguments]
         with log.open("wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "paddle", "master", "--port=0", "--nics=lo", *arguments],
-                stderr=file,
-                stdout=file,
-                env=environment,
-            )
+            self.process = server().start(command, Path.cwd(), environment, [file.fileno()] * 2)
 
     def text(self) -> str:
         return self.log.read_text(encoding="utf-8")
@@ -55,9 +51,8 @@ class MasterProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        self.process.kill()
+        self.process.wait(DEADLINE_S)
 
 
 def trainer(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 import requests
 from autoscale.fake_api import FakeApi, job, node, pod
+from forked import server
 from ports import free_ports
 
 DEADLINE_S = 60.0
@@ -25,10 +24,8 @@ class Program:
     """A process of `paddle autoscaler`, and what it has said."""
 
     def __init__(self, environment: dict[str, str], *flags: str) -> None:
-        command = [sys.executable, "-m", "paddle", "autoscaler", "--namespace=science", "--interval=0.1", *flags]
-        self.process = subprocess.Popen(
-            command, env={**os.environ, **environment}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-        )
+        command = ["paddle", "autoscaler", "--namespace=science", "--interval=0.1", *flags]
+        self.process = server().open(command, Path.cwd(), {**os.environ, **environment})
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -57,10 +54,8 @@ class Program:
 
     def close(self) -> None:
         self.process.kill()
-        self.process.wait(DEADLINE_S)
         self._reader.join(DEADLINE_S)
-        assert self.process.stderr
-        self.process.stderr.close()
+        self.process.close()
 
 
 Start = Callable[..., Program]

@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import elastic_worker
 import pytest
+from forked import Forked, server
 
 from elastic.launching import durable
 
@@ -23,29 +23,22 @@ WORKER = [sys.executable, elastic_worker.__file__]
 
 
 @contextlib.contextmanager
-def started(directory: Path, *flags: str, worker: list[str]) -> Iterator[subprocess.Popen[str]]:
+def started(directory: Path, *flags: str, worker: list[str]) -> Iterator[Forked]:
     """A job with this worker; it is ended with the block."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "HOROVOD_ELASTIC_TIMEOUT": "60"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "paddle", "elastic", "run", *flags, *worker],
-        cwd=directory,
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    with server().open(["paddle", "elastic", "run", *flags, *worker], directory, environ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate(LIMIT_S)  # until its workers have ended, too
 
 
 def run(directory: Path, *flags: str, worker: list[str]) -> tuple[int, list[str], str]:
     """Run a job to its end; return its status, its output by line, sorted, and what it has logged."""
     with started(directory, *flags, worker=worker) as process:
         output, log = process.communicate(timeout=2 * LIMIT_S)
-        return process.returncode, sorted(output.splitlines()), log
+        return process.wait(LIMIT_S), sorted(output.splitlines()), log
 
 
 def wait_for(path: Path) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked import Forked, server
 
 ROOT = Path(__file__).parents[3]
 DEADLINE = 60.0
@@ -53,21 +54,14 @@ def write_script(project: Path, text: str) -> None:
     (project / "start.sh").chmod(0o755)
 
 
-def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "localcluster", "run", *arguments]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(project)}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=project, env=env, stdout=pipe, stderr=pipe, text=True)
+def start(project: Path, *arguments: str) -> Forked:
+    return server().open(["localcluster", "run", *arguments], project, {**os.environ, "TMPDIR": str(project)})
 
 
 def run(project: Path, *arguments: str) -> tuple[int, str, str]:
-    process = start(project, *arguments)
-    try:
+    with start(project, *arguments) as process:
         out, err = process.communicate(timeout=DEADLINE)
-    finally:
-        process.kill()
-        process.wait()
-    return process.returncode, out, err
+        return process.wait(), out, err
 
 
 def test_a_job_runs_as_its_manifest_stands(project: Path):
@@ -94,18 +88,13 @@ def test_quiet_says_how_it_ended_only(project: Path):
 
 def test_a_job_goes_on_when_nobody_reads_any_more(project: Path):
     write_script(project, "while [ ! -e $OUT.go ]; do sleep 0.01; done; echo x > $OUT.$JOB_COMPLETION_INDEX")
-    process = start(project, "k8s/job.yaml", "--volume", "mfs=vol")
-    try:
+    with start(project, "k8s/job.yaml", "--volume", "mfs=vol") as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         (project / "vol" / "out.go").touch()
         assert process.stderr.read() == ""
         assert process.wait(DEADLINE) == 0
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
     assert (project / "vol" / "out.1").read_text() == "x\n"
 
 
@@ -146,8 +135,7 @@ def test_the_timeout_ends_everything(project: Path):
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
 def test_a_signal_ends_all_pods_in_order(project: Path, signum: int, code: int):
     write_script(project, "trap 'echo saved; exit 143' TERM; echo pid=$$; while :; do sleep 0.05; done")
-    process = start(project, "k8s/job.yaml", "--volume", "mfs=vol", "--follow", "pid=|saved")
-    try:
+    with start(project, "k8s/job.yaml", "--volume", "mfs=vol", "--follow", "pid=|saved") as process:
         assert process.stdout is not None
         pods = []
         while len(pods) < 2:
@@ -157,9 +145,6 @@ def test_a_signal_ends_all_pods_in_order(project: Path, signum: int, code: int):
                 pods.append(int(line.partition("pid=")[2]))
         process.send_signal(signum)
         out, _ = process.communicate(timeout=DEADLINE)
-    finally:
-        process.kill()
-        process.wait()
     assert process.returncode == code
     assert out.count("| saved") == 2
     assert not any(Path(f"/proc/{pod}").exists() for pod in pods)
@@ -271,15 +256,9 @@ def test_behind_a_job_that_fails_its_output_stays_and_is_named(project: Path):
 def test_what_a_killed_run_has_left_goes_at_the_next_start(project: Path):
     """Three directories stayed in /tmp after each SIGKILL."""
     write_script(project, "echo > $OUT.$JOB_COMPLETION_INDEX; exec sleep 60")
-    process = start(project, "k8s/job.yaml", *VOLUME)
-    assert process.stdout is not None and process.stderr is not None
-    try:
+    with start(project, "k8s/job.yaml", *VOLUME) as process:
+        assert process.stdout is not None
         assert any(" Running " in line for line in process.stdout)
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
     assert temporary(project) == ["localcluster", "localcluster-ca", "localcluster-logs"]
     write_script(project, "exit 0")
     code, out, _ = run(project, "k8s/job.yaml", *VOLUME)

@@ -3,8 +3,6 @@
 import http.server
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from etcd_process import EtcdProcess
+from forked import server
 from master_processes import MasterProcess, train
 
 from master.client import MasterClient
@@ -53,10 +52,8 @@ class Trainers:
         (self.directory / "some.list").write_text("".join(f"{self.directory}/{name}\n" for name in names))
         (self.directory / "config.py").write_text(CONFIG.format(list=self.directory / "some.list", rate=rate))
         environment = {**os.environ, "PADDLE_SECRET": secret, "PADDLE_JOB_NAME": "", "POD_UID": ""}
-        command = [sys.executable, "-m", "paddle", "train", "--config=config.py", f"--save_dir={self.directory}/saved"]
-        done = subprocess.run(
-            [*command, *flags], cwd=self.directory, env=environment, capture_output=True, text=True, timeout=100
-        )
+        command = ["paddle", "train", "--config=config.py", f"--save_dir={self.directory}/saved", *flags]
+        done = server().run(command, self.directory, environment, timeout=100.0)
         return done.returncode, fatal(done.stderr)
 
 
@@ -76,11 +73,11 @@ def no_etcd() -> Iterator[str]:
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
-        thread = threading.Thread(target=server.serve_forever)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) as pages:
+        thread = threading.Thread(target=pages.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+        yield f"http://127.0.0.1:{pages.server_port}"
+        pages.shutdown()
         thread.join()
 
 

@@ -2,11 +2,10 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+from forked import server
 from master_processes import MasterProcess, train, trainer
 
 from master.client import TaskGrant
@@ -17,9 +16,8 @@ FILES = [f"part-{number:02d}" for number in range(4)]
 
 
 def show(output: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "paddle", "status", str(output)], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = server().run(["paddle", "status", output], output.parent)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

@@ -6,14 +6,13 @@ import io
 import os
 import signal
 import ssl
-import subprocess
-import sys
 import tarfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import forked
 import pytest
 import trustme
 
@@ -112,15 +111,8 @@ def command(tmp_path, server, authority):
                 "EXAMPLES_DIR": str(EXAMPLES),
                 "SSL_CERT_FILE": str(tmp_path / "ca.pem"),
             }
-            process = subprocess.Popen(
-                [sys.executable, "-m", "prepare", *flags],
-                env={**os.environ, **settings, **environ},
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            processes.callback(process.wait)
-            processes.callback(process.kill)
-            return process
+            settings = {**os.environ, **settings, **environ}
+            return processes.enter_context(forked.server().open(["prepare", *flags], tmp_path, settings))
 
         yield start
 

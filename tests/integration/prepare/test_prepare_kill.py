@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked import server
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -52,8 +53,8 @@ def flags(count, seed):
 
 
 def prepare(out_dir, count, seed):
-    command = [sys.executable, "-m", "prepare", f"--out_dir={out_dir}", *flags(count, seed)]
-    subprocess.run(command, check=True, timeout=60)
+    ended = server().run(["prepare", f"--out_dir={out_dir}", *flags(count, seed)], out_dir.parent)
+    assert ended.returncode == 0, ended.stderr
 
 
 def shards(job):
