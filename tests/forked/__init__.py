@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TextIO
 
 DEADLINE_S = 60.0
+START_S = 100.0  # for the imports of the server, beside heavy load; they take a second
 
 
 class ForkServer:
@@ -56,7 +57,7 @@ class ForkServer:
         request = json.dumps({"argv": [str(one) for one in argv], "folder": str(folder), "environ": dict(environ)})
         with self._lock:
             socket.send_fds(self._socket, [request.encode()], list(descriptors))
-            while "pid" not in (answer := self._receive(DEADLINE_S)):
+            while "pid" not in (answer := self._receive(START_S)):
                 continue
             self._ended.pop(answer["pid"], None)  # of an earlier process with this pid
         return Forked(self, answer["pid"])
@@ -73,14 +74,17 @@ class ForkServer:
 
         Args: environ: None: that of this process.  merged: both go to `stdout`.
         """
-        with contextlib.ExitStack() as theirs:
-            ours = []
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            streams, descriptors = [], []
             for _ in range(1 if merged else 2):
                 readable, writable = os.pipe()
                 theirs.callback(os.close, writable)
-                ours.append((open(readable, encoding="utf-8"), writable))  # noqa: SIM115, PTH123
-            process = self.start(argv, folder, os.environ if environ is None else environ, [ours[0][1], ours[-1][1]])
-        process.stdout, process.stderr = ours[0][0], None if merged else ours[1][0]
+                descriptors.append(writable)
+                streams.append(ours.enter_context(open(readable, encoding="utf-8")))  # noqa: PTH123
+            environ = os.environ if environ is None else environ
+            process = self.start(argv, folder, environ, [descriptors[0], descriptors[-1]])
+            ours.pop_all()
+        process.stdout, process.stderr = streams[0], None if merged else streams[1]
         return process
 
     def run(

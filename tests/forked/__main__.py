@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import io
 import json
 import os
 import runpy
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -138,8 +140,10 @@ def open_streams() -> None:
     is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     for number, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
-        stream = open(number, "w", encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
-        stream.reconfigure(line_buffering=number == 2, write_through=is_unbuffered)
+        binary = open(number, "wb", 0 if is_unbuffered else -1, closefd=False)  # noqa: SIM115
+        is_by_line = number == 2 or binary.isatty()
+        stream = io.TextIOWrapper(binary, "utf-8", errors, line_buffering=is_by_line, write_through=is_unbuffered)
+        stream.mode = "w"  # type: ignore[misc]
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
@@ -149,8 +153,12 @@ def end(status: int) -> NoReturn:
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            traceback.print_exc()
+            status = 120  # what the interpreter's last flush ends with
     os._exit(status & 0xFF)
 
 
