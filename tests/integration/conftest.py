@@ -1,19 +1,17 @@
 """What the tests with processes share."""
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from etcd_process import EtcdProcess, require_etcd
-from forked import ForkServer
+from forked import ForkServer, server
 
 
 @pytest.fixture(scope="session")
-def fork_server() -> Iterator[ForkServer]:
+def fork_server() -> ForkServer:
     """Starts programs of ours without a start of Python for each."""
-    with contextlib.closing(ForkServer()) as server:
-        yield server
+    return server()
 
 
 @pytest.fixture

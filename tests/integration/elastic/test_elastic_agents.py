@@ -101,16 +101,17 @@ def test_a_driver_that_was_killed_goes_on_with_the_workers_of_agents(tmp_path: P
 
 def test_sigterm_of_a_driver_that_hands_over_leaves_the_workers(tmp_path: Path, agents: Agents) -> None:
     flags = list_flags(agents, "--store-dir", "store", "--hand-over")
-    with started(tmp_path, *flags, worker=hold(tmp_path)) as process:
-        wait_for_size(tmp_path, 3)
-        pids = read_pids(tmp_path)
+    worker = [sys.executable, elastic_worker.__file__, "pid", "pid", "see", "stop"]
+    with started(tmp_path, *flags, worker=worker) as process:
+        until("the workers", lambda: len(list(tmp_path.glob("pid.?"))) == 3)
+        pids = [read(tmp_path / f"pid.{rank}") for rank in range(3)]
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 143
     (tmp_path / "stop").touch()
-    status, _, log = run(tmp_path, *flags, worker=hold(tmp_path))
+    status, _, log = run(tmp_path, *flags, worker=worker)
     assert status == 0, log
     assert "continues with 3 workers" in log
-    assert read_pids(tmp_path) == pids
+    assert [read(tmp_path / f"pid.{rank}") for rank in range(3)] == pids
 
 
 def test_workers_of_an_agent_end_when_there_is_no_driver(tmp_path: Path) -> None:
@@ -128,14 +129,14 @@ def test_workers_of_an_agent_end_when_there_is_no_driver(tmp_path: Path) -> None
 
 
 def test_sigterm_of_a_driver_ends_the_workers_of_agents(tmp_path: Path, agents: Agents) -> None:
-    with started(tmp_path, *list_flags(agents), worker=hold(tmp_path)) as process:
-        wait_for_size(tmp_path, 3)
-        pids = read_pids(tmp_path)
+    worker = ["sh", "-c", "echo $$ > new.$HOROVOD_RANK; mv new.$HOROVOD_RANK pid.$HOROVOD_RANK; exec sleep 600"]
+    with started(tmp_path, *list_flags(agents), worker=worker) as process:
+        until("the workers", lambda: len(list(tmp_path.glob("pid.?"))) == 3)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT_S)
     assert process.returncode == 143
-    for pid in pids.values():
-        wait_for_end(int(pid))
+    for rank in range(3):
+        wait_for_end(int(read(tmp_path / f"pid.{rank}")))
 
 
 def test_the_status_of_a_worker_is_that_of_the_job(tmp_path: Path, agents: Agents) -> None:

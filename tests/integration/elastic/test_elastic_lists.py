@@ -4,6 +4,10 @@ A failure costs its host at once where upstream's does (`--failures-per-host 1`)
 are the same job here: P5 and P14 have five settings of Spark's own blacklist, of which a host that the discovery names
 no more, and one that the driver blacklists, are left; where Spark starts a failed task again later (P13), the driver
 does so in the next generation, so that the size never falls.
+
+`make test` has one case of each kind: hosts that come and go (I1), a worker that is killed (I2), all workers that fail,
+on fixed hosts (I4), a blacklist (I5), too few hosts (I6), the limit of resets (I7), a restart where nothing is
+blacklisted (P13). The others are nightly.
 """
 
 from __future__ import annotations
@@ -72,13 +76,14 @@ def test_i1_hosts_added_and_removed(tmp_path: Path) -> None:
     assert job.column("hostname") == [A, A, B]
 
 
-@pytest.mark.parametrize("how", ["exception", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("exception", marks=pytest.mark.nightly), "kill"])
 def test_i2_single_rank_failure(tmp_path: Path, how: str) -> None:
     schedule = {"exits": {"1,0": [0]}, "how": how}
     job = ListJob(tmp_path, f"{A}:2,{B}:2", schedule, "-np", "4", "--min-np", "2", "--max-np", "4", *ONE_FAILURE)
     job.check([4, 2, 2], [1, 2, 2], [0, 2, 2])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["exception", "kill"])
 def test_i3_fault_tolerance_without_scaling(tmp_path: Path, how: str) -> None:
     schedule = {"exits": {"1,0": [0]}, "how": how}
@@ -86,7 +91,7 @@ def test_i3_fault_tolerance_without_scaling(tmp_path: Path, how: str) -> None:
     job.check([4, 2, 2], [1, 2, 2], [0, 2, 2])
 
 
-@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("fixed", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_i4_p7_all_ranks_failure(tmp_path: Path, fixed: bool) -> None:
     schedule = {"exits": {"1,0": [0, 1]}}
     job = ListJob(tmp_path, f"{A}:1,{B}:1", schedule, "-np", "2", "--min-np", "2", fixed=fixed)
@@ -109,7 +114,7 @@ def test_i6_p8_min_hosts_timeout(tmp_path: Path) -> None:
     assert "waited 1 s for 4 slots" in job.text
 
 
-@pytest.mark.parametrize("limit", [1, 2])
+@pytest.mark.parametrize("limit", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_i7_reset_limit(tmp_path: Path, limit: int) -> None:
     schedule = {"hosts": {"1": hosts_of(A, B), "2": hosts_of(B)}, "sizes": {"1": 2, "2": 1}}
     flags = ["-np", "1", "--min-np", "1", "--max-np", "2", "--reset-limit", str(limit)]
@@ -122,6 +127,7 @@ def test_i7_reset_limit(tmp_path: Path, limit: int) -> None:
         assert job.column("epoch") == [0, 1]
 
 
+@pytest.mark.nightly
 def test_i8_a_blacklisted_host_is_out_while_its_cooldown_lasts(tmp_path: Path) -> None:
     flags = ["-np", "4", "--min-np", "2", "--blacklist-cooldown-range", "120", "240", *ONE_FAILURE]
     job = ListJob(tmp_path, f"{A}:2,{B}:2", {"epochs": 5, "exits": {"1,0": [0]}}, *flags)
@@ -131,6 +137,7 @@ def test_i8_a_blacklisted_host_is_out_while_its_cooldown_lasts(tmp_path: Path) -
 # ----- P: test/integration/elastic_spark_common.py
 
 
+@pytest.mark.nightly
 def test_p1_happy_run(tmp_path: Path) -> None:
     schedule = {"epochs": 10, "batches": 10}
     job = ListJob(tmp_path, f"{A}:6", schedule, "-np", "5", "--min-np", "5", "--max-np", "5")
@@ -138,6 +145,7 @@ def test_p1_happy_run(tmp_path: Path) -> None:
     assert job.column("commits") == [10 + 11 * epoch for epoch in range(10)]
 
 
+@pytest.mark.nightly
 def test_p2_hosts_replaced_one_after_the_other(tmp_path: Path) -> None:
     hosts = {"1": hosts_of(B, C), "2": hosts_of(C, D)}
     flags = ["-np", "2", "--min-np", "2", "--max-np", "2"]
@@ -146,6 +154,7 @@ def test_p2_hosts_replaced_one_after_the_other(tmp_path: Path) -> None:
     assert job.column("hostname") == [A, B, C]
 
 
+@pytest.mark.nightly
 def test_p3_hosts_that_are_not_used_come_and_go(tmp_path: Path) -> None:
     hosts = {"1": hosts_of(A, B, C), "2": hosts_of(A, B, D), "3": hosts_of(A, B)}
     flags = ["-np", "2", "--min-np", "2", "--max-np", "2"]
@@ -153,11 +162,13 @@ def test_p3_hosts_that_are_not_used_come_and_go(tmp_path: Path) -> None:
     job.check([2] * 5, [1] * 5, [0] * 5)
 
 
+@pytest.mark.nightly
 def test_p4_a_failed_worker_is_started_again(tmp_path: Path) -> None:
     job = ListJob(tmp_path, f"{A}:1,{B}:1", {"exits": {"1,0": [1]}}, "-np", "2", "--min-np", "2")
     job.check([2, 2, 2], [1, 2, 2], [0, 0, 0])
 
 
+@pytest.mark.nightly
 def test_p5_a_host_that_the_resource_manager_takes_away_leaves_too_few(tmp_path: Path) -> None:
     schedule = {"hosts": {"1": hosts_of(A)}, "sizes": {"1": 1}}
     job = ListJob(tmp_path, f"{A}:1,{B}:1", schedule, "-np", "2", "--min-np", "2", "--elastic-timeout", "1")
@@ -165,11 +176,13 @@ def test_p5_a_host_that_the_resource_manager_takes_away_leaves_too_few(tmp_path:
     assert "waited 1 s for 2 slots" in job.text
 
 
+@pytest.mark.nightly
 def test_p6_one_rank_of_a_host_fails_and_the_other_leads(tmp_path: Path) -> None:
     job = ListJob(tmp_path, f"{A}:2", {"exits": {"1,0": [0]}}, "-np", "2", "--min-np", "2")
     job.check([2, 2, 2], [1, 2, 2], [0, 1, 1])
 
 
+@pytest.mark.nightly
 def test_p9_all_hosts_lost(tmp_path: Path) -> None:
     schedule = {"hosts": {"1": ""}, "sizes": {"1": 0}}
     job = ListJob(tmp_path, f"{A}:1,{B}:1", schedule, "-np", "2", "--min-np", "1", "--elastic-timeout", "1")
@@ -177,18 +190,21 @@ def test_p9_all_hosts_lost(tmp_path: Path) -> None:
     assert job.column("epoch") == [0]
 
 
+@pytest.mark.nightly
 def test_p10_auto_scale_up(tmp_path: Path) -> None:
     schedule = {"hosts": {"1": hosts_of(A, B), "2": hosts_of(A, B, C)}, "sizes": {"1": 2, "2": 3}}
     job = ListJob(tmp_path, f"{A}:1", schedule, "-np", "1", "--min-np", "1", "--max-np", "3")
     job.check([1, 2, 3], [1, 2, 3], [0, 0, 0])
 
 
+@pytest.mark.nightly
 def test_p11_auto_scale_down_by_discovery(tmp_path: Path) -> None:
     schedule = {"hosts": {"1": hosts_of(B, C), "2": hosts_of(C)}, "sizes": {"1": 2, "2": 1}}
     job = ListJob(tmp_path, f"{A}:1,{B}:1,{C}:1", schedule, "-np", "3", "--min-np", "1")
     job.check([3, 2, 1], [1, 2, 3], [0, 1, 2])
 
 
+@pytest.mark.nightly
 def test_p12_p14_auto_scale_down_by_exception(tmp_path: Path) -> None:
     schedule = {"exits": {"1,0": [0], "2,0": [1]}}
     hosts = ",".join(f"{name}:1" for name in (A, B, C, D))
