@@ -5,16 +5,16 @@ from __future__ import annotations
 import gzip
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import server
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 240.0
-PASSES = 8
+PASSES = 6
 PROVIDER = """
 import os, signal, time
 from paddle.trainer.PyDataProvider2 import *
@@ -72,16 +72,9 @@ def train(folder: Path, *flags: str) -> str:
     """Train to the end, and return what all have written."""
     trainer = [sys.executable, "-m", "paddle", "train", "--config=trainer_config.py", "--collective", "--save_dir=out"]
     more = [f"--num_passes={PASSES}", "--log_period=10", "--commit_period_by_batches=7", "--dot_period=0"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "paddle", "elastic", "run", *flags, *trainer, *more],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    command = ["paddle", "elastic", "run", *flags, *trainer, *more]
+    ended = server().run(command, folder, environ, merged=True, timeout=LIMIT_S)
     assert ended.returncode == 0, ended.stdout
     return ended.stdout
 
@@ -158,16 +151,8 @@ def lay_out_small(folder: Path, *marks: str) -> Path:
 
 
 def run_small(folder: Path, *command: str) -> tuple[int, str]:
-    ended = subprocess.run(
-        [sys.executable, "-m", "paddle", *command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "HOROVOD_ELASTIC_TIMEOUT": "60"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    more = {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "HOROVOD_ELASTIC_TIMEOUT": "60"}
+    ended = server().run(["paddle", *command], folder, {**os.environ, **more}, merged=True, timeout=LIMIT_S)
     return ended.returncode, ended.stdout
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+from forked import server
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 100.0
@@ -20,15 +21,9 @@ def run_job(directory: Path, *command: str) -> str:
     script.chmod(0o755)
     (directory / "hosts").write_text("localhost:2\n127.0.0.1:1\n")
     flags = ["-np", "3", "--min-np", "2", "--max-np", "4", "--gloo-timeout-seconds", "60"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "paddle", "elastic", "run", *flags, "--host-discovery-script", str(script), *command],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    driver = ["paddle", "elastic", "run", *flags, "--host-discovery-script", script, *command]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    ended = server().run(driver, directory, environ, merged=True, timeout=DEADLINE_S)
     assert ended.returncode == 0, ended.stdout
     return ended.stdout
 

@@ -89,21 +89,11 @@ def test_the_launcher_gets_the_tutorials_flags_in_its_order(pod: Pod) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("variable", "flag"),
-    [
-        ("DOT_PERIOD", "dot_period"),
-        ("LOG_PERIOD", "log_period"),
-        ("NUM_PASSES", "num_passes"),
-        ("TRAINER_COUNT", "trainer_count"),
-        ("SAVING_PERIOD", "saving_period"),
-        ("LOCAL", "local"),
-        ("USE_GPU", "use_gpu"),
-    ],
-)
-def test_every_flag_is_overridden_by_its_variable(pod: Pod, variable: str, flag: str) -> None:
+def test_every_flag_is_overridden_by_its_variable(pod: Pod) -> None:
     """The original fixed them all in the script (S27)."""
-    assert f"--{flag}=7" in pod.record(**{variable: "7"})["argv"]
+    flags = ["dot_period", "log_period", "num_passes", "trainer_count", "saving_period", "local", "use_gpu"]
+    argv = pod.record(**{flag.upper(): str(number) for number, flag in enumerate(flags, 70)})["argv"]
+    assert [flag for number, flag in enumerate(flags, 70) if f"--{flag}={number}" not in argv] == []
 
 
 @pytest.mark.parametrize("passed", [["--num_passes=3"], ["--num_passes", "3"], ["-num_passes=3"]], ids=" ".join)
@@ -151,9 +141,9 @@ def test_nothing_is_said_of_defaults_where_all_is_set(pod: Pod) -> None:
     assert "by default" not in pod.start().stdout
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
-def test_an_empty_variable_has_its_default(pod: Pod, name: str) -> None:
-    assert pod.record(**{name: ""})["env"][name] == DEFAULTS[name]
+def test_an_empty_variable_has_its_default(pod: Pod) -> None:
+    environ = pod.record(**dict.fromkeys(DEFAULTS, ""))["env"]
+    assert {name: environ[name] for name in DEFAULTS} == DEFAULTS
 
 
 def test_the_defaults_are_those_of_the_launcher() -> None:
@@ -270,7 +260,7 @@ def test_a_missing_config_directory_is_named_with_status_66(pod: Pod) -> None:
     assert "RECORD" not in done.stdout
 
 
-@pytest.mark.parametrize("wrong", ["digit", "Digits", "DIGITS", "digits_", "diigts"])
+@pytest.mark.parametrize("wrong", ["digit", "DIGITS", "diigts"])
 def test_a_misspelt_config_directory_is_told_the_likely_spelling(pod: Pod, wrong: str) -> None:
     """The message named only the path that is not there, and a newcomer had to list the volume."""
     for name in ("0", "12", "output", "mnist"):
@@ -301,8 +291,14 @@ def test_a_missing_directory_of_the_job_names_the_jobs_that_are_there(pod: Pod) 
     assert f"start.sh: there is no {pod.volume}/jop; {pod.volume} has job; did you mean JOB_NAME=job?\n" in done.stderr
 
 
-@pytest.mark.parametrize("chosen", ["nowhere", None], ids=["named", "to be found"])
-@pytest.mark.parametrize("answer", ["Stale file handle", "Input/output error", "Transport endpoint is not connected"])
+@pytest.mark.parametrize(
+    ("answer", "chosen"),
+    [
+        ("Stale file handle", "nowhere"),
+        ("Input/output error", None),
+        ("Transport endpoint is not connected", "nowhere"),
+    ],
+)
 def test_a_config_directory_on_a_sick_volume_is_not_a_missing_one(pod: Pod, answer: str, chosen: str | None) -> None:
     """66 would end the Job for good."""
     stat = pod.root / "bin/stat"
@@ -471,9 +467,13 @@ def test_a_config_directory_of_too_many_files_ends_the_job(pod: Pod, tmp_path: P
             (place / name).symlink_to(f"../{number + 1}")
     (tmp_path / "farm/30").mkdir()
     (pod.config / "farm").symlink_to(tmp_path / "farm")
+    script = pod.root / "bin/start.sh"
+    limit, *lines = [line for line in script.read_text().splitlines() if line.startswith("MAX_FILES=")]
+    assert (limit.partition(" #")[0], lines) == ("MAX_FILES=100000", [])
+    script.write_text(script.read_text().replace(limit, "MAX_FILES=1000"))  # to list 100,000 files takes 3 s
     done = pod.start()
     assert done.returncode == 65
-    assert f"{pod.config} has more than 100000 files" in done.stderr
+    assert f"{pod.config} has more than 1000 files" in done.stderr
 
 
 def test_links_of_a_config_directory_are_copied_as_what_they_lead_to(pod: Pod) -> None:

@@ -61,6 +61,13 @@ class Clock:
         return WaitPolicy(timeout_s, lambda: self.now, self.sleep, random.Random(7), self.said.append)
 
 
+class FastClock(Clock):
+    """A clock that does not sleep in the small steps of a launcher that listens."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(max(seconds, 0.5))
+
+
 def all_three(podlist: dict[str, Any]) -> dict[str, Any] | str:
     return why_not_ready(parse_pods(podlist), 3) or podlist
 
@@ -361,13 +368,13 @@ def test_a_lost_pod_is_waited_for_longer_by_those_who_stay_and_by_those_who_come
     record = write_known_record(tmp_path)
     for memory in (AttemptHistory(record=record), AttemptHistory()):
         with pytest.raises(PeerUnreachableError, match=r"gave up after 600 s \(REJOIN_TIMEOUT\): 2 of 3"):
-            meet(tmp_path, Clock(), memory)
+            meet(tmp_path, FastClock(), memory)
 
 
 @responses.activate
 def test_the_same_pods_wait_for_trainer_0_to_begin_the_next_attempt(tmp_path: Path) -> None:
     responses.get(URL, json=own_list(*THREE))
-    clock, record = Clock(), write_known_record(tmp_path)
+    clock, record = FastClock(), write_known_record(tmp_path)
     with pytest.raises(PeerUnreachableError, match="with this set after attempt 1"):
         meet(tmp_path, clock, AttemptHistory(record=record))
     assert "trainer 0 has begun no attempt with this set" in clock.said[0]

@@ -12,7 +12,7 @@ import pytest
 import responses
 from builders import JOB_UID, PodBuilder, pod, pod_environment, podlist
 from launching import FakeControl, make_launcher
-from test_launcher_api import URL, Clock
+from test_launcher_api import URL, FastClock
 
 import start_paddle
 from launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous, parse_record
@@ -231,13 +231,6 @@ def without(config: LauncherConfig, *indexes: int, **fields: Any) -> JobRecord:
     record = wanted_record(config, quorum.ids, {"num_passes": "10"}, quorum)
     record = dataclasses.replace(record, attempt=2, attempts=[], **fields)
     return dataclasses.replace(record, attempts=[{"name": record.name, "started": "now", "origin": ""}])
-
-
-class FastClock(Clock):
-    """A clock that does not sleep in the small steps of a launcher that listens."""
-
-    def sleep(self, seconds: float) -> None:
-        super().sleep(max(seconds, 0.5))
 
 
 class Told(FakeControl):

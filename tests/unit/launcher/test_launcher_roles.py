@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import responses
+from forked import Forked, server
 from responses import matchers
 
 from launcher.errors import ApiError
@@ -195,14 +196,11 @@ class RolePod:
         (root / "bin").mkdir()
         self.env = {**os.environ, **ELASTIC, "PATH": f"{root / 'bin'}:{os.environ['PATH']}", "ETCD_ENDPOINTS": etcd}
 
-    def start(self, role: str, script: str, **env: str) -> subprocess.Popen[str]:
+    def start(self, role: str, script: str, **env: str) -> Forked:
         paddle = self.root / "bin/paddle"
         paddle.write_text(f"#!/bin/sh\n{script}\n")
         paddle.chmod(0o755)
-        command = [sys.executable, "-m", "launcher.roles", role]
-        return subprocess.Popen(
-            command, env={**self.env, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        return server().open(["launcher.roles", role], self.root, {**self.env, **env}, merged=True)
 
 
 @pytest.fixture
@@ -211,7 +209,7 @@ def pod(tmp_path: Path) -> RolePod:
         yield RolePod(tmp_path, f"http://127.0.0.1:{etcd.getsockname()[1]}")
 
 
-def read_until(process: subprocess.Popen[str], text: str) -> None:
+def read_until(process: Forked, text: str) -> None:
     for line in process.stdout or ():
         if text in line:
             return
