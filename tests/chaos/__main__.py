@@ -8,18 +8,17 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from chaos import network
-from chaos.plan import HARMS, MODES, NETWORK_HARMS, PODS, Trial, make_trials
+from chaos.plan import HARMS, MODES, NETWORK_HARMS, PODS, SHORT, Trial, make_trials
+from chaos.processes import TrialProcesses, run_side_by_side, run_until_interrupted
 from chaos.table import format_table
 from chaos.trial import BOUND, HARD_BOUND, ROOT, Report, read_report
 from chaos.verdict import compare_passes, pass_directories
@@ -31,8 +30,8 @@ TRIES = 3  # maximum runs of a trial whose harm came too late
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the flags."""
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
-    parser.add_argument("--count", type=int, default=20, help="trials (default 20)")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same trials (default 1)")
+    parser.add_argument("--count", type=int, default=SHORT[0], help="trials (default 12)")
+    parser.add_argument("--seed", type=int, default=SHORT[1], help="the same seed gives the same trials")
     parser.add_argument("--jobs", type=int, default=2, help="trials side by side (default 2)")
     parser.add_argument("--modes", default=",".join(MODES), help="of these (default all)")
     parser.add_argument("--harms", default=",".join(HARMS), help="of these (default all)")
@@ -53,8 +52,8 @@ def prepare(directory: Path) -> Path:
 class Runner:
     """Runs each trial in a separate process, and keeps the data that all trials need."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, processes: TrialProcesses) -> None:
+        self.directory, self._processes = directory, processes
         self.data = prepare(directory)
         self.isolated = network.isolate()
 
@@ -87,23 +86,9 @@ class Runner:
         }
         (folder / "spec.json").write_text(json.dumps(spec))
         command = [*(self.isolated or ()), sys.executable, "-m", "chaos.trial", str(folder / "spec.json")]
-        with (folder / "trial.log").open("wb") as log:
-            process = subprocess.Popen(command, cwd=ROOT / "tests", stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        try:
-            process.wait(TRIAL_BOUND)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait(20)
-            raise
-        if process.returncode != 0 or not (folder / "result.json").exists():
-            fault = f"the trial's process ended with {process.returncode}; see {folder / 'trial.log'}"
+        status = self._processes.run(command, folder / "trial.log", TRIAL_BOUND)
+        if status != 0 or not (folder / "result.json").exists():
+            fault = f"the trial's process ended with {status}; see {folder / 'trial.log'}"
             return Report(trial, str(folder), faults=[fault])
         return read_report(folder)
 
@@ -138,13 +123,10 @@ def describe(report: Report) -> str:
     return f"FAILED  {text}\n" + "\n".join(f"        {fault}" for fault in [*report.faults, f"see {report.directory}"])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run everything and return the exit status."""
-    arguments = parse_arguments(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    directory = arguments.directory or Path(tempfile.mkdtemp(prefix="chaos-"))
-    directory.mkdir(parents=True, exist_ok=True)
-    runner = Runner(directory)
+def run_trials(arguments: argparse.Namespace, directory: Path, reports: list[Report]) -> None:
+    """Run everything, and add a report of each trial to `reports`."""
+    processes = TrialProcesses()
+    runner = Runner(directory, processes)
     chosen = [harm for harm in arguments.harms.split(",") if runner.isolated or harm not in NETWORK_HARMS]
     if runner.isolated is None:
         print(
@@ -155,21 +137,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     trials = make_trials(arguments.count, arguments.seed, modes=modes, harms=chosen)
     trials = [trial for trial in trials if arguments.only in ("", trial.name)]
     print(f"{len(trials)} trials of seed {arguments.seed}, {arguments.jobs} side by side, in {directory}", flush=True)
-    began = time.monotonic()
+
+    def hear(report: Report) -> None:
+        reports.append(report)
+        print(describe(report), flush=True)
+        if not report.faults:
+            shutil.rmtree(report.directory, ignore_errors=True)
+
     run_references(runner, modes)
-    reports = []
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        try:
-            for done in as_completed([pool.submit(runner.run, trial) for trial in trials]):
-                report = done.result()
-                reports.append(report)
-                print(describe(report), flush=True)
-                if not report.faults:
-                    shutil.rmtree(report.directory, ignore_errors=True)
-        except BaseException:
-            # running trials end by themselves, and no other trial begins
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    run_side_by_side(runner.run, trials, arguments.jobs, processes, hear)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run everything and return the exit status."""
+    arguments = parse_arguments(argv)
+    directory = arguments.directory or Path(tempfile.mkdtemp(prefix="chaos-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    reports: list[Report] = []
+    try:
+        run_trials(arguments, directory, reports)
+    except KeyboardInterrupt:
+        if arguments.directory is None and not any(report.faults for report in reports):
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
     print()
     print(format_table(reports))
     failed = sorted(report.trial.name for report in reports if report.faults)
@@ -183,4 +174,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_until_interrupted(main))

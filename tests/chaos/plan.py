@@ -20,6 +20,8 @@ HARM_DECK = ("kill",) * 14 + ("stop", "stop", "term", "term", "cut", "cut")
 MODE_DECK = ("sync",) * 8 + ("async", "average")
 START_JITTER = 0.6  # seconds from a program's start to its first batch, about
 SAVE_JITTER = 0.012  # seconds of a save, about
+# (count, seed) of `make chaos-short`, whose trials have all roles, moments, harms and modes, and kill every program
+SHORT = (12, 32271)
 Item = TypeVar("Item")
 
 

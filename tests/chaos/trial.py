@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import shutil
-import signal
 import sys
 import time
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any
 
 from chaos import harms, network, verdict
 from chaos.plan import PASSES, PODS, Trial
+from chaos.processes import end_with_runner
 from chaos.progress import Progress, is_moment
 from localcluster import Cluster, Result, WaitError, load_job
 from localcluster.addresses import PREFIXES
@@ -242,12 +242,27 @@ class Run:
         else:
             cost = read_report(self.reference).cost
             report.faults += verdict.compare_costs(report.cost, cost or 0.0)
+        self._judge_launchers(result)
         failed = [pod.name for pod in result.pods if pod.phase == "Failed" or pod.deleted]
         report.faults += verdict.check_pods(trial, [pod.name for pod in result.pods], failed, PODS)
         if self._must_be_named():
             report.faults += verdict.check_named(trial, self._addresses(), self._others_logs())
         if trial.is_unnoticed and report.attempts > 1:
             report.faults.append(f"{LASTING[trial.lasts]:g} s of {trial.harm} cost an attempt")
+
+    def _judge_launchers(self, result: Result) -> None:
+        """Add what is wrong with job.json and with the outputs of the pods."""
+        trial, record = self.trial, verdict.read_job(self.output)
+        outputs = {index: [pod.output for pod in result.pods if pod.index == index] for index in range(PODS)}
+        self.report.faults += [
+            *verdict.check_record(trial, record),
+            *verdict.check_origin(trial, record),
+            *verdict.check_codes(trial, [(pod.index, pod.exit_code) for pod in result.pods]),
+            *verdict.check_identities(outputs),
+            *verdict.check_told(trial, record, outputs),
+            *verdict.check_staged(trial, outputs),
+            *verdict.check_old_logs(trial, record, self.output),
+        ]
 
     def _must_be_named(self) -> bool:
         """Whether the peers were connected to the harmed program, still needed it, and had to notice the harm."""
@@ -269,10 +284,7 @@ def main(spec: Path) -> None:
     reference = Path(content["reference"]) if content["reference"] else None
     run = Run(Trial(**content["trial"]), directory, reference, content["isolated"])
 
-    def stop(*_: object) -> None:
-        raise SystemExit(143)
-
-    signal.signal(signal.SIGTERM, stop)
+    end_with_runner()
     run.run().save()
 
 

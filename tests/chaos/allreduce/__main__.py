@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from chaos import network
 from chaos.allreduce.plan import make_allreduce_trials
 from chaos.allreduce.running import describe_allreduce, run_allreduce_trial
 from chaos.allreduce.table import format_allreduce_table
+from chaos.processes import TrialProcesses, run_until_interrupted
 
 SLOW_S = 25.0  # seconds without a commit
 
@@ -39,7 +39,6 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run everything and return the exit status."""
     arguments = parse_arguments(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = (arguments.directory or Path(tempfile.mkdtemp(prefix="chaos-"))).absolute()
     directory.mkdir(parents=True, exist_ok=True)
     isolated = network.isolate()
@@ -49,9 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     trials = [trial for trial in made[arguments.first :] if arguments.only in ("", trial.name)]
     print(f"{len(trials)} all-reduce trials of seed {arguments.seed} in {directory}", flush=True)
     began = time.monotonic()
-    reports = []
+    reports, processes = [], TrialProcesses()
     for trial in trials:
-        report = run_allreduce_trial(trial, directory, isolated)
+        report = run_allreduce_trial(trial, directory, isolated, processes)
         reports.append(report)
         print(describe_allreduce(report), flush=True)
         if not report.faults and not arguments.only and report.pause < SLOW_S:
@@ -69,4 +68,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_until_interrupted(main))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,13 +12,14 @@ from pathlib import Path
 from chaos.allreduce.course import END_BOUND, HARD_BOUND
 from chaos.allreduce.plan import AllReduceTrial
 from chaos.allreduce.trial import AllReduceReport, read_allreduce_report
+from chaos.processes import TrialProcesses
 
-ROOT = Path(__file__).parents[3]
 TRIAL_BOUND = HARD_BOUND + 2 * END_BOUND  # seconds after which the process of a trial is ended
-KILL_S = 20.0
 
 
-def run_allreduce_trial(trial: AllReduceTrial, directory: Path, isolated: Sequence[str] | None) -> AllReduceReport:
+def run_allreduce_trial(
+    trial: AllReduceTrial, directory: Path, isolated: Sequence[str] | None, processes: TrialProcesses
+) -> AllReduceReport:
     """Run a trial in a separate directory.
 
     Args: isolated: the command that runs another command in a network namespace, or None if namespaces are not
@@ -31,21 +31,9 @@ def run_allreduce_trial(trial: AllReduceTrial, directory: Path, isolated: Sequen
     spec = {"trial": asdict(trial), "directory": str(folder), "isolated": isolated is not None}
     (folder / "spec.json").write_text(json.dumps(spec))
     command = [*(isolated or ()), sys.executable, "-m", "chaos.allreduce.trial", str(folder / "spec.json")]
-    with (folder / "trial.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT / "tests", stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    try:
-        process.wait(TRIAL_BOUND)
-    except BaseException as exc:
-        process.terminate()
-        try:
-            process.wait(KILL_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if not isinstance(exc, subprocess.TimeoutExpired):
-            raise
-    if process.returncode != 0 or not (folder / "result.json").exists():
-        fault = f"the trial's process ended with {process.returncode}; see {folder / 'trial.log'}"
+    status = processes.run(command, folder / "trial.log", TRIAL_BOUND)
+    if status != 0 or not (folder / "result.json").exists():
+        fault = f"the trial's process ended with {status}; see {folder / 'trial.log'}"
         return AllReduceReport(trial, str(folder), faults=[fault])
     return read_allreduce_report(folder)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from chaos.allreduce import verdict
 from chaos.allreduce.course import AllReduceCourse
 from chaos.allreduce.job import AllReduceJob
 from chaos.allreduce.plan import BATCH, EPOCHS, SAMPLES, AllReduceTrial, Blow
+from chaos.processes import end_with_runner
 
 
 @dataclass
@@ -81,10 +81,7 @@ def main(spec: Path) -> None:
     if content["isolated"]:
         network.make_bridge()
 
-    def stop(*_: object) -> None:
-        raise SystemExit(143)
-
-    signal.signal(signal.SIGTERM, stop)
+    end_with_runner()
     report = AllReduceReport(trial, str(directory))
     with AllReduceJob(trial, directory, content["isolated"]) as job:
         course = AllReduceCourse(job)

@@ -10,13 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,10 +25,11 @@ from chaos.allreduce.plan import AllReduceTrial, make_allreduce_trials
 from chaos.allreduce.running import describe_allreduce, run_allreduce_trial
 from chaos.allreduce.table import format_allreduce_table
 from chaos.allreduce.trial import AllReduceReport
-from chaos.elastic.plan import FILES, ElasticTrial, make_elastic_trials
+from chaos.elastic.plan import FILES, SHORT, ElasticTrial, make_elastic_trials
 from chaos.elastic.static import measure_static_error
 from chaos.elastic.table import format_elastic_table
 from chaos.elastic.trial import END_BOUND, HARD_BOUND, ElasticReport, read_elastic_report
+from chaos.processes import TrialProcesses, run_side_by_side, run_until_interrupted
 
 ROOT = Path(__file__).parents[3]
 TEXTS = ROOT.parent / "shared" / "data" / "rt-polarity"
@@ -44,8 +43,8 @@ HELD_OUT = {"digits": "1/3", "texts": "1/5"}  # fraction of the samples in the t
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the flags."""
     parser = argparse.ArgumentParser(prog="chaos.elastic", description=__doc__)
-    parser.add_argument("--count", type=int, default=20, help="trials (default 20)")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same trials (default 1)")
+    parser.add_argument("--count", type=int, default=SHORT[0], help="trials (default 17)")
+    parser.add_argument("--seed", type=int, default=SHORT[1], help="the same seed gives the same trials")
     parser.add_argument("--jobs", type=int, default=2, help="trials side by side (default 2)")
     parser.add_argument("--only", default="", help="only the trial of this name, such as 1-007 or 1-a007")
     parser.add_argument("--directory", type=Path, help="where the trials live (default: a new one)")
@@ -55,8 +54,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 class ElasticRunner:
     """Runs each trial in a separate process, and keeps the data that all trials need."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, processes: TrialProcesses) -> None:
+        self.directory, self._processes = directory, processes
         self.isolated = network.isolate()
         self._references: dict[str, float] = {}
 
@@ -80,7 +79,7 @@ class ElasticRunner:
     def run(self, trial: ElasticTrial | AllReduceTrial) -> ElasticReport | AllReduceReport:
         """Run a trial."""
         if isinstance(trial, AllReduceTrial):
-            return run_allreduce_trial(trial, self.directory, self.isolated)
+            return run_allreduce_trial(trial, self.directory, self.isolated, self._processes)
         folder = self.directory / trial.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -93,21 +92,9 @@ class ElasticRunner:
         }
         (folder / "spec.json").write_text(json.dumps(spec))
         command = [*(self.isolated or ()), sys.executable, "-m", "chaos.elastic.trial", str(folder / "spec.json")]
-        with (folder / "trial.log").open("wb") as log:
-            process = subprocess.Popen(command, cwd=ROOT / "tests", stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        try:
-            process.wait(TRIAL_BOUND)
-        except BaseException as exc:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if not isinstance(exc, subprocess.TimeoutExpired):
-                raise
-        if process.returncode != 0 or not (folder / "result.json").exists():
-            fault = f"the trial's process ended with {process.returncode}; see {folder / 'trial.log'}"
+        status = self._processes.run(command, folder / "trial.log", TRIAL_BOUND)
+        if status != 0 or not (folder / "result.json").exists():
+            fault = f"the trial's process ended with {status}; see {folder / 'trial.log'}"
             return ElasticReport(trial, str(folder), faults=[fault])
         return read_elastic_report(folder)
 
@@ -154,15 +141,10 @@ def describe(report: ElasticReport | AllReduceReport) -> str:
     return f"FAILED  {text}\n" + "\n".join(f"        {fault}" for fault in [*report.faults, f"see {report.directory}"])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run everything and return the exit status."""
-    arguments = parse_arguments(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if not BINARY.exists():
-        subprocess.run([ROOT / "tests" / "etcd" / "build"], check=True)
-    directory = (arguments.directory or Path(tempfile.mkdtemp(prefix="chaos-"))).absolute()
-    directory.mkdir(parents=True, exist_ok=True)
-    runner = ElasticRunner(directory)
+def run_trials(arguments: argparse.Namespace, directory: Path, reports: list[ElasticReport | AllReduceReport]) -> None:
+    """Run everything, and add a report of each trial to `reports`."""
+    processes = TrialProcesses()
+    runner = ElasticRunner(directory, processes)
     if runner.isolated is None:
         print("no network namespace can be made here (root, or user namespaces, and `ip`): no cuts", flush=True)
     trials = make_mixed_trials(arguments.count, arguments.seed, TEXTS.is_dir(), runner.isolated is not None)
@@ -171,21 +153,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not trials:
         raise SystemExit(f"there is no trial {arguments.only}; names are such as 1-007 and 1-a007")
     print(f"{len(trials)} trials of seed {arguments.seed}, {arguments.jobs} side by side, in {directory}", flush=True)
-    began = time.monotonic()
+
+    def hear(report: ElasticReport | AllReduceReport) -> None:
+        reports.append(report)
+        print(describe(report), flush=True)
+        if not report.faults:
+            shutil.rmtree(report.directory, ignore_errors=True)
+
     runner.prepare({(trial.data, trial.mode) for trial in trials if isinstance(trial, ElasticTrial)})
+    run_side_by_side(runner.run, trials, arguments.jobs, processes, hear)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run everything and return the exit status."""
+    arguments = parse_arguments(argv)
+    if not BINARY.exists():
+        subprocess.run([ROOT / "tests" / "etcd" / "build"], check=True)
+    directory = (arguments.directory or Path(tempfile.mkdtemp(prefix="chaos-"))).absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
     reports: list[ElasticReport | AllReduceReport] = []
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        try:
-            for done in as_completed([pool.submit(runner.run, trial) for trial in trials]):
-                report = done.result()
-                reports.append(report)
-                print(describe(report), flush=True)
-                if not report.faults:
-                    shutil.rmtree(report.directory, ignore_errors=True)
-        except BaseException:
-            # running trials end by themselves, and no other trial begins
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    try:
+        run_trials(arguments, directory, reports)
+    except KeyboardInterrupt:
+        if arguments.directory is None and not any(report.faults for report in reports):
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
     for made, show in ((ElasticReport, format_elastic_table), (AllReduceReport, format_allreduce_table)):
         if some := [report for report in reports if isinstance(report, made)]:
             print(f"\n{show(some)}")
@@ -200,4 +193,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_until_interrupted(main))

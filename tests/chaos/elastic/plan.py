@@ -20,6 +20,9 @@ SCALES = ((0.12, 1), (0.30, 5), (0.55, 0))  # (fraction of the job's tasks, numb
 LAST_SCALE, NOBODY_S = 2, 1.5  # number of trainers at the end, after so many seconds without trainers
 START_S = 4.0  # seconds from the start of a job to its first task, about
 JITTER_S = 0.15  # seconds of a task, about
+# (count, seed) of `make chaos-elastic-short`: every harm hits every role, in a first or a second strike; and the
+# all-reduce jobs among the trials have all roles and all harms
+SHORT = (17, 7008)
 Item = TypeVar("Item")
 
 

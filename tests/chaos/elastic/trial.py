@@ -30,6 +30,7 @@ from chaos.elastic.plan import (
     ElasticTrial,
     Strike,
 )
+from chaos.processes import end_with_runner
 from localcluster.deployment import DeployedPod
 
 STALL_BOUND = 60.0  # seconds without a file read and without an end of a program, after which the job counts as hanging
@@ -217,10 +218,7 @@ def main(spec: Path) -> None:
     if content["isolated"]:
         network.make_bridge()
 
-    def stop(*_: object) -> None:
-        raise SystemExit(143)
-
-    signal.signal(signal.SIGTERM, stop)
+    end_with_runner()
     report = ElasticReport(trial, str(directory))
     with ElasticJob(trial, directory, Path(content["data"]), content["isolated"]) as job:
         Course(job, report).run()

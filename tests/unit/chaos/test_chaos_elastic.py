@@ -6,8 +6,10 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
+from chaos.allreduce import plan as allreduce
 from chaos.elastic import verdict
-from chaos.elastic.plan import HARMS, LASTING, ROLES, SCALES, ElasticTrial, Strike, make_elastic_trials
+from chaos.elastic.__main__ import make_mixed_trials
+from chaos.elastic.plan import HARMS, LASTING, ROLES, SCALES, SHORT, ElasticTrial, Strike, make_elastic_trials
 from chaos.elastic.table import format_elastic_table
 from chaos.elastic.trial import ElasticReport, read_elastic_report, read_trial
 
@@ -31,6 +33,18 @@ def test_twenty_trials_have_every_harm_of_every_role(seed):
         assert {trial.mode for trial in some} == {"sync", "async"}
         assert {trial.store for trial in some} == {"directory", "etcd"}
         assert {trial.is_scaled for trial in some} == {False, True}
+
+
+@pytest.mark.parametrize("has_texts", [False, True])
+def test_the_short_run_has_every_harm_of_every_role(has_texts):
+    trials = make_mixed_trials(*SHORT, has_texts, can_cut=True)
+    elastic = [trial for trial in trials if isinstance(trial, ElasticTrial)]
+    assert {(one.role, one.harm) for trial in elastic for one in trial.strikes} == set(product(ROLES, HARMS))
+    assert {(trial.mode, trial.store) for trial in elastic} == set(product(("sync", "async"), ("directory", "etcd")))
+    assert {trial.is_scaled for trial in elastic} == {False, True}
+    blows = [one for trial in trials if not isinstance(trial, ElasticTrial) for one in trial.blows]
+    assert {one.role for one in blows} == set(allreduce.ROLES)
+    assert {one.harm for one in blows} == set(allreduce.HARMS)
 
 
 def test_some_trials_have_two_strikes_at_once():

@@ -1,7 +1,7 @@
 """Which trials a seed gives."""
 
 import pytest
-from chaos.plan import HARMS, MODES, MOMENTS, PODS, ROLES, Trial, make_trials
+from chaos.plan import HARMS, MODES, MOMENTS, PODS, ROLES, SHORT, Trial, make_trials
 
 
 def test_the_same_seed_gives_the_same_trials_and_another_seed_others():
@@ -18,6 +18,21 @@ def test_twenty_trials_have_all_roles_moments_and_kinds_of_harm(seed):
     assert harms.count("kill") == 14
     assert harms.count("stop") == harms.count("term") == harms.count("cut") + harms.count("power") == 2
     assert {trial.mode for trial in trials} == set(MODES)
+
+
+def test_the_short_run_has_all_roles_moments_harms_and_modes_and_the_kill_of_each_program():
+    trials = make_trials(*SHORT)
+    assert {trial.role for trial in trials} == set(ROLES)
+    assert {trial.moment for trial in trials} == set(MOMENTS)
+    assert {trial.harm for trial in trials} == set(HARMS)
+    assert {trial.mode for trial in trials} == set(MODES)
+    early = [
+        trial for trial in trials if trial.mode == "sync" and trial.moment in ("first-batch", "mid-pass", "saving")
+    ]
+    killed = {trial.role.partition("-")[0] for trial in early if trial.harm in ("kill", "power")}
+    assert killed == {"trainer", "pserver", "launcher", "pod"}, "of jobs that need them, and whose bits are compared"
+    assert any(trial.role == "pod" and trial.harm == "term" for trial in trials), "a pod that is deleted"
+    assert any(trial.pod == 0 and trial.ends_pod for trial in early), "the launcher that keeps the record"
 
 
 def test_36_trials_have_every_pair_of_role_and_moment_once():
