@@ -1,4 +1,8 @@
-"""The job of `make demo`: three pods train the digits; and the proof that the three trained together."""
+"""The job of `make demo`: three pods train the digits; and the proof that the three trained together.
+
+The provider keeps the order of its file here, so that one process can train the union of the pods' batches. The demo
+itself, whose provider shuffles, is run by test_docs_commands.py.
+"""
 
 import shutil
 import struct
@@ -7,52 +11,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 from three_pods import PODS, ROOT, ends, errors_in_tests, prepare, run_job
 
 PASSES = 10
 BATCH = 32
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    """A finished job: (its directory, the result of its pods)."""
-    volume = tmp_path_factory.mktemp("volume")
-    job = prepare(volume)
-    return job, run_job(volume, deadline=100)
-
-
-def test_all_three_pods_succeed_at_the_first_try(digits):
-    _, result = digits
-    assert ends(result) == [0] * PODS
-    assert result.outcome.is_complete
-
-
-def test_every_trainer_reports_under_6_percent_test_error_on_the_whole_test_set(digits):
-    job, _ = digits
-    for node in range(PODS):
-        tests = errors_in_tests(job / "output" / f"node_{node}" / "train.log")
-        assert [samples for samples, _ in tests] == [359] * PASSES
-        assert tests[-1][1] < 0.06
-    assert len({(job / "output" / f"node_{node}" / "server.log").stat().st_ino for node in range(PODS)}) == PODS
-
-
-def test_every_trainer_ends_with_the_same_model(digits):
-    job, _ = digits
-    logs = [errors_in_tests(job / "output" / f"node_{node}" / "train.log") for node in range(PODS)]
-    assert logs[0] == logs[1] == logs[2]
-
-
-def test_every_pass_is_saved_with_its_marker(digits):
-    job, _ = digits
-    for number in range(PASSES):
-        saved = job / "output" / f"pass-{number:05d}"
-        parameters = {path.name for path in saved.iterdir() if path.name.startswith("_")}
-        assert parameters == {f"___fc_layer_{layer}__.{part}" for layer in (0, 1) for part in ("w0", "wbias")}
-        assert (saved / "done").exists()
-
-
-# ----- three pods against one process -----
 
 
 def parameter(path):
@@ -93,12 +55,26 @@ def train_alone(job, folder):
     return folder / "output"
 
 
-def test_three_pods_save_the_same_parameters_as_one_process_on_the_union_of_their_batches(tmp_path):
-    job = prepare(tmp_path)
-    in_file_order(job / "digits")
-    result = run_job(tmp_path, deadline=100)
-    assert ends(result) == [0] * PODS
-    alone = train_alone(job, tmp_path / "alone")
+def check_trainers(job):
+    """Every trainer ends with the same model, with under 6 percent test error on the whole test set."""
+    logs = [errors_in_tests(job / "output" / f"node_{node}" / "train.log") for node in range(PODS)]
+    assert [samples for samples, _ in logs[0]] == [359] * PASSES
+    assert logs[0][-1][1] < 0.06
+    assert logs[0] == logs[1] == logs[2]
+    assert len({(job / "output" / f"node_{node}" / "server.log").stat().st_ino for node in range(PODS)}) == PODS
+
+
+def check_passes(job):
+    """Every pass is saved, with its marker."""
+    for number in range(PASSES):
+        saved = job / "output" / f"pass-{number:05d}"
+        parameters = {path.name for path in saved.iterdir() if path.name.startswith("_")}
+        assert parameters == {f"___fc_layer_{layer}__.{part}" for layer in (0, 1) for part in ("w0", "wbias")}
+        assert (saved / "done").exists()
+
+
+def check_equal(job, alone):
+    """The three pods have saved the same parameters as one process on the union of their batches."""
     for number in range(PASSES):
         for saved in sorted((alone / f"pass-{number:05d}").glob("_*")):
             together = parameter(job / "output" / saved.parent.name / saved.name)
@@ -106,6 +82,17 @@ def test_three_pods_save_the_same_parameters_as_one_process_on_the_union_of_thei
             near_zero = 1e-6 * float(np.abs(single).max())
             name = f"{saved.parent.name}/{saved.name}"
             np.testing.assert_allclose(together, single, rtol=1e-5, atol=near_zero, err_msg=name)
+
+
+def test_three_pods_train_the_digits_as_one_process_does_on_the_union_of_their_batches(tmp_path):
+    job = prepare(tmp_path)
+    in_file_order(job / "digits")
+    result = run_job(tmp_path, deadline=100)
+    assert ends(result) == [0] * PODS
+    assert result.outcome.is_complete
+    check_trainers(job)
+    check_passes(job)
+    check_equal(job, train_alone(job, tmp_path / "alone"))
 
 
 def test_the_union_of_batches_puts_the_trainers_side_by_side():

@@ -1,6 +1,8 @@
 """Arranges whole jobs for the tests beside it: data by `prepare`, pods by localcluster, as k8s/job.yaml says."""
 
+import dataclasses
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +23,8 @@ def is_shut():
         return False
 
 """
+# where a launcher's constants are that tests change
+CONSTANTS = {"FEW": "launcher/cluster/kubernetes.py", "LOOK_S": "launcher/control/returning.py"}
 TEST_LINE = re.compile(r"Test samples=(\d+) cost=\S+ Eval: classification_error_evaluator=(\S+)")
 
 
@@ -54,6 +58,38 @@ def shut_gate(job, passes):
 def open_gate(job):
     """Let all passes begin."""
     (job / "gate").unlink()
+
+
+def start(volume, entrypoint=ROOT / "start.sh", *, pods=PODS, delay=(), **env):
+    """Return the cluster of k8s/job.yaml with so many pods, to be used in a `with` statement.
+
+    A program whose peer is lost waits 3 s for it. The pods' outputs are in <volume>/pods.
+    """
+    job = dataclasses.replace(load_job(str(ROOT / "k8s" / "job.yaml")), parallelism=pods, completions=pods)
+    env = {"PADDLE_PEER_TIMEOUT": "3", **env}
+    return Cluster(job, volumes={"mfs": volume}, entrypoint=entrypoint, env=env, logs=volume / "pods", delay=delay)
+
+
+def programs(cluster, job, pods):
+    """Return what each pod of a first attempt runs, and has a log of: p (pserver), t (trainer) or both."""
+    lines = [str(cluster.processes(str(index))) for index in range(pods)]
+    runs = ["p" * ("paddle pserver" in line) + "t" * ("paddle train" in line) for line in lines]
+    nodes = [job / "output" / f"node_{index}" for index in range(pods)]
+    logs = ["p" * (node / "server.log").exists() + "t" * (node / "train.log").exists() for node in nodes]
+    assert runs == logs
+    return runs
+
+
+def make_launcher(directory, **constants):
+    """Return the start.sh of a launcher with other constants: how many pods are FEW, how often it looks for others."""
+    shutil.copytree(ROOT / "launcher", directory / "launcher")
+    for name, value in constants.items():
+        module = directory / CONSTANTS[name]
+        changed = re.sub(rf"^{name} = [\d.]+", f"{name} = {value}", module.read_text(), count=1, flags=re.MULTILINE)
+        assert changed != module.read_text()
+        module.write_text(changed)
+    shutil.copy(ROOT / "start_paddle.py", directory / "start_paddle.py")
+    return shutil.copy(ROOT / "start.sh", directory / "start.sh")
 
 
 def run_job(volume, *, deadline, **env):
