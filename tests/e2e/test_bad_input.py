@@ -1,7 +1,12 @@
-"""What a user can get wrong, on a whole pod: start.sh, launcher, pserver and trainer as they are, one message each."""
+"""What a user can get wrong, and what is said of it: one message each.
+
+Of each kind some are tried on a whole pod: start.sh, launcher, pserver and trainer as they are. The others are tried in
+the launcher, in this process, or in a trainer alone.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -14,7 +19,12 @@ from pathlib import Path
 
 import pytest
 from builders import JOB, pod, pod_environment
+from forked import ForkServer
+from reaper import MARK
 
+import start_paddle
+from launcher.programs.process import Stop
+from launcher.text import LauncherLog, Secrets, end_in_one_line
 from localcluster import ApiRequest, ApiResponse, ApiServer, PodStore
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +49,7 @@ class Case:
     """What is changed about a job that works, and what the user must see."""
 
     status: int
-    said: str
+    said: str | tuple[str, ...]
     env: dict[str, str | None] = dataclasses.field(default_factory=dict)
     flags: tuple[str, ...] = ()
     files: dict[str, str | None] = dataclasses.field(default_factory=dict)  # below the job's directory; None: removed
@@ -47,10 +57,6 @@ class Case:
     api: Callable[[ApiRequest], ApiResponse | None] | None = None
     mount: str = ""  # options of a tmpfs over output/, or nothing
     taken: bool = False  # somebody else has the pserver's port
-
-
-def missing(name: str) -> Case:
-    return Case(78, name, {name: None})
 
 
 def config(text: str, status: int, said: str) -> Case:
@@ -69,10 +75,14 @@ def api(status: int, said: str, response: Callable[[], ApiResponse]) -> Case:
 SOON = {"START_TIMEOUT": "1"}
 # a launcher that knows neither its index nor the number of pods calls the API server once in 8.9 s
 UNKNOWN = {"CONF_PADDLE_GRADIENT_NUM": None, "JOB_COMPLETION_INDEX": "0"}
-CASES = {
+WHOLE_PODS = {
     # the environment
-    "no JOB_NAME": missing("JOB_NAME"),
-    "no JOB_PATH": missing("JOB_PATH"),
+    "no JOB_NAME, and JOB_PATH is relative": Case(
+        78, ("JOB_NAME is not set", "JOB_PATH is 'volume'"), {"JOB_NAME": None, "JOB_PATH": "volume"}
+    ),
+    "no JOB_PATH, and JOB_NAME is no name": Case(
+        78, ("JOB_PATH is not set", "JOB_NAME is 'My_Job'"), {"JOB_PATH": None, "JOB_NAME": "My_Job"}
+    ),
     "no TRAIN_CONFIG_DIR, and two to choose from": Case(
         78,
         "have a config: conf other",
@@ -82,67 +92,71 @@ CASES = {
     "no TRAIN_CONFIG_DIR, and none to choose": Case(
         66, "none has a file trainer_config.py", {"TRAIN_CONFIG_DIR": None}, files={"conf/trainer_config.py": None}
     ),
-    "no CONF_PADDLE_GRADIENT_NUM, and not three pods": Case(69, "the launcher assumes 3", {**SOON, **UNKNOWN}),
-    "no KUBERNETES_SERVICE_HOST": missing("KUBERNETES_SERVICE_HOST"),
-    "no KUBERNETES_SERVICE_PORT_HTTPS": missing("KUBERNETES_SERVICE_PORT_HTTPS"),
-    "JOB_NAME is no name": Case(78, "JOB_NAME is 'My_Job'", {"JOB_NAME": "My_Job"}),
-    "JOB_PATH is relative": Case(78, "JOB_PATH is 'volume'", {"JOB_PATH": "volume"}),
-    "a port that is no number": Case(78, "CONF_PADDLE_PORT is 'seven'", {"CONF_PADDLE_PORT": "seven"}),
-    "a port beyond the last": Case(78, "CONF_PADDLE_PORT is '70000'", {"CONF_PADDLE_PORT": "70000"}),
-    "no dense ports": Case(78, "CONF_PADDLE_PORTS_NUM is '0'", {"CONF_PADDLE_PORTS_NUM": "0"}),
-    "None trainers": Case(78, "CONF_PADDLE_GRADIENT_NUM is 'None'", {"CONF_PADDLE_GRADIENT_NUM": "None"}),
-    "a timeout that is no number": Case(78, "START_TIMEOUT is 'soon'", {"START_TIMEOUT": "soon"}),
-    "RESUME that is neither 0 nor 1": Case(78, "RESUME is 'maybe'", {"RESUME": "maybe"}),
-    "a NIC that does not exist": Case(78, "eth77", {"CONF_PADDLE_NIC": "eth77"}),
+    "no API server, and five wrong variables": Case(
+        78,
+        (
+            "KUBERNETES_SERVICE_HOST",
+            "KUBERNETES_SERVICE_PORT_HTTPS",
+            "CONF_PADDLE_PORT is 'seven'",
+            "CONF_PADDLE_PORTS_NUM is '0'",
+            "CONF_PADDLE_GRADIENT_NUM is 'None'",
+            "START_TIMEOUT is 'soon'",
+            "RESUME is 'maybe'",
+        ),
+        {
+            "KUBERNETES_SERVICE_HOST": None,
+            "KUBERNETES_SERVICE_PORT_HTTPS": None,
+            "CONF_PADDLE_PORT": "seven",
+            "CONF_PADDLE_PORTS_NUM": "0",
+            "CONF_PADDLE_GRADIENT_NUM": "None",
+            "START_TIMEOUT": "soon",
+            "RESUME": "maybe",
+        },
+    ),
     "an address of no pod": Case(78, "POD_IP by the downward API", {"POD_IP": "127.0.0.250"}),
     # flags
-    "TRAINER_COUNT that is no number": Case(64, "trainer_count", {"TRAINER_COUNT": "many"}),
-    "no passes": Case(64, "--num_passes=0", {"NUM_PASSES": "0"}),
     "an unknown flag": Case(64, "learning_speed", flags=("--learning_speed=3",)),
-    "an argument that is no flag": Case(64, "Unknown commandline argument: 3", flags=("--log_period=1", "3", "4")),
-    "a flag's value of the wrong type": Case(64, "log_period", flags=("--log_period=often",)),
+    "TRAINER_COUNT that is no number": Case(64, "trainer_count", {"TRAINER_COUNT": "many"}),
     # what must be on the volume
     "no config directory": Case(66, "no config directory", {"TRAIN_CONFIG_DIR": "absent"}),
     "no config": Case(66, "absent.py", {"TRAIN_CONFIG": "absent.py"}),
     "no shard": Case(66, "the data job makes", files={"0/data": None}),
-    "an empty shard": Case(66, "is empty", files={"0/data/train.list": None, "0/data/train.txt": None}),
     "a shard of empty files": Case(65, "names only empty files: data/train.txt", files={"0/data/train.txt": ""}),
-    "no list in the shard": Case(66, "data/train.list", files={"0/data/train.list": None}),
     "a list that names a file that is not there": Case(
         66, "data/gone.txt", files={"0/data/train.list": "data/gone.txt\n"}
     ),
-    # the config
+    # the config and the data
     "a config that raises": config("raise ValueError('no such thing')", 65, "no such thing"),
-    "a config with a syntax error": config("settings(batch_size=", 65, "trainer_config.py"),
-    "a config that imports what is not there": config("import nowhere_to_be_found", 65, "nowhere_to_be_found"),
     "an unknown name in the config": config(CONFIG.replace("fc_layer", "fx_layer"), 78, "fx_layer"),
-    "a layer that is not supported yet": config(
-        CONFIG.replace("fc_layer(pixel, 2", "lstmemory(pixel, size=2"), 78, "lstmemory"
-    ),
-    "a layer with a wrong argument": config(
-        CONFIG.replace("fc_layer(pixel, 2", "fc_layer(pixel, 'two'"), 78, "fc_layer"
-    ),
-    "no settings": config(CONFIG.replace("settings(", "dict("), 78, "batch_size"),
     "no provider module": Case(66, "provider", files={"conf/provider.py": None}),
-    # the data
     "a provider that raises in the middle": Case(
         65, "not a number", files={"0/data/train.txt": "1\n" * 9 + "not a number\n"}
     ),
-    "a sample that is too narrow": provider("[1.0, 2.0, float(line)]", "[1.0]", 65, "pixel"),
-    "a label that does not exist": provider("number % 2", "7", 65, "label"),
-    "a sample without a slot": provider("'label': number % 2", "'lable': 0", 65, "label"),
     # the cluster
+    "a pserver that cannot be reached": Case(
+        69, "127.250.0.251", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}, others=(pod("127.250.0.251", "zzz"),)
+    ),
+    "the port is in use": Case(75, "another process holds this port", taken=True),
+    "the API says 403": api(77, "verb `list`", lambda: ApiResponse.failure(403, "Forbidden", "pods is forbidden")),
+    # the volume
+    "output is read-only": Case(74, "read-only", mount="ro"),
+    "the volume is full while saving": Case(74, "No space left", mount="size=16k", flags=("--saving_period=1",)),
+}
+IN_THE_LAUNCHER = {
+    "no CONF_PADDLE_GRADIENT_NUM, and not three pods": Case(69, "the launcher assumes 3", {**SOON, **UNKNOWN}),
+    "a port beyond the last": Case(78, "CONF_PADDLE_PORT is '70000'", {"CONF_PADDLE_PORT": "70000"}),
+    "a NIC that does not exist": Case(78, "eth77", {"CONF_PADDLE_NIC": "eth77"}),
+    "no passes": Case(64, "--num_passes=0", flags=("--num_passes=0",)),
+    "an argument that is no flag": Case(64, "Unknown commandline argument: 3", flags=("--log_period=1", "3", "4")),
+    "a flag's value of the wrong type": Case(64, "log_period", flags=("--log_period=often",)),
+    "an empty shard": Case(66, "is empty", files={"0/data/train.list": None, "0/data/train.txt": None}),
+    "no list in the shard": Case(66, "data/train.list", files={"0/data/train.list": None}),
     "two pods with one IP": Case(
         69, "have the IP", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}, others=(pod("SAME", "twin"),)
     ),
     "a pod too few": Case(69, "1 of 2 Running; 1 of 2 pods exist", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}),
     "a pod too many": Case(69, "2 pods exist", SOON, others=(pod("127.0.0.251", "more"),)),
-    "a pserver that cannot be reached": Case(
-        69, "127.250.0.251", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}, others=(pod("127.250.0.251", "zzz"),)
-    ),
-    "the port is in use": Case(75, "another process holds this port", taken=True),
     "the API says 401": api(77, "401", lambda: ApiResponse.failure(401, "Unauthorized", "who are you")),
-    "the API says 403": api(77, "verb `list`", lambda: ApiResponse.failure(403, "Forbidden", "pods is forbidden")),
     "the API says 404": api(78, "404", lambda: ApiResponse.failure(404, "NotFound", "what")),
     "the API says 429": api(
         69, "429", lambda: ApiResponse.failure(429, "TooManyRequests", "slow down", Retry_After="1")
@@ -151,9 +165,20 @@ CASES = {
     "the API answers HTML": api(69, "no pod list", ApiResponse.html),
     "the API answers nothing": api(69, "no pod list", ApiResponse.empty),
     "the API hangs": api(69, "does not answer", ApiResponse.never),
-    # the volume
-    "output is read-only": Case(74, "read-only", mount="ro"),
-    "the volume is full while saving": Case(74, "No space left", mount="size=16k", flags=("--saving_period=1",)),
+}
+IN_THE_TRAINER = {
+    "a config with a syntax error": config("settings(batch_size=", 65, "trainer_config.py"),
+    "a config that imports what is not there": config("import nowhere_to_be_found", 65, "nowhere_to_be_found"),
+    "a layer that is not supported yet": config(
+        CONFIG.replace("fc_layer(pixel, 2", "lstmemory(pixel, size=2"), 78, "lstmemory"
+    ),
+    "a layer with a wrong argument": config(
+        CONFIG.replace("fc_layer(pixel, 2", "fc_layer(pixel, 'two'"), 78, "fc_layer"
+    ),
+    "no settings": config(CONFIG.replace("settings(", "dict("), 78, "batch_size"),
+    "a sample that is too narrow": provider("[1.0, 2.0, float(line)]", "[1.0]", 65, "pixel"),
+    "a label that does not exist": provider("number % 2", "7", 65, "label"),
+    "a sample without a slot": provider("'label': number % 2", "'lable': 0", 65, "label"),
 }
 NUMBERS = itertools.count(2)
 
@@ -185,7 +210,9 @@ def change(job: Path, files: dict[str, str | None]) -> None:
             path.unlink()
 
 
-def run_pod(case: Case, work: Path, ip: str) -> subprocess.CompletedProcess:
+@contextlib.contextmanager
+def cluster_of(case: Case, work: Path, ip: str) -> Iterator[dict[str, str]]:
+    """An API server that knows the pods of the case. Yields the environment of the pod with this address."""
     store = PodStore()
     for one in (pod(ip, "own"), *case.others):
         shown = {**one, "status": {**one["status"], "podIP": one["status"]["podIP"].replace("SAME", ip)}}
@@ -209,7 +236,12 @@ def run_pod(case: Case, work: Path, ip: str) -> subprocess.CompletedProcess:
             NUM_PASSES="2",
             PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         )
-        environ = {name: value for name, value in {**environ, **case.env}.items() if value is not None}
+        environ |= {MARK: os.environ[MARK]}
+        yield {name: value for name, value in {**environ, **case.env}.items() if value is not None}
+
+
+def run_pod(case: Case, work: Path, ip: str) -> subprocess.CompletedProcess:
+    with cluster_of(case, work, ip) as environ:
         command = [str(ROOT / "start.sh"), *case.flags]
         if case.mount:  # in a mount namespace, so that nothing of it outlives the pod
             output = work / "volume" / JOB / "output"
@@ -257,7 +289,15 @@ def test_the_number_of_pods_is_the_jobs_parallelism_where_none_is_set(work: Path
     assert len(complete_passes(work)) == 2
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def check(case: Case, status: int, output: str, work: Path) -> None:
+    said = (case.said,) if isinstance(case.said, str) else case.said
+    assert status == case.status, output
+    assert [text for text in said if text not in output] == [], output
+    assert "Traceback" not in output, output
+    assert not complete_passes(work)
+
+
+@pytest.mark.parametrize("case", WHOLE_PODS.values(), ids=WHOLE_PODS.keys())
 def test_one_message_and_the_right_exit_status(case: Case, work: Path, worker_id: str) -> None:
     if case.mount and os.geteuid():
         pytest.skip("mounting a small tmpfs needs root")
@@ -268,9 +308,60 @@ def test_one_message_and_the_right_exit_status(case: Case, work: Path, worker_id
             other.bind((ip, 7164))
             other.listen()
         run = run_pod(case, work, ip)
-    assert run.returncode == case.status, run.stdout
-    assert case.said in run.stdout, run.stdout
-    assert "Traceback" not in run.stdout, run.stdout
-    assert not complete_passes(work)
+    check(case, run.returncode, run.stdout, work)
     if case.mount:
         assert "done" not in (work / "left").read_text()
+
+
+@pytest.mark.parametrize("case", IN_THE_LAUNCHER.values(), ids=IN_THE_LAUNCHER.keys())
+def test_the_launcher_ends_with_one_message_and_the_right_exit_status(
+    case: Case,
+    work: Path,
+    worker_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """As start.sh begins it, with what start.sh gives it."""
+    change(work / "volume" / JOB, case.files)
+    place = work / "work" / JOB
+    shutil.copytree(work / "volume" / JOB / "conf", place)
+    monkeypatch.chdir(place)
+    given = {"num_passes": "2", "ports_num": "1", "ports_num_for_sparse": "0", "config": "trainer_config.py"}
+    own = [f"--{name}={value}" for name, value in given.items() if not any(name in flag for flag in case.flags)]
+    with cluster_of(case, work, own_address(worker_id.removeprefix("master"))) as environ:
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        secrets = Secrets()
+        with LauncherLog(secrets).installed():
+            status = end_in_one_line(lambda: start_paddle.launch([*own, *case.flags], Stop(), secrets), secrets)
+    check(case, status, "".join(capfd.readouterr()), work)
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[ForkServer]:
+    with contextlib.closing(ForkServer()) as server:
+        yield server
+
+
+def run_trainer(case: Case, work: Path, server: ForkServer) -> tuple[int, str]:
+    """Train the job's shard with a trainer alone; return its exit status and its output."""
+    job = work / "volume" / JOB
+    change(job, case.files)
+    shutil.copytree(job / "0" / "data", job / "conf" / "data")
+    flags = ["--config=trainer_config.py", "--num_passes=2", f"--save_dir={job / 'output'}"]
+    with (work / "log").open("wb") as log:
+        trainer = server.start(["paddle", "train", *flags], job / "conf", dict(os.environ), [log.fileno()] * 2)
+    return trainer.wait(60), (work / "log").read_text()
+
+
+def test_a_trainer_alone_trains_this_job_when_nothing_is_wrong(work: Path, fork_server: ForkServer) -> None:
+    status, output = run_trainer(Case(0, ""), work, fork_server)
+    assert status == 0, output
+    assert len(complete_passes(work)) == 2
+
+
+@pytest.mark.parametrize("case", IN_THE_TRAINER.values(), ids=IN_THE_TRAINER.keys())
+def test_the_trainer_ends_with_one_message_and_the_right_exit_status(
+    case: Case, work: Path, fork_server: ForkServer
+) -> None:
+    check(case, *run_trainer(case, work, fork_server), work)
