@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
+from chaos.processes import run_until_interrupted, supervised
+from localcluster.pods.pause import descendants
 from pserver.client.client import Client
 from pserver.optim.settings import Optimization, ParameterSpec
 
@@ -118,10 +119,12 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def memory_kb(process: int) -> int:
-    """Return the resident memory of a process in KiB."""
-    status = Path(f"/proc/{process}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0])
+def memory_kb(supervisor: int) -> int | None:
+    """Return the resident memory of a supervised program in KiB, or None if it does not run."""
+    for program in descendants(supervisor)[:1]:
+        with contextlib.suppress(OSError, IndexError):
+            return int(Path(f"/proc/{program}/status").read_text().split("VmRSS:")[1].split()[0])
+    return None
 
 
 def find_growth(samples: Sequence[int]) -> tuple[int, int]:
@@ -132,7 +135,7 @@ def find_growth(samples: Sequence[int]) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def processes(commands: Sequence[Sequence[str]], folder: Path, name: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Run commands, each with its output in a file; end them after the block."""
+    """Run commands, each with its output in a file; end them after the block, and when this process dies."""
     running: list[subprocess.Popen[bytes]] = []
     try:
         for number, command in enumerate(commands):
@@ -140,11 +143,15 @@ def processes(commands: Sequence[Sequence[str]], folder: Path, name: str) -> Ite
                 (folder / f"{name}-{number}.log").open("wb") as log,
                 (folder / f"{name}-{number}.out").open("wb") as out,
             ):
-                running.append(subprocess.Popen(command, stdout=out, stderr=log, stdin=subprocess.DEVNULL))
+                running.append(
+                    subprocess.Popen(
+                        supervised(command), stdout=out, stderr=log, stdin=subprocess.PIPE, start_new_session=True
+                    )
+                )
         yield running
     finally:
         for process in running:
-            process.kill()
+            process.stdin.close()  # this kills the program
             process.wait()
 
 
@@ -172,7 +179,7 @@ def endure(trainers: int, servers: int, minutes: float, folder: Path) -> list[st
                 return [f"trainers ended with {[process.poll() for process in training]}; see {folder}/trainers-*.log"]
             if all(process.poll() is None for process in serving) and time.time() < until:
                 for kept, process in zip(samples, serving, strict=True):
-                    kept.append(memory_kb(process.pid))
+                    kept += filter(None, [memory_kb(process.pid)])
             with contextlib.suppress(subprocess.TimeoutExpired):
                 training[0].wait(SAMPLE_INTERVAL)
         codes = [process.wait(END_BOUND) for process in serving]
@@ -216,10 +223,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         services = [("127.0.0.1", int(port)) for port in ports]
         run_worker(int(first), int(count), int(trainers), services, float(until))
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="chaos-endurance-"))
     os.environ["PADDLE_PEER_TIMEOUT"] = f"{PEER_TIMEOUT:g}"
-    faults = endure(arguments.trainers, arguments.servers, arguments.minutes, folder)
+    try:
+        faults = endure(arguments.trainers, arguments.servers, arguments.minutes, folder)
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     for fault in faults:
         print(f"FAILED: {fault}; logs in {folder}", file=sys.stderr)
     if not faults:
@@ -228,4 +238,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_until_interrupted(main))
