@@ -55,29 +55,31 @@ def long_lines(text: str) -> list[str]:
     return [line for line in lines if len(line) > MOST_COLUMNS and not line.startswith("    ")]
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda path: path.name)
-def test_every_block_says_what_it_is_and_no_command_hides(page: Path) -> None:
-    assert list(faults(page.name, page.read_text(encoding="utf-8"))) == []
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
-    assert list(broken_links(page)) == []
+def test_every_block_says_what_it_is_and_no_command_hides() -> None:
+    assert [fault for page in RUN for fault in faults(name_of(page), page.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_path_that_a_page_names_is_there(page: Path) -> None:
-    assert missing_paths(page.read_text(encoding="utf-8")) == []
+def test_every_link_leads_somewhere() -> None:
+    assert [fault for page in pages() for fault in broken_links(page)] == []
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_lines_are_wrapped_also_in_tables(page: Path) -> None:
-    assert long_lines(page.read_text(encoding="utf-8")) == []
+def test_every_path_that_a_page_names_is_there() -> None:
+    missing = {name_of(page): missing_paths(page.read_text(encoding="utf-8")) for page in pages()}
+    assert {name: paths for name, paths in missing.items() if paths} == {}
 
 
-@pytest.mark.parametrize("page", BOUNDED, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_page_is_not_too_long_to_be_read(page: Path) -> None:
-    assert page.read_text(encoding="utf-8").count("\n") <= MOST_LINES, "make two pages of it"
+def test_lines_are_wrapped_also_in_tables() -> None:
+    long = {name_of(page): long_lines(page.read_text(encoding="utf-8")) for page in pages()}
+    assert {name: lines for name, lines in long.items() if lines} == {}
+
+
+def test_a_page_is_not_too_long_to_be_read() -> None:
+    counts = {name_of(page): page.read_text(encoding="utf-8").count("\n") for page in BOUNDED}
+    assert {name: count for name, count in counts.items() if count > MOST_LINES} == {}, "make two pages of one"
 
 
 def test_every_test_that_a_page_names_is_there() -> None:
@@ -100,17 +102,21 @@ def test_every_target_of_make_that_a_page_names_is_there() -> None:
         assert set(named) <= there, page.name
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda path: path.name)
-def test_what_comes_before_a_page_is_known(page: Path) -> None:
-    preparation(state_of(page.read_text(encoding="utf-8")))
+def test_what_comes_before_a_page_is_known() -> None:
+    states = {name_of(page): state_of(page.read_text(encoding="utf-8")) for page in RUN}
+    for name, state in states.items():
+        try:
+            preparation(state)
+        except KeyError:
+            raise AssertionError(f"{name}: no page leaves the state {state!r}") from None
+    assert set(states.values()) > {""}, "no page has a state: the check reads nothing"
 
 
 # ----- the checks themselves
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
+def test_a_block_that_nobody_runs_is_found() -> None:
+    cases = [
         ("```sh\nls\n```\n", ""),
         ("```sh cluster\nkubectl get pods\n```\n", ""),
         ("```python file=a.py\nx = 1\n```\n", ""),
@@ -120,10 +126,9 @@ def test_what_comes_before_a_page_is_known(page: Path) -> None:
         ("```sh later\nls\n```\n", "p.md:1: ```sh later is no kind of block"),
         ("```text\n$ ls\nkubectl get pods\n```\n", "p.md:1: a command that is not run: kubectl get pods"),
         ("text\n\n    make demo\n", "p.md:3: an indented block; fence it, and say what it is"),
-    ],
-)
-def test_a_block_that_nobody_runs_is_found(text: str, fault: str) -> None:
-    assert list(faults("p.md", text)) == [fault] * bool(fault)
+    ]
+    found = {text: list(faults("p.md", text)) for text, _ in cases}
+    assert found == {text: [fault] * bool(fault) for text, fault in cases}
 
 
 def test_a_block_without_an_end_is_an_error() -> None:
@@ -139,19 +144,16 @@ def test_the_script_has_the_blocks_of_one_kind_in_order_and_stops_at_a_failure()
     assert "other" in script(blocks("p.md", page), "cluster").splitlines()
 
 
-@pytest.mark.parametrize(
-    ("text", "is_found"),
-    [
-        ("a " * 51, True),
-        (f"| {'b' * 48} | {'c' * 49} |", True),
-        (f"| {'b' * 48} | {'c' * 45} |", False),
-        ("    " + "d" * 100, False),
-        ("```text\n" + "e" * 101 + "\n```", False),
-    ],
-    ids=["prose", "a wide table", "a narrow table", "indented code", "fenced code"],
-)
-def test_a_long_line_is_found(text: str, is_found: bool) -> None:
-    assert bool(long_lines(f"first\n{text}\nlast\n")) == is_found
+def test_a_long_line_is_found() -> None:
+    texts = {
+        "prose": "a " * 51,
+        "a wide table": f"| {'b' * 48} | {'c' * 49} |",
+        "a narrow table": f"| {'b' * 48} | {'c' * 45} |",
+        "indented code": "    " + "d" * 100,
+        "fenced code": "```text\n" + "e" * 101 + "\n```",
+    }
+    found = [name for name, text in texts.items() if long_lines(f"first\n{text}\nlast\n")]
+    assert found == ["prose", "a wide table"]
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_not_there_is_found() -> None:
-    text = "`docs/index.md`, `tests/unit/docs/`, `kernels/*.c`, `output/state`, `docs/gone.md`, `kernels/*.f`"
+    text = "`docs/index.md`, `tests/lint/docs/`, `kernels/*.c`, `output/state`, `docs/gone.md`, `kernels/*.f`"
     assert missing_paths(text) == ["docs/gone.md", "kernels/*.f"]
 
 

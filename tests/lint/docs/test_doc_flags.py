@@ -2,15 +2,14 @@
 
 import re
 
-import pytest
 from docpages import options
 from docpages.blocks import ROOT
 from docpages.generated import MAKERS, current
 
 
-@pytest.mark.parametrize("page", MAKERS)
-def test_the_generated_part_of_the_page_is_current(page: str) -> None:
-    assert current(page) == (ROOT / page).read_text(encoding="utf-8"), "run `make docs`"
+def test_the_generated_part_of_every_page_is_current() -> None:
+    stale = [page for page in MAKERS if current(page) != (ROOT / page).read_text(encoding="utf-8")]
+    assert stale == [], "run `make docs`"
 
 
 def test_the_help_of_start_sh_is_understood() -> None:
