@@ -163,11 +163,25 @@ class CrashStory(Story):
         server.crash()
 
 
-OPTIONS = settings(max_examples=80, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-TestStory = Story.TestCase
-TestStory.settings = OPTIONS
-TestCrashStory = CrashStory.TestCase
-TestCrashStory.settings = OPTIONS
+OPTIONS = settings(stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class TestStory(Story.TestCase):
+    settings = settings(OPTIONS, max_examples=25)
+
+
+class TestCrashStory(CrashStory.TestCase):
+    settings = settings(OPTIONS, max_examples=25)
+
+
+@pytest.mark.nightly
+class TestManyStories(Story.TestCase):
+    settings = settings(OPTIONS, max_examples=400)
+
+
+@pytest.mark.nightly
+class TestManyCrashStories(CrashStory.TestCase):
+    settings = settings(OPTIONS, max_examples=400)
 
 
 @pytest.fixture

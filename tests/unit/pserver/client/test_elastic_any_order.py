@@ -262,9 +262,24 @@ def settle(world):
     AgreedPushes(TrainerViews(world, TRAINERS)).prepare(Connections(world, TRAINERS), np.zeros(SIZE, np.float32))
 
 
-@pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize(("crashes", "kills", "freezes"), [(0, 0, 0), (0, 2, 3), (3, 0, 0), (3, 2, 3)])
-def test_every_batch_counts_on_all_services_or_on_none(seed, crashes, kills, freezes):
+EVENTS = [(0, 0, 0), (0, 2, 3), (3, 0, 0), (3, 2, 3)]  # crashes, kills, freezes
+
+
+@pytest.mark.parametrize("events", EVENTS)
+def test_every_batch_counts_on_all_services_or_on_none(events):
+    for seed in range(15):
+        check_order(seed, *events)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("events", EVENTS)
+def test_every_batch_counts_on_all_services_or_on_none_in_many_orders(events):
+    for seed in range(15, 400):
+        check_order(seed, *events)
+
+
+def check_order(seed, crashes, kills, freezes):
+    place = f"seed {seed}"
     world = World(seed, crashes, kills, freezes)
     threads = [threading.Thread(target=world.train, args=(one,), daemon=True) for one in range(TRAINERS)]
     world.ready |= set(range(TRAINERS))
@@ -275,13 +290,14 @@ def test_every_batch_counts_on_all_services_or_on_none(seed, crashes, kills, fre
     for thread in threads:
         thread.join(DEADLINE)
     if world.errors:
+        world.errors[0].add_note(place)
         raise world.errors[0]
-    assert not any(thread.is_alive() for thread in threads)
+    assert not any(thread.is_alive() for thread in threads), place
     settle(world)
     counts = [-service.values.reshape(TRAINERS, BATCHES) for service in world.services]
-    assert all(count.max() <= 1 for count in counts)
+    assert all(count.max() <= 1 for count in counts), place
     whole = [count for number, count in enumerate(counts) if number not in world.crashed]
     for one in world.finished:
-        assert {count[one] for count in whole} == {1}, f"{one}: turns {world.turns}"
+        assert {count[one] for count in whole} == {1}, f"{place}, {one}: turns {world.turns}"
     for one in world.open:
-        assert {count[one] for count in whole} in ({0}, {1}), f"{one} is open"
+        assert {count[one] for count in whole} in ({0}, {1}), f"{place}: {one} is open"

@@ -1,6 +1,8 @@
 """A service in mid-round against who has no secret: what is forged, replayed or broken changes no bit."""
 
+import itertools
 import json
+import os
 from random import Random
 
 import numpy as np
@@ -17,10 +19,15 @@ from pserver.wire.authentication import DATA, HEARTBEAT, PROBE
 from pserver.wire.protocol import Message, Op
 from runtime.errors import ConfigError
 
-COUNT = 5_000
+COUNT = 500 if "FUZZ_SEED" not in os.environ else 5_000  # messages; make fuzz and make nightly have time for more
 PARAMETERS = [ParameterSpec("w", 5), ParameterSpec("b", 2, gradient_clipping_threshold=3.0)]
 SGD = Optimization("momentum", 0.1)
 THIEVES = ["an unauthenticated peer", "with a trainer's connection", "with a trainer's heartbeat"]
+
+
+def first_of(numbers):
+    """The first seed, and for `make nightly` the others; `make fuzz` takes another first one in each turn."""
+    return [numbers[0], *(pytest.param(number, marks=pytest.mark.nightly) for number in numbers[1:])]
 
 
 class Recorder:
@@ -57,9 +64,10 @@ def undisturbed(wire):
     return train(one, one.ready(), lambda: None)
 
 
+@pytest.mark.parametrize("count", [COUNT, pytest.param(5_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("seed", first_of(seeds(2)))
 @pytest.mark.parametrize("thief", THIEVES)
-@pytest.mark.parametrize("seed", seeds(2))
-def test_who_has_no_secret_changes_nothing_whatever_it_sends(wire, seed, thief):
+def test_who_has_no_secret_changes_nothing_whatever_it_sends(wire, thief, seed, count):
     """On a connection of a trainer come what is put into its stream on the way: the handshake has kept all else out."""
     expected = undisturbed(wire)
     random, one = Random(seed), wire(2)
@@ -72,7 +80,7 @@ def test_who_has_no_secret_changes_nothing_whatever_it_sends(wire, seed, thief):
     }[thief]
 
     def between():
-        for _ in range(COUNT // 10):
+        for _ in range(count // 10):
             bad = frames.frames(random, [whole for _, whole in recorder.seen])
             if random.random() < 0.3:
                 bad = frames.encode(frames.message(random, trainers[0].session), random.choice([b"", b"guess"]))
@@ -87,10 +95,10 @@ def test_who_has_no_secret_changes_nothing_whatever_it_sends(wire, seed, thief):
 
     assert train(one, trainers, between) == expected
     complaints = one.service.sessions.complaints
-    assert one.service.failure is None and complaints.malformed > COUNT // 2 and complaints.failed == 0
+    assert one.service.failure is None and complaints.malformed > count // 2 and complaints.failed == 0
 
 
-@pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.parametrize("seed", first_of(seeds(3)))
 def test_what_was_recorded_and_is_sent_again_changes_nothing(wire, seed, capsys):
     """In the stream that it was recorded from, or in another one."""
     expected = undisturbed(wire)
@@ -162,7 +170,7 @@ def mistake(random, setup):
     return made
 
 
-@pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.parametrize("seed", first_of(seeds(3)))
 def test_a_setup_that_is_none_is_refused_by_name(wire, seed, monkeypatch):
     monkeypatch.setattr(partition, "digest", lambda parameters: "same")  # as who makes it up would give it
     random, refused = Random(seed), 0
@@ -265,27 +273,51 @@ ROWS += [ROWS[1] + bytes(12), ROWS[2] + bytes(24), ROWS[2] + b"\xff" * 24]
 STATES = [nobody, joined, training, training_alone, training_rows, training_rows_alone, *ELASTIC]
 
 
-@pytest.mark.parametrize("kind", [DATA, HEARTBEAT, PROBE])
-@pytest.mark.parametrize("begin", [nobody, joined, training, elastic_alone, elastic_rounds])
+BEGINNINGS = list(
+    itertools.product([nobody, joined, training, elastic_alone, elastic_rounds], [DATA, HEARTBEAT, PROBE])
+)
+
+
+def send_all(wire, op, cases):
+    """Send requests of an op, each on a connection of a kind in a state; no text of a note may end the server."""
+    states = {}
+    for (begin, kind), text in cases:
+        one = states.get(begin) or begin(wire)
+        states[begin] = one
+        known = one.wire.service.sessions.trainers.get(0)
+        sequence = known.request.sequence + 1 if known else 1
+        message = Message(op, one.session, 0, sequence, payload=[bytes(28)] if op == Op.PUSH else [])
+        connection = one.token + kind
+        one.wire.deliver(one.wire.handle(connection, encode(message, b"k", text), b"k"))
+        complaints, place = one.wire.service.sessions.complaints, (begin.__name__, kind, text[:200])
+        assert complaints.failed == 0, place
+        is_gone = known and 0 not in one.wire.service.sessions.trainers
+        if one.wire.service.failure or is_gone:  # by a valid ABORT, or a GOODBYE in an elastic job
+            del states[begin]
+
+
 @pytest.mark.parametrize("op", Op)
-def test_no_field_of_any_request_ends_a_server_whatever_it_holds(wire, begin, op, kind):
-    """A hello whose nonce was nested 981 deep ended a server with 70, and 15 of them a job with restarts."""
-    note = note_of(op)
-    one = begin(wire)
-    for raw in frames.RAW_VALUES:
-        for text in frames.texts_with(note, raw):
-            known = one.wire.service.sessions.trainers.get(0)
-            sequence = known.request.sequence + 1 if known else 1
-            message = Message(op, one.session, 0, sequence, payload=[bytes(28)] if op == Op.PUSH else [])
-            connection = one.token + kind
-            one.wire.deliver(one.wire.handle(connection, encode(message, b"k", text), b"k"))
-            assert one.wire.service.sessions.complaints.failed == 0, text[:200]
-            is_gone = known and 0 not in one.wire.service.sessions.trainers
-            if one.wire.service.failure or is_gone:  # by a valid ABORT, or a GOODBYE in an elastic job
-                one = begin(wire)
+def test_no_field_of_any_request_ends_a_server_whatever_it_holds(wire, op):
+    """A hello whose nonce was nested 981 deep ended a server with 70, and 15 of them a job with restarts.
+
+    Every value is tried in every field, each in one of the fifteen states and kinds of connection; `make nightly` tries
+    each in all.
+    """
+    texts = [text for raw in frames.RAW_VALUES for text in frames.texts_with(note_of(op), raw)]
+    begins = BEGINNINGS * (1 + len(texts) // len(BEGINNINGS))
+    Random(seeds(1)[0]).shuffle(begins)
+    send_all(wire, op, zip(begins, texts, strict=False))
 
 
-@pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.nightly
+@pytest.mark.parametrize("begin", BEGINNINGS, ids=lambda begin: f"{begin[0].__name__}-{begin[1]}")
+def test_no_field_of_any_request_ends_a_server_in_any_state(wire, begin):
+    for op in Op:
+        texts = [text for raw in frames.RAW_VALUES for text in frames.texts_with(note_of(op), raw)]
+        send_all(wire, op, ((begin, text) for text in texts))
+
+
+@pytest.mark.parametrize("seed", first_of(seeds(3)))
 def test_no_note_that_is_made_up_ends_a_server_in_any_state(wire, seed):
     """2,000 requests of any op, with notes, numbers and pieces of any kind, from one that has joined or has not."""
     random = Random(seed)

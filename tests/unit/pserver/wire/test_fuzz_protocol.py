@@ -1,4 +1,4 @@
-"""The decoder against 100,000 hostile messages: it returns a message within its limits or says ProtocolError."""
+"""The decoder against 10,000 hostile messages (nightly 100,000): it returns a message within its limits or says ProtocolError."""
 
 from pathlib import Path
 from random import Random
@@ -44,18 +44,27 @@ def try_one(bad):
     return True
 
 
+def test_what_is_sent_decodes_or_is_refused_whatever_it_is():
+    """`make fuzz` goes on with other seeds."""
+    send_all(seeds(1)[0], 10_000)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", seeds(4))
-def test_what_is_sent_decodes_or_is_refused_whatever_it_is(seed):
-    """4 x 25,000; `make fuzz` goes on with other seeds."""
+def test_what_is_sent_decodes_or_is_refused_also_when_more_of_it_comes(seed):
+    send_all(seed, 25_000)
+
+
+def send_all(seed, number):
     random = Random(seed)
     accepted = 0
-    for count in range(25_000):
+    for count in range(number):
         bad = frames.frames(random, SEEDS)
         try:
             accepted += try_one(bad)
         except Exception as exc:
             raise AssertionError(f"message {count} of seed {seed}: {[frame[:200] for frame in bad]}") from exc
-    assert 2_000 < accepted < 23_000  # a generator of which all or nothing is refused tests nothing
+    assert 0.08 * number < accepted < 0.92 * number  # a generator of which all or nothing is refused tests nothing
 
 
 def test_a_signature_covers_every_bit_of_header_and_note():
