@@ -334,7 +334,15 @@ class AnyOrder(RuleBasedStateMachine):
             self.finished[pass_number, number].add(epoch)
 
 
-TestAnyOrder = pytest.mark.timeout(600)(AnyOrder.TestCase)  # on a machine that is busy
-TestAnyOrder.settings = settings(
-    max_examples=120, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
-)
+OPTIONS = settings(stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.timeout(600)  # on a machine that is busy
+class TestAnyOrder(AnyOrder.TestCase):
+    settings = settings(OPTIONS, max_examples=40)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+class TestManyOrders(AnyOrder.TestCase):
+    settings = settings(OPTIONS, max_examples=400)
