@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from each import each
 
 from elastic import discovery as discovery_module
 from elastic.discovery import FixedHosts, FoundHosts, HostDiscoveryScript, HostManager, HostState
@@ -31,7 +32,7 @@ def make_script(directory: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(("text", "wanted"), S1.values(), ids=S1)
+@each(("text", "wanted"), S1.values(), ids=S1)
 def test_s1_find_available_hosts_and_slots(tmp_path: Path, text: str, wanted: dict[str, int]) -> None:
     assert HostDiscoveryScript(make_script(tmp_path, text), 8).find_available_hosts_and_slots() == wanted
 
@@ -46,7 +47,7 @@ def test_hosts_keep_the_order_of_the_lines_and_comments_are_none(tmp_path: Path)
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "why"),
     [
         ("a", "without slots; give --slots-per-host"),

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from each import each
 
 from elastic.hosts import (
     INVALID_SLOT_INFO,
@@ -69,7 +70,7 @@ def test_an_answer_that_is_no_rank_is_an_error(text: str) -> None:
         SlotInfo.from_response_string("a", text)
 
 
-@pytest.mark.parametrize("text", ["", "a", "a:", ":2", "a:x", "a:-1", "a:2,b", "a:1000000"])
+@each("text", ["", "a", "a:", ":2", "a:x", "a:-1", "a:2,b", "a:1000000"])
 def test_a_text_that_is_no_host_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="is no host with its slots"):
         parse_hosts(text)

@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from each import each
 from scripted_workers import LIMIT_S, ScriptedJob
 
 from elastic.hosts import SlotInfo
@@ -36,7 +37,7 @@ def test_the_record_of_the_largest_job_is_a_value_of_the_registry() -> None:
         assert read_record(record.text) == record
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

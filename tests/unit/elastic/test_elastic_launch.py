@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from each import each
 
 from elastic.discovery import FixedHosts, HostDiscoveryScript
 from elastic.hosts import SlotInfo
@@ -85,7 +86,7 @@ def test_flags_that_are_wrong_are_named(flags: str, why: str, capsys: pytest.Cap
     assert main(["run", *flags.split()]) == 64
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "why", "status"),
     [
         (b"", "hosts names no host", 64),

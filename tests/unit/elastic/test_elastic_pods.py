@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 
 from elastic.discovery import HostManager
 from elastic.membership.kubernetes import PodDiscovery
@@ -47,7 +48,7 @@ def test_n15_pods_that_come_at_once_have_one_order() -> None:
         assert [one.name for one in read_pods(pods, 1)[0]] == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [
         lambda one: one["metadata"].update(deletionTimestamp="2026-11-23T10:00:00Z"),
@@ -66,7 +67,7 @@ def test_a_pod_that_cannot_have_workers_is_no_host(change: Callable[[dict[str, A
     assert read_pods([one], 1) == ([], [])
 
 
-@pytest.mark.parametrize("slots", ["x", "-1", "1025", "1.5", "", 3])
+@each("slots", ["x", "-1", "1025", "1.5", "", 3])
 def test_slots_that_are_none_are_named(slots: object) -> None:
     one = pod(1)
     one["metadata"]["annotations"]["paddle/slots"] = slots

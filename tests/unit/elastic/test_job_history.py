@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from each import each
 from membership_story import BEGAN, StoryJob
 from scripted_workers import ScriptedJob
 
@@ -251,7 +252,7 @@ def test_a_killed_driver_is_seen_by_its_silence(
     assert not read_settled(tmp_path / NAME, lambda: record["written"] + 4.0)[2]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 1}', "[" * 100_000])
+@each("text", ["", "{", "[]", "{}", '{"version": 1}', "[" * 100_000])
 def test_a_file_that_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / NAME).write_text(text)
     with pytest.raises(DamagedError, match="is no record of a driver"):

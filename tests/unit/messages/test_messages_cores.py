@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 from control_programs import client_core, server_core
+from each import each
 
 from messages.client_core import ClientCore, ClientSend, ClientState, CloseConnection, Disconnected, OpenConnection
 from messages.envelope import BEAT, JOIN, Envelope, MemberId, decode, encode, error
@@ -41,7 +42,7 @@ def test_a_quiet_member_is_sent_a_beat_by_which_a_closed_connection_is_found() -
     assert core.tick(4.3) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "code"),
     [
         ({"protocol": "adding/2"}, "protocol"),
@@ -60,7 +61,7 @@ def test_a_wrong_join_is_answered_and_counted(change: dict[str, object], code: s
     assert core.joined == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "code"),
     [
         (b"noise", "form"),

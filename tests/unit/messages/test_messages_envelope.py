@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ def test_a_message_comes_back_as_it_was() -> None:
     assert decode(encode(message)) == message
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "code"),
     [
         ({"v": 2}, "version"),

@@ -1,6 +1,7 @@
 """Tables of fields: what fits, and how what does not is named."""
 
 import pytest
+from each import each
 
 from messages.errors import SchemaError
 from messages.schema import Fields, Integer, Items, Maybe, Number, Protocol, Shape, Text, Truth, Word
@@ -32,7 +33,7 @@ def test_a_body_that_fits_is_taken() -> None:
     FIELDS.check({**GOOD, "last": 3, "share": 1}, "report")
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "reason"),
     [
         ({"count": 0}, "report.count is 0, not a whole number from 1 to 9"),
@@ -66,7 +67,7 @@ def test_a_field_that_is_missing_is_named() -> None:
         FIELDS.check({key: value for key, value in GOOD.items() if key != "count"}, "report")
 
 
-@pytest.mark.parametrize("shape", [Integer(), Number(), Text(5), Truth(), Word(("a",)), Items(Truth(), 1), Fields()])
+@each("shape", [Integer(), Number(), Text(5), Truth(), Word(("a",)), Items(Truth(), 1), Fields()])
 def test_null_is_taken_only_where_the_table_says_so(shape: Shape) -> None:
     with pytest.raises(SchemaError):
         shape.check(None, "x")

@@ -1,6 +1,7 @@
 """What is let through to libzmq, byte by byte."""
 
 import pytest
+from each import each
 
 from messages.gate.zmtp import FRAME_BYTES, FrameHeads, PeerBytes, ServerBytes, ZmtpError
 
@@ -29,7 +30,7 @@ def test_libzmq_sees_a_peer_when_its_signature_has_come() -> None:
     assert peer_after(GREETING[:10]).has_signed
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "code"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", "greeting"),

@@ -8,6 +8,7 @@ import zipfile
 from contextlib import closing
 
 import pytest
+from each import each
 
 from prepare.errors import InputError
 from prepare.input import archive, tar
@@ -52,8 +53,8 @@ def test_a_tar_gives_its_plain_files(tmp_path, mode, kind):
     assert unpacked(path, tmp_path / "out") == {"d/train.txt": b"0\ta\n" * 500, "e": b""}
 
 
-@pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-@pytest.mark.parametrize("name", ["d/" + "n" * 90 + "/" + "f" * 60, "ümläut.txt"])
+@each("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@each("name", ["d/" + "n" * 90 + "/" + "f" * 60, "ümläut.txt"])
 def test_a_tar_gives_long_and_foreign_names(tmp_path, kind, name):
     path = make_tar(tmp_path / "a.tar", (name, b"x", tarfile.REGTYPE), ("b", b"y", tarfile.REGTYPE), format=kind)
     assert unpacked(path, tmp_path / "out") == {name: b"x", "b": b"y"}
@@ -85,7 +86,7 @@ def test_a_member_outside_the_folder_is_refused(tmp_path, name):
     assert not (tmp_path / "up.txt").exists()
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "what"),
     [
         (tarfile.SYMTYPE, "link or a device"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -202,7 +203,7 @@ def test_a_header_of_a_later_file_only_is_bad_data(tmp_path, capsys):
 # ----- what is a table -----
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "delimiter"),
     [
         ("a,b,c\n1,2,3\n", ","),

@@ -15,6 +15,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from each import each
 
 from prepare.__main__ import main
 from prepare.errors import InputError
@@ -88,7 +89,7 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize(("make", "message"), NAMED.values(), ids=NAMED)
+@each(("make", "message"), NAMED.values(), ids=NAMED)
 def test_what_leads_out_of_the_folder_or_is_no_file_is_refused(tmp_path, capsys, make, message):
     raw, outside = tmp_path / "raw", tmp_path / "outside"
     raw.mkdir()
@@ -117,7 +118,7 @@ def test_a_data_path_that_is_such_a_thing_is_refused(tmp_path, capsys, make, mes
         assert message in refused(tmp_path, capsys, tmp_path / "raw" / "input", source=source)
 
 
-@pytest.mark.parametrize("name", ["a.pos", "here", "./d/../a.pos", "d/up", "absolute", "..data/a.pos"])
+@each("name", ["a.pos", "here", "./d/../a.pos", "d/up", "absolute", "..data/a.pos"])
 def test_links_that_stay_inside_are_followed(tmp_path, name):
     """A mounted ConfigMap is made of them: its files lead to a hidden directory, which is a link itself."""
     (tmp_path / "..1").mkdir()

@@ -4,6 +4,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from each import each
 
 from prepare.errors import ArgumentsError, SettingsError
 from prepare.settings import OPTIONS, help_table, name_flags, read_settings
@@ -85,7 +86,7 @@ def test_d3_an_address_without_digest_or_without_tls_is_refused():
     assert read(DATA_SOURCE="quick_start", DATA_URL="https://host/a.tar.gz", DATA_SHA256=digest).data_sha256 == digest
 
 
-@pytest.mark.parametrize(
+@each(
     ("environ", "message"),
     [
         ({"OUT_DIR": ""}, "OUT_DIR is not set"),
@@ -150,8 +151,8 @@ def test_the_help_has_every_flag_and_variable_in_one_table():
         assert option.name.upper() in table
 
 
-@pytest.mark.parametrize("trainers", ["9" * 5000, "many", "٣"], ids=["long", "word", "arabic"])
-@pytest.mark.parametrize("count", ["", "3", "many"])
+@each("trainers", ["9" * 5000, "many", "٣"], ids=["long", "word", "arabic"])
+@each("count", ["", "3", "many"])
 def test_a_number_of_trainers_that_is_none_is_named(trainers, count):
     said = problem(CONF_PADDLE_GRADIENT_NUM=trainers, SPLIT_COUNT=count)
     assert f"CONF_PADDLE_GRADIENT_NUM is {trainers!r}; it must be the number of trainers" in said

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from each import each
 
 from pserver import __main__ as command
 from pserver import flags
@@ -36,7 +37,7 @@ def test_the_tutorials_command_line_is_understood_without_a_warning():
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     "argv, name, value",
     [
         (["--port=1"], "port", 1),
@@ -56,7 +57,7 @@ def test_flags_are_read_as_gflags_did(argv, name, value):
     assert flags.parse(argv).values[name] == value
 
 
-@pytest.mark.parametrize(
+@each(
     "argv, part",
     [
         (["--prot=1"], "did you mean --port?"),
@@ -182,7 +183,7 @@ def test_a_variable_that_is_not_utf_8_is_refused_and_not_shown(name):
     assert "hush" not in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["x", "0", "-1", "nan", "inf", "1e9"])
+@each("text", ["x", "0", "-1", "nan", "inf", "1e9"])
 def test_an_impossible_peer_timeout_is_a_config_error(text):
     with pytest.raises(ConfigError, match="PADDLE_PEER_TIMEOUT"):
         read_environment({"PADDLE_PEER_TIMEOUT": text})
@@ -203,7 +204,7 @@ def test_services_are_numbered_host_by_host():
     assert list_services(hosts, 2, 1) == [("a", 7166), ("b", 9002), ("a", 7172)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "part"),
     [
         ("a,,b", "it must be hosts separated by commas"),

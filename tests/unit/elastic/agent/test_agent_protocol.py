@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +35,7 @@ def test_what_is_written_is_read() -> None:
         assert read_mark(write_mark(mark)) == mark
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b"",
@@ -62,7 +63,7 @@ def test_a_state_that_is_none_is_refused(body: bytes) -> None:
         read_state(body)
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b"{}",
@@ -87,7 +88,7 @@ def test_no_bytes_do_more_than_be_refused_by_either_side(body: bytes) -> None:
             read(body)
 
 
-@pytest.mark.parametrize("text", ["", "1", "1.", "-2.0", "1.2.3", "1.-1", "9" * 30 + ".0"])
+@each("text", ["", "1", "1.", "-2.0", "1.2.3", "1.-1", "9" * 30 + ".0"])
 def test_a_mark_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(AgentProtocolError):
         read_mark(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +32,7 @@ def test_every_begin_of_a_header_waits_for_the_rest() -> None:
         assert frames.measure(written()[0][:length]) is None
 
 
-@pytest.mark.parametrize("place", range(frames.HEADER_BYTES))
+@each("place", range(frames.HEADER_BYTES))
 def test_a_changed_header_is_refused(place: int) -> None:
     header, *rest = written()
     changed = header[:place] + bytes([header[place] ^ 1]) + header[place + 1 :]

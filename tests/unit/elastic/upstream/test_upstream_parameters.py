@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from each import each
 from horovod.runner import _HorovodArgs, run
 from horovod.runner.common.util import config_parser
 from horovod.runner.common.util.settings import Settings
@@ -40,7 +41,7 @@ def variables_of(flags: str) -> dict[str, str]:
     return dict(config_parser.set_env_from_args({}, parse_args(["-np", "2", *flags.split()])))
 
 
-@pytest.mark.parametrize(
+@each(
     ("flags", "variables"),
     [
         ("", {}),
@@ -168,7 +169,7 @@ def test_a_file_that_is_wrong_is_a_usage_and_a_value_error(tmp_path: Path, text:
     assert isinstance(caught.value, UsageError)
 
 
-@pytest.mark.parametrize(
+@each(
     "flags",
     [
         "--fusion-threshold-mb -1",
@@ -259,13 +260,13 @@ def test_a_run_names_the_parameters_without_effect(capsys: pytest.CaptureFixture
     assert "gloo-timeout" not in text
 
 
-@pytest.mark.parametrize("flags", ["--mpi", "--jsrun", "--mpi-args=-x", "-p 22", "-i key", "--binding-args=-x"])
+@each("flags", ["--mpi", "--jsrun", "--mpi-args=-x", "-p 22", "-i key", "--binding-args=-x"])
 def test_mpi_and_ssh_are_refused_with_the_reason(flags: str) -> None:
     with pytest.raises(UsageError, match="is not supported: the"):
         _run(parse_args(["-np", "1", *flags.split(), "true"]))
 
 
-@pytest.mark.parametrize(
+@each(
     ("chosen", "built", "called"),
     [
         ((None, None, None), (True, False), "gloo"),
@@ -313,7 +314,7 @@ def test_a_program_sets_the_attributes_of_a_command_line_itself() -> None:
     assert (settings.num_proc, settings.elastic, settings.verbose) == (2, False, 0)
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"hosts": "localhost:1", "hostfile": "hosts"},

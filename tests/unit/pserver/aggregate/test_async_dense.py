@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 from pserver.aggregate.staleness import Staleness, StalenessLimits
 from pserver.optim.settings import Optimization, ParameterSpec
@@ -32,9 +33,7 @@ def test_a_gradient_is_discarded_when_too_many_came_since_its_trainers_last(trai
     assert [staleness.is_kept(trainer) for trainer in order] == kept
 
 
-@pytest.mark.parametrize(
-    "trainers, ratio, threshold", [(2, 1.5, 3), (4, 1.5, 6), (1, 1.5, 2), (4, 1.0, 6), (4, 0.5, 6), (4, 2.6, 10)]
-)
+@each("trainers, ratio, threshold", [(2, 1.5, 3), (4, 1.5, 6), (1, 1.5, 2), (4, 1.0, 6), (4, 0.5, 6), (4, 2.6, 10)])
 def test_the_threshold_is_the_ratio_of_the_trainers_unless_it_is_too_small(trainers, ratio, threshold):
     assert LIMITS.threshold(trainers, ratio) == threshold
 

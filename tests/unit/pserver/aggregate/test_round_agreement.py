@@ -1,6 +1,6 @@
 """What a trainer decides from the answers to ENTER."""
 
-import pytest
+from each import each
 
 from pserver.aggregate.round_agreement import agree
 from pserver.wire.views import NO_ROUND, EnterAnswer, RoundKey
@@ -13,7 +13,7 @@ def key(epoch, number):
 A, B, C = key(1, 1), key(1, 2), key(1, 3)
 
 
-@pytest.mark.parametrize(
+@each(
     "answers, own, expected",  # (services that are sent COMMIT, of which round, whether own is done, next round)
     [
         ([(NO_ROUND, None, None)] * 2, None, ((), NO_ROUND, False, 1)),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +93,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("content", BAD.values(), ids=BAD.keys())
+@each("content", BAD.values(), ids=BAD.keys())
 def test_what_is_no_array_of_rows_is_refused(content):
     rounds = SparseRounds(shard())
     before = rounds.shard.values.tobytes()

@@ -1,13 +1,14 @@
 """Learning-rate schedules by their formulas, and what they say in the log."""
 
 import pytest
+from each import each
 
 from pserver.optim.schedules import Schedule, check_schedule, is_constant, scheduled_rate
 from pserver.optim.settings import Optimization
 from runtime.errors import ConfigError
 
 
-@pytest.mark.parametrize(
+@each(
     "schedule, a, b, args, samples, passes, expected",
     [
         ("constant", 5, 5, "", 100, 3, 0.5),

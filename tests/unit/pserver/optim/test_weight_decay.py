@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from each import each
 
 from pserver.optim import averaging
 from pserver.optim.settings import Optimization, ParameterSpec
@@ -29,7 +30,7 @@ def step(made, *gradient):
 # ----- When decay is apart -----
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "decay"),
     [
         ({}, None),
@@ -178,7 +179,7 @@ def average_by_hand(values, window, limit, passes):
     return averages
 
 
-@pytest.mark.parametrize(
+@each(
     ("window", "limit", "passes"),
     [(0.5, None, ()), (0.5, None, (8, 16, 24)), (0.25, None, (5, 15)), (1.0, 3, ()), (0.5, 4, (10,)), (1e-9, 1, ())],
 )

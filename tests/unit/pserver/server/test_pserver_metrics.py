@@ -6,6 +6,7 @@ from http import HTTPStatus
 from types import SimpleNamespace
 
 import pytest
+from each import each
 from elastic_wire import ElasticWire
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -38,7 +39,7 @@ def test_a_program_is_live_and_ready_until_it_says_why_not():
     assert [get(pages, path).endswith("\r\n\r\nit is stuck\n") for path in ("/healthz", "/readyz")] == [True, True]
 
 
-@pytest.mark.parametrize(
+@each(
     "head, status",
     [
         (b"GET /healthz HTTP/1.0\n\n", 200),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 from pserver.optim.methods import METHODS
 from pserver.optim.settings import Optimization, ParameterSpec
@@ -156,8 +157,8 @@ def test_a_gradient_that_does_not_fit_is_a_bug(gradient):
         build([ParameterSpec("w", 3)]).step(gradient, 1)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("touched", [{}, {0: np.arange(3)}])
+@each("method", METHODS)
+@each("touched", [{}, {0: np.arange(3)}])
 def test_a_gradient_may_lie_anywhere_in_a_message(method, touched):
     """The bytes of a frame begin where the frame does, not where a float32 would."""
     gradient = np.arange(20_000, dtype=np.float32) % 7

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -130,8 +131,8 @@ def test_lazy_rows_stay_lazy():
     assert all_bits(shards[0]) == all_bits(shards[1])
 
 
-@pytest.mark.parametrize("method", ["momentum", "adagrad", "decayed_adagrad", "adam"])
-@pytest.mark.parametrize("settings", [{"decay_rate": 0.1}, {"decay_rate_l1": 0.1}, {"momentum": 0.9}])
+@each("method", ["momentum", "adagrad", "decayed_adagrad", "adam"])
+@each("settings", [{"decay_rate": 0.1}, {"decay_rate_l1": 0.1}, {"momentum": 0.9}])
 def test_rows_that_a_server_is_asked_for_first_are_brought_up_as_before(method, settings):
     """They are pulled to zero at the rate of the step before."""
     tables = [ParameterSpec("table", 40, sparse_update=True, row_width=4, **settings)]

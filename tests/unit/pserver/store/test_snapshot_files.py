@@ -7,6 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
+from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,7 +97,7 @@ def forge(path, note, arrays=b"", services=1):
 GOOD = {"service": {}, "arrays": []}
 
 
-@pytest.mark.parametrize(
+@each(
     "note",
     [
         b"",

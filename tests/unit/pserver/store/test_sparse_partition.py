@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 from pserver.optim.settings import ParameterSpec
 from pserver.store import sparse_partition
@@ -15,8 +16,8 @@ def spec(name="emb", rows=50, width=4):
 
 
 # the hash of "emb" is below 2^63, that of "___embedding_0__.w0" is above: there the rows run backwards
-@pytest.mark.parametrize("name", ["emb", "___embedding_0__.w0", "word_table"])
-@pytest.mark.parametrize("services", [1, 2, 3, 6])
+@each("name", ["emb", "___embedding_0__.w0", "word_table"])
+@each("services", [1, 2, 3, 6])
 def test_every_row_lies_where_the_legacy_put_it(name, services):
     made = SparseTable.of(spec(name), services)
     where = [place_block(row, hash_name(name), services) for row in range(50)]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 from pserver.optim.methods import METHODS
 from pserver.optim.settings import Optimization, ParameterSpec
@@ -49,9 +50,9 @@ def dense(parts):
     return total
 
 
-@pytest.mark.parametrize("mu", [0.0, 0.6])
-@pytest.mark.parametrize("clip", [0.0, 0.5])
-@pytest.mark.parametrize("method", sorted(set(METHODS) - {"sparse_momentum"}))
+@each("mu", [0.0, 0.6])
+@each("clip", [0.0, 0.5])
+@each("method", sorted(set(METHODS) - {"sparse_momentum"}))
 def test_a_table_trains_as_a_dense_parameter(method, clip, mu):
     made = make(method, table_settings={"momentum": mu, "gradient_clipping_threshold": clip})
     spec = ParameterSpec("emb", ROWS * WIDTH, momentum=mu, gradient_clipping_threshold=clip)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store.model_setup import describe_setup
@@ -25,7 +26,7 @@ def test_pieces_make_a_whole_and_a_new_one_leaves_the_old_alone(monkeypatch):
     assert bytes(before) == b"abcdef" and bytes(kept.whole[1]) == b"x"
 
 
-@pytest.mark.parametrize(
+@each(
     ("piece", "length", "payload"),
     [
         (0, -1, b""),
@@ -44,7 +45,7 @@ def test_what_cannot_be_is_refused(piece, length, payload):
     assert kept.whole == {}
 
 
-@pytest.mark.parametrize("sizes", [[], {"own.x": 1}, {"values": 4}, {"own.1": -1}, {"own.1": 1 << 40}, {"own.1": "1"}])
+@each("sizes", [[], {"own.x": 1}, {"values": 4}, {"own.1": -1}, {"own.1": 1 << 40}, {"own.1": "1"}])
 def test_a_checkpoint_with_other_blobs_is_refused(sizes):
     with pytest.raises(BugError, match="invalid checkpoint blobs"):
         checkpoint_blobs.restore(sizes, 10)

@@ -1,4 +1,4 @@
-"""The decoder against 10,000 hostile messages (nightly 100,000): it returns a message within its limits or says ProtocolError."""
+"""The decoder against 10,000 hostile messages (nightly 100,000): a message within its limits, or ProtocolError."""
 
 from pathlib import Path
 from random import Random

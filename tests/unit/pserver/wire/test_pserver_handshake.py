@@ -5,6 +5,7 @@ import struct
 from random import Random
 
 import pytest
+from each import each
 from fuzz import seeds
 
 from pserver.wire import authentication
@@ -26,8 +27,8 @@ def shake(client, server):
     return said[:-1]
 
 
-@pytest.mark.parametrize("secret", ["hush", "", "é" * 4096])
-@pytest.mark.parametrize("kind", [DATA, HEARTBEAT, PROBE])
+@each("secret", ["hush", "", "é" * 4096])
+@each("kind", [DATA, HEARTBEAT, PROBE])
 def test_two_that_share_a_secret_know_each_other_after_two_round_trips(secret, kind):
     client, server = pair(secret, secret, b"n" * 16 + kind)
     said = shake(client, server)

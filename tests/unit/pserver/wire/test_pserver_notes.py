@@ -4,6 +4,7 @@ import json
 import tracemalloc
 
 import pytest
+from each import each
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +68,7 @@ def test_the_number_of_values_has_a_limit():
     assert notes.parse(notes.dump(commas)) == commas
 
 
-@pytest.mark.parametrize(
+@each(
     "text, part",
     [
         (b'{"a":NaN}', "NaN"),
@@ -108,7 +109,7 @@ def test_what_would_be_refused_is_not_sent(value):
         notes.dump({"a": json.loads("[" * 40 + "]" * 40)})
 
 
-@pytest.mark.parametrize("value", [None, "1", True, 1.0, [1], {}, -1, 11])
+@each("value", [None, "1", True, 1.0, [1], {}, -1, 11])
 def test_an_integer_of_another_kind_is_named(value):
     with pytest.raises(BugError, match=r"its n is .*, not an integer from 0 to 10"):
         notes.get_integer({"n": value}, "n", 0, 10)

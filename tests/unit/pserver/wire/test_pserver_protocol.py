@@ -4,6 +4,7 @@ import contextlib
 import struct
 
 import pytest
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,7 +80,7 @@ def test_a_frame_with_a_byte_too_many_or_missing_altogether_is_refused(part):
         protocol.decode([*whole[:part], *whole[part + 1 :]])
 
 
-@pytest.mark.parametrize(
+@each(
     "bad, part",
     [
         ([], "empty"),
@@ -181,9 +182,7 @@ def test_a_wrong_answer_to_a_hello_is_explained(answer, part):
     assert protocol.find_fault(welcome(), "j", "1") is None
 
 
-@pytest.mark.parametrize(
-    ("argument", "length"), [(0, 0), (3, 3), (4, 4), (5, 4), (1 << 62, 4), (-1, 0), (-(1 << 62), 0)]
-)
+@each(("argument", "length"), [(0, 0), (3, 3), (4, 4), (5, 4), (1 << 62, 4), (-1, 0), (-(1 << 62), 0)])
 def test_a_payload_in_shared_memory_never_reaches_beyond_its_piece(monkeypatch, argument, length):
     monkeypatch.setattr(protocol, "PIECE_BYTES", 4)
     shared = memoryview(bytes(range(10)))

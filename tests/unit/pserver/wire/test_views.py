@@ -1,6 +1,7 @@
 """Notes of elastic rounds: what goes out comes back, and what is none is refused by the name of its field."""
 
 import pytest
+from each import each
 from fuzz import frames
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +40,7 @@ def test_the_largest_view_fits_into_a_note():
     assert len(notes.dump(views.write_view(largest))) < protocol.SMALL_NOTE_BYTES
 
 
-@pytest.mark.parametrize(
+@each(
     "note, part",
     [
         ({}, "epoch is None"),

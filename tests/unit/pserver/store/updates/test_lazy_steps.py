@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from each import each
 
 from pserver.optim import methods
 from pserver.optim.settings import Optimization, ParameterSpec
@@ -76,7 +77,7 @@ def test_where_most_rows_are_touched_all_take_the_step():
     assert made.state["mean_square"] == pytest.approx(np.full(made.size, 0.9))
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "parameter", "settings"),
     [
         ("adam", TABLE, {}),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 from pserver.optim import methods, sgd
 from pserver.optim.settings import Optimization, ParameterSpec
@@ -42,8 +43,8 @@ def rows(made):
 ROW_METHODS = [name for name, method in methods.METHODS.items() if method.allows_sparse and name != "sparse_momentum"]
 
 
-@pytest.mark.parametrize("method", ROW_METHODS)
-@pytest.mark.parametrize("mu", [0.0, 0.5])
+@each("method", ROW_METHODS)
+@each("mu", [0.0, 0.5])
 def test_a_table_touched_everywhere_is_a_dense_parameter_bit_for_bit(monkeypatch, method, mu):
     random = np.random.default_rng(2)
     values = random.standard_normal(60).astype(np.float32)
@@ -203,7 +204,7 @@ def test_the_sum_of_several_gradients_is_clipped_and_averaged_by_row():
 # ----- What does not go together -----
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "settings", "message"),
     [
         ("adam", {}, "which adam cannot do"),
