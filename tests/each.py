@@ -74,5 +74,5 @@ def _make_directory(path: Path) -> Path:
 
 
 def _shorten(value: object) -> str:
-    text = getattr(value, "__name__", None) or repr(value)
+    text = repr(value[:60]) if isinstance(value, str | bytes) else getattr(value, "__name__", None) or repr(value)
     return text if len(text) <= 80 else f"{text[:60]}...{text[-15:]}"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,7 +112,8 @@ def make_table() -> str:
     return "\n".join(lines)
 
 
-def language_types() -> set[str]:
+@functools.cache
+def language_types() -> frozenset[str]:
     """Return the layer types that the functions of the config language write into the message."""
     found = set(PICKED)
     for path in [*LANGUAGE.glob("layers/*.py"), *LANGUAGE.glob("maps/*.py")]:
@@ -129,10 +131,11 @@ def language_types() -> set[str]:
                 found.update(word for one in given for word in words_in(one))
             if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "kind" for t in node.targets):
                 found.update(words_in(node.value))
-    return found - NO_LAYERS
+    return frozenset(found - NO_LAYERS)
 
 
-def checked_words() -> set[str]:
+@functools.cache
+def checked_words() -> frozenset[str]:
     """Return all strings in tests that check gradients and in functions that these use; some are layer types."""
     found: set[str] = set()
     for path in TESTS.rglob("test_trainer_*.py"):
@@ -147,7 +150,7 @@ def checked_words() -> set[str]:
                 names = [node.id for node in ast.walk(known[name]) if isinstance(node, ast.Name)]
                 found.update(GROUP if "recurrent_group" in names else ())
                 waiting += names
-    return found
+    return frozenset(found)
 
 
 def checks_gradients(test: ast.AST) -> bool:
@@ -156,6 +159,7 @@ def checks_gradients(test: ast.AST) -> bool:
     return "check_gradients" in calls or (isinstance(test, ast.FunctionDef) and "gradients" in test.name)
 
 
+@functools.cache
 def definitions(path: Path) -> dict[str, ast.AST]:
     """Return name -> definition for functions and tables of a module and of the modules beside it that it imports."""
     found: dict[str, ast.AST] = {}
@@ -176,13 +180,15 @@ def words_in(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-def golden_types(prefix: str) -> set[str]:
+@functools.cache
+def golden_types(prefix: str) -> frozenset[str]:
     """Return the layer types in the golden messages whose file name begins with a prefix."""
     pattern = re.compile(r'^\s*layers \{\s+name: "[^"]*"\s+type: "([^"]*)"', re.M)
     files = [path for tail in ("txt", "protostr") for path in (GOLDEN / "config").rglob(f"{prefix}*.{tail}")]
-    return {kind for path in files for kind in pattern.findall(path.read_text())}
+    return frozenset(kind for path in files for kind in pattern.findall(path.read_text()))
 
 
+@functools.cache
 def run_types() -> set[str]:
     """Return the layer types of the networks for which there are recorded runs."""
     small = {kind for case in read_cases().values() for kind in case["types"]}

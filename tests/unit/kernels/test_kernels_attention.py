@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 import kernels
 from kernels import rows, steps
@@ -33,8 +34,8 @@ def test_the_sums_of_rows_and_frames_and_their_gradients(starts, size):
         np.testing.assert_allclose(one, other, atol=5e-6)
 
 
-@pytest.mark.parametrize("size", [1, 16, 37])
-@pytest.mark.parametrize("starts", STARTS)
+@each("size", [1, 16, 37])
+@each("starts", STARTS)
 def test_the_gradients_of_weighted_sums(starts, size):
     starts = np.array(starts)
     g, w, x = draw(len(starts) - 1, size), draw(starts[-1], 1), draw(starts[-1], size)

@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
+from each import each
 
 import kernels
 from kernels import plain, samples
 from trainer.arrays.rng import Stream
 
 
-@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 1000])
-@pytest.mark.parametrize("state", [0, 1, 0xFFFFFFFF, 675780521])
+@each("count", [0, 1, 15, 16, 17, 1000])
+@each("state", [0, 1, 0xFFFFFFFF, 675780521])
 def test_draws_are_those_of_the_generator_step_by_step(count, state, monkeypatch):
     one_by_one = Stream(state)
     expected = [one_by_one.draw() for _ in range(count)]

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from each import each
 
 import kernels
 from kernels import rows
@@ -25,9 +26,9 @@ def test_the_compiled_module_is_there_where_it_was_built():
     assert built == (kernels.compiled is not None)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("columns", [1, 2, 7, 8, 9, 30])
-@pytest.mark.parametrize("count", [0, 1, 40])
+@each("dtype", TYPES)
+@each("columns", [1, 2, 7, 8, 9, 30])
+@each("count", [0, 1, 40])
 def test_rows_are_added_where_their_ids_say(columns, count, dtype):
     rng = np.random.default_rng(columns)
     ids, more = rng.integers(0, 9, count), rng.normal(size=(count, columns)).astype(dtype)
@@ -38,9 +39,9 @@ def test_rows_are_added_where_their_ids_say(columns, count, dtype):
     np.testing.assert_allclose(target, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("columns", [1, 2, 3, 4, 7, 20])
-@pytest.mark.parametrize("with_values", [False, True])
+@each("dtype", TYPES)
+@each("columns", [1, 2, 3, 4, 7, 20])
+@each("with_values", [False, True])
 def test_sums_of_rows_and_their_gradient_equal_dense_products(columns, with_values, dtype):
     rng = np.random.default_rng(columns)
     starts, ids, table, numbers = stretches(rng, columns, 12, dtype)

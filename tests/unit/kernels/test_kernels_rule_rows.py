@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 import kernels
 from kernels import rules
@@ -28,8 +29,8 @@ def draw(states):
     return arrays
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("has_velocity", [True, False])
+@each("case", CASES)
+@each("has_velocity", [True, False])
 def test_named_rows_step_as_copies_of_them_and_the_others_stay(case, has_velocity):
     states, numbers, factors = CASES[case]
     if not has_velocity:
@@ -48,8 +49,8 @@ def test_named_rows_step_as_copies_of_them_and_the_others_stay(case, has_velocit
     assert (whole[0][ROWS] != before[0][ROWS]).all()
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("rows", [[1, 2, 7], [-1, 2, 3]])
+@each("case", CASES)
+@each("rows", [[1, 2, 7], [-1, 2, 3]])
 def test_rows_outside_of_the_arrays_are_refused(case, rows):
     states, numbers, factors = CASES[case]
     with pytest.raises(ValueError, match="a row number is not in the arrays"):

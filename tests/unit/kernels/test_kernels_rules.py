@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 import kernels
 from kernels import rules
@@ -43,7 +44,7 @@ def draw_arrays(case):
     return w, g, state
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_a_compiled_rule_gives_the_bits_of_numpy(case):
     if kernels.compiled is None:
         pytest.skip("the compiled module is not built here")

@@ -4,6 +4,7 @@ from array import array
 
 import numpy as np
 import pytest
+from each import each
 
 import kernels
 from kernels import plain, samples
@@ -12,8 +13,8 @@ from trainer.arrays.rng import Stream
 MODULES = [plain, samples]  # in numpy, and compiled where that is there
 
 
-@pytest.mark.parametrize("module", MODULES)
-@pytest.mark.parametrize(("head", "taken", "size"), [(0, 8, 8), (0, 0, 0), (3, 5, 8), (2, 40, 100), (100, 0, 100)])
+@each("module", MODULES)
+@each(("head", "taken", "size"), [(0, 8, 8), (0, 0, 0), (3, 5, 8), (2, 40, 100), (100, 0, 100)])
 def test_samples_are_picked_by_the_legacys_rule(module, head, taken, size):
     draws = Stream(1).draws(taken)
     expected = list(range(size))
@@ -32,8 +33,8 @@ def test_the_documented_order_of_eight_samples(module):
     assert pool.tolist() == [1, 3, 6, 4, 5, 7, 2, 0]
 
 
-@pytest.mark.parametrize("module", MODULES)
-@pytest.mark.parametrize("rows", [[], [2], [0, 1, 2, 3], [3, 0, 3, 1]])
+@each("module", MODULES)
+@each("rows", [[], [2], [0, 1, 2, 3], [3, 0, 3, 1]])
 def test_spans_are_found(module, rows):
     bounds = np.array([0, 2, 2, 7, 8])
     starts, offsets = module.find_spans(bounds, np.array(rows, np.int64))
@@ -43,8 +44,8 @@ def test_spans_are_found(module, rows):
     assert starts.dtype == offsets.dtype == np.int64
 
 
-@pytest.mark.parametrize("module", MODULES)
-@pytest.mark.parametrize("lengths", [[], [0], [3], [2, 0, 5], [0, 1, 0, 0, 4, 0]])
+@each("module", MODULES)
+@each("lengths", [[], [0], [3], [2, 0, 5], [0, 1, 0, 0, 4, 0]])
 def test_places_count_up_from_each_start(module, lengths):
     starts = np.random.default_rng(1).integers(0, 100, len(lengths))
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
@@ -54,8 +55,8 @@ def test_places_count_up_from_each_start(module, lengths):
     assert places.dtype == np.int64
 
 
-@pytest.mark.parametrize("compiled", [kernels.compiled, None])
-@pytest.mark.parametrize("lengths", [[], [0], [3], [2, 0, 5], [0, 1, 0, 0, 4, 0]])
+@each("compiled", [kernels.compiled, None])
+@each("lengths", [[], [0], [3], [2, 0, 5], [0, 1, 0, 0, 4, 0]])
 def test_spans_are_joined(compiled, lengths, monkeypatch):
     monkeypatch.setattr(samples, "compiled", compiled)
     ids = np.arange(1000, 900, -1, dtype=np.int32)

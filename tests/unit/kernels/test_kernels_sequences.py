@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from each import each
 
 import kernels
 from kernels import chain as chains
@@ -30,9 +31,9 @@ def make_layer(size, gate, candidate, has_bias):
     return GruLayer(config, table), table
 
 
-@pytest.mark.parametrize("size", [3, 16, 36, 68])
-@pytest.mark.parametrize("lengths", [[], [0], [1], [2, 5, 0, 3, 5, 1, 4, 2, 2]])
-@pytest.mark.parametrize(("gate", "candidate", "has_bias"), [("sigmoid", "tanh", True), ("relu", "", False)])
+@each("size", [3, 16, 36, 68])
+@each("lengths", [[], [0], [1], [2, 5, 0, 3, 5, 1, 4, 2, 2]])
+@each(("gate", "candidate", "has_bias"), [("sigmoid", "tanh", True), ("relu", "", False)])
 def test_a_run_of_a_gru_is_its_steps_in_numpy(size, lengths, gate, candidate, has_bias, monkeypatch):
     rng = np.random.default_rng(1)
     starts = np.cumsum([0, *lengths])
@@ -77,8 +78,8 @@ def make_chain(classes, starts, seed=1):
     return chains.LabelChain(x, labels, np.array(starts), scores, np.empty((2, *x.shape)))
 
 
-@pytest.mark.parametrize("classes", [1, 2, 9])
-@pytest.mark.parametrize("starts", [[0], [0, 0], [0, 1], [0, 4, 4, 5, 12, 12]])
+@each("classes", [1, 2, 9])
+@each("starts", [[0], [0, 0], [0, 1], [0, 4, 4, 5, 12, 12]])
 def test_a_chain_is_that_of_numpy(classes, starts, monkeypatch):
     chain = make_chain(classes, starts)
     config = LayerConfig(name="crf", type="crf", size=classes)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 import kernels
 from kernels import plain, rows, steps
@@ -45,10 +46,8 @@ def test_softmax_is_rounded_where_the_legacy_rounded_it():
     np.testing.assert_allclose(y, powers * shares, rtol=2e-7)
 
 
-@pytest.mark.parametrize(
-    "kinds", [("tanh", "sigmoid", "tanh"), ("relu", "sigmoid", "sigmoid"), ("", "sigmoid", "relu")]
-)
-@pytest.mark.parametrize("count", [0, 1, 5])
+@each("kinds", [("tanh", "sigmoid", "tanh"), ("relu", "sigmoid", "sigmoid"), ("", "sigmoid", "relu")])
+@each("count", [0, 1, 5])
 def test_a_step_of_an_lstm_is_that_of_numpy(kinds, count, monkeypatch):
     size, rng = 7, np.random.default_rng(count)
     names = dict(zip(("candidate", "gate", "state"), kinds, strict=True))
@@ -104,8 +103,8 @@ def test_steps_of_wrong_shapes_are_refused():
     assert not steps.activate("steep", c)
 
 
-@pytest.mark.parametrize("size", [3, 16, 36])
-@pytest.mark.parametrize("live", [[], [1], [9, 9, 6, 2, 1]])
+@each("size", [3, 16, 36])
+@each("live", [[], [1], [9, 9, 6, 2, 1]])
 def test_a_run_of_an_lstm_is_its_steps_one_by_one(size, live):
     rng = np.random.default_rng(size)
     names = {"candidate": "tanh", "gate": "sigmoid", "state": "tanh"}

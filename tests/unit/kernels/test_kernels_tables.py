@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 from kernels import tables
 
@@ -13,9 +14,9 @@ def draw(rng, many, upper, width, dtype):
     return ids, rng.normal(size=(many, width)).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("width", [1, 3, 16, 100])
-@pytest.mark.parametrize("many", [0, 1, 50])
+@each("dtype", DTYPES)
+@each("width", [1, 3, 16, 100])
+@each("many", [0, 1, 50])
 def test_rows_are_taken_and_put_back(many, width, dtype):
     rng = np.random.default_rng(width)
     table = rng.normal(size=(70, width)).astype(dtype)
@@ -36,8 +37,8 @@ def test_a_row_beyond_the_table_is_refused(call):
         tables.take_rows(table, ids) if call == "take" else tables.put_rows(table, ids, np.ones((2, 2), np.float32))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("many", "more"), [(0, 0), (0, 5), (5, 0), (30, 40), (60, 60)])
+@each("dtype", DTYPES)
+@each(("many", "more"), [(0, 0), (0, 5), (5, 0), (30, 40), (60, 60)])
 def test_rows_of_two_are_united_and_added_in_their_order(many, more, dtype):
     rng = np.random.default_rng(many)
     a, b = draw(rng, many, 60, 5, dtype), draw(rng, more, 60, 5, dtype)

@@ -3,7 +3,7 @@
 import itertools
 
 import numpy as np
-import pytest
+from each import each
 
 from kernels.rows import spread_maxima
 from kernels.windows import SequenceWindows, add_maxima, add_windows, descend_maxima, max_windows, sum_windows
@@ -11,8 +11,8 @@ from kernels.windows import SequenceWindows, add_maxima, add_windows, descend_ma
 TYPES = [np.float64, np.float32]  # numpy, and compiled where that is there
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(("first", "length"), [(-1, 3), (0, 1), (0, 2), (-4, 2), (2, 3), (-2, 5)])
+@each("dtype", TYPES)
+@each(("first", "length"), [(-1, 3), (0, 1), (0, 2), (-4, 2), (2, 3), (-2, 5)])
 def test_windows_stay_in_their_sequence(first, length, dtype):
     rng = np.random.default_rng(length)
     starts = np.array([0, 3, 3, 4, 9])
@@ -31,8 +31,8 @@ def test_windows_stay_in_their_sequence(first, length, dtype):
     np.testing.assert_allclose(target, gradient, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(("first", "length"), [(-1, 3), (0, 1), (2, 3), (-2, 5)])
+@each("dtype", TYPES)
+@each(("first", "length"), [(-1, 3), (0, 1), (2, 3), (-2, 5)])
 def test_maxima_of_windows_are_those_of_their_sums(first, length, dtype):
     rng = np.random.default_rng(length)
     starts = np.array([0, 3, 3, 4, 30])  # short sequences and a long one

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 from kernels import compiled
 from trainer.layers.image.convolution import Convolution, WinogradConvolution, make_convolution
@@ -62,7 +63,7 @@ def test_double_precision_and_empty_batches_go_by_windows():
     assert not tiled.gradient(*none).any()
 
 
-@pytest.mark.parametrize(
+@each(
     "shape, channels, groups, is_tiled",
     [
         (windows(8, 8), 32, 1, True),

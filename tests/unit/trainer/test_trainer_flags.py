@@ -1,6 +1,7 @@
 """The command line: gflags' syntax, the table, and what is refused."""
 
 import pytest
+from each import each
 
 from runtime.errors import UsageError
 from trainer.flags import FLAGS, TABLE, Status, help_text, list_warnings, parse_flags, services
@@ -44,7 +45,7 @@ def test_nothing_given_means_the_legacys_defaults():
     assert (values.num_passes, values.log_period, values.port, values.seed, values.local) == (100, 100, 20134, 1, True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "name", "value"),
     [
         (["--log_period=7"], "log_period", 7),
@@ -67,7 +68,7 @@ def test_every_spelling_of_gflags_works(arguments, name, value):
     assert getattr(parse_flags(arguments), name) == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "message"),
     [
         (["--log_perod=3"], "unknown command line flag 'log_perod'; did you mean --log_period"),
@@ -127,7 +128,7 @@ def test_what_a_launcher_passes_does_no_harm_with_a_store():
     assert list_warnings(values) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "message"),
     [
         ([STORE, "--local=true"], "--local=True cannot be used with --store_dir: the parameter servers in the store"),

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,8 +69,8 @@ def test_passes_have_different_orders():
     assert read(source, 0) != read(source, 1)
 
 
-@pytest.mark.parametrize("trainers", [1, 2, 3, 7])
-@pytest.mark.parametrize("kind", ["all", "units"])
+@each("trainers", [1, 2, 3, 7])
+@each("kind", ["all", "units"])
 def test_the_shares_of_a_batch_are_the_batch(kind, trainers):
     batches = read(make(**OPTIONS[kind]), 2)
     # one after the other: the providers of one process draw from one generator

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each import each
 
 from runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.arrays.rng import Stream
@@ -240,7 +241,7 @@ def test_ids_may_be_numpy_integers_and_minus_one():
     assert read_ids(make(process)) == [3, -1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "value", "message"),
     [
         (
@@ -444,7 +445,7 @@ def test_a_dict_from_a_provider_with_listed_types_is_refused():
         source.next_batch(1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "bad"),
     [
         (integer_value(3), 3),

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from each import each
 
 from runtime.errors import DataError
 from trainer.arrays.rng import Stream
@@ -33,7 +34,7 @@ def read(kind, samples, entries=("a.txt", "b.txt")):
     return source.next_batch(1000)[0]["x"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "good", "bad", "message"),
     [
         (dense_vector(2), [1, 2], [1, NAN], r": slot x \(dense_vector\(2\)\): number 2 is nan, but training needs"),
@@ -46,7 +47,7 @@ def read(kind, samples, entries=("a.txt", "b.txt")):
         (sparse_float_vector_sequence(3), [[(1, 1.0)]], [[(1, 1.0)], [(2, INF)]], ": item 1: number 1 is inf, "),
     ],
 )
-@pytest.mark.parametrize("before", [0, 1, 300])
+@each("before", [0, 1, 300])
 def test_the_sample_is_named_by_its_entry_and_number(kind, good, bad, message, before):
     with pytest.raises(
         DataError, match=rf"sample {before + 1} of a\.txt \(counted from 1\)" + ".*" + message

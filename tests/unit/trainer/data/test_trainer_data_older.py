@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from each import each
 
 from proto.DataConfig_pb2 import DataConfig
 from proto.DataFormat_pb2 import DataHeader, DataSample, SlotDef
@@ -187,7 +188,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("content", "said"), WRONG, ids=range(len(WRONG)))
+@each(("content", "said"), WRONG, ids=range(len(WRONG)))
 def test_what_is_wrong_with_messages_is_said(tmp_path, content, said):
     inputs = {"x": 1} if GRID.SerializeToString() in content else INPUTS
     with pytest.raises(DataError, match=said):

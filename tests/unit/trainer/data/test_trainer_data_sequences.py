@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from each import each
 
 from runtime.errors import DataError
 from trainer.arrays.rng import Stream
@@ -64,8 +65,8 @@ SEQUENCES = [
 ]
 
 
-@pytest.mark.parametrize("size", [1, 2, 10])
-@pytest.mark.parametrize(("kind", "samples", "expected"), SEQUENCES)
+@each("size", [1, 2, 10])
+@each(("kind", "samples", "expected"), SEQUENCES)
 def test_sequences_come_as_rows_and_where_they_begin(kind, samples, expected, size):
     found = []
     for batch in read_batches(kind, samples, size):
@@ -114,7 +115,7 @@ def test_sequences_pass_through_in_order_and_are_forgotten():
     assert found == samples
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "value", "message"),
     [
         (

@@ -8,6 +8,7 @@ import pickletools
 import struct
 
 import pytest
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,12 +49,12 @@ class Point:
         self.x = 1
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [Evil(), {"a": [Evil()]}, Point(), os.getpid, collections.OrderedDict(a=1), {1, 2}, 1 + 2j, bytearray(b"a"), range],
     ids=["call", "inside", "object", "function", "class", "set", "complex", "bytearray", "type"],
 )
-@pytest.mark.parametrize("protocol", range(6))
+@each("protocol", range(6))
 def test_nothing_else_is_read_and_no_code_runs(value, protocol, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PlainPickleError, match="not consist of plain values only"):
@@ -74,12 +75,11 @@ def doubled(times):
     return b"]" + b"".join(b"q\x000]h\x00ah\x00a" for _ in range(times)) + b"."
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "message"),
     [
         (b"", "cut off"),
         (b"N" * (plain_pickle.MOST_BYTES + 1), "bytes, but the limit is .* bytes"),
-        (doubled(60), "more than .* values"),
         (b"]q\x00h\x00a.", "more than 64 levels"),
         (b"]" * 100 + b"a" * 99 + b".", "more than 64 levels"),
         (b"\x8b" + struct.pack("<i", 1 << 20) + b"x" * (1 << 20) + b".", "a number has 1048576 bytes"),
@@ -106,6 +106,14 @@ def doubled(times):
 def test_bombs_and_rubbish_are_refused(data, message):
     with pytest.raises(PlainPickleError, match=message):
         load_plain(data)
+
+
+@pytest.mark.parametrize("most", [1 << 14, pytest.param(plain_pickle.MOST_VALUES, marks=pytest.mark.nightly)])
+def test_a_bomb_of_lists_in_lists_ends_at_the_limit_of_values(monkeypatch, most):
+    assert plain_pickle.MOST_VALUES <= 1 << 22  # counted in 3 s
+    monkeypatch.setattr(plain_pickle, "MOST_VALUES", most)
+    with pytest.raises(PlainPickleError, match=f"more than {most} values"):
+        load_plain(doubled(60))
 
 
 @given(st.binary(max_size=200))

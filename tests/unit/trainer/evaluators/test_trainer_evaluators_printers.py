@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+from each import each
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
 from runtime.errors import ConfigError, DataError, MissingInputError, VolumeError
@@ -26,7 +27,7 @@ def log_of(capsys, evaluator, **outputs):
     return [record.partition("] ")[2] for record in capsys.readouterr().err.split("\nI") if record]
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "fields", "outputs", "expected"),
     [
         ("value_printer", {}, {"a": Argument(value=VALUES)}, ["layer=a value:\n0.25 0.5 \n1e-07 3 \n2 1 \n"]),

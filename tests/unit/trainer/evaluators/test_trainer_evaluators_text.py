@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from each import each
 
 from proto.ModelConfig_pb2 import EvaluatorConfig
 from runtime.errors import ConfigError, DataError
@@ -49,7 +50,7 @@ PREDICTION = Argument(value=PREDICTIONS)
 IN_SEQUENCES = Argument(value=PREDICTIONS, starts=np.array([0, 2, 2, 4]))
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "inputs", "fields", "expected"),
     [
         ("classification_error", [PREDICTION, ids(1, 1, 2, 0)], {}, "NAME=0.25"),
@@ -375,7 +376,7 @@ def test_detections_add_up_over_batches():
 # ----- misuse, and nothing at all -----
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "inputs", "fields", "message"),
     [
         ("classification_error", [ids(1), ids(1)], {}, "needs a prediction of numbers, not of ids"),
@@ -408,7 +409,7 @@ def test_rows_that_do_not_match_are_a_data_error():
 FIELDS = {"chunk": {"chunk_scheme": "IOB", "num_chunk_types": 1}}
 
 
-@pytest.mark.parametrize("kind", sorted(set(EVALUATORS) - {"seq_text_printer"}))
+@each("kind", sorted(set(EVALUATORS) - {"seq_text_printer"}))
 def test_nothing_measured_prints_without_an_error(kind):
     evaluator, _ = make(kind, [PREDICTION] * EVALUATORS[kind].least_inputs, **FIELDS.get(kind, {}))
     assert evaluator.text(evaluator.nothing()).startswith(

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 from proto.ModelConfig_pb2 import ModelConfig
 from runtime.errors import ConfigError, DataError
@@ -110,7 +111,7 @@ def test_a_sure_error_costs_no_more_than_64_and_has_a_gradient():
     np.testing.assert_allclose(table["b"].gradient, [1, -1], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
+@each(
     ("z", "kind", "y"),
     [
         (-1.5, "abs", 1.5),
@@ -248,7 +249,7 @@ def change(config, what):
     return config
 
 
-@pytest.mark.parametrize(
+@each(
     ("what", "message"),
     [
         (

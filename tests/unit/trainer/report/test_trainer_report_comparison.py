@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from each import each
 from report_jobs import EVALUATOR, LAYERS, Job, failed_job, finished_job, local_run, unborn_job
 from test_trainer_report_page import HOSTILE, Page, page_of, spoil
 
@@ -55,7 +56,7 @@ def run_of(tmp_path, costs, tests=()):
     return job
 
 
-@pytest.mark.parametrize(
+@each(
     ("costs", "tests", "best"),
     [
         ((3.0, 1.0, 2.0), (), (1, 1.0, False)),

@@ -5,6 +5,7 @@ import math
 import re
 
 import pytest
+from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_jobs import LAYERS
@@ -21,7 +22,7 @@ from trainer.report.html.text import count, general, moment, percent, rate, seco
 # ----- Text and markup
 
 
-@pytest.mark.parametrize(
+@each(
     ("shown", "wanted"),
     [
         (general(0.0431588), "0.0431588"),
@@ -97,7 +98,7 @@ def test_an_axis_has_all_values_between_its_ends_and_ticks_with_different_texts(
     assert all(-1e-6 <= place <= 1 + 1e-6 for place in places)
 
 
-@pytest.mark.parametrize(
+@each(
     ("axis", "texts"),
     [
         (value_axis([0.2, 1.9]), ["0", "0.5", "1.0", "1.5", "2.0"]),

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+from each import each
 from report_jobs import BEGIN, EVALUATOR, LAYERS, Job, failed_job, finished_job, local_run, unborn_job
 
 from paddle.command import main
@@ -144,7 +145,7 @@ def test_what_trainer_0s_launcher_has_written_down_failed_first(tmp_path):
     assert state.message == "trainer 1 on pod-1: the pod was lost\ngone"
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "state"),
     [
         (lambda output: finished_job(output), "finished"),

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from each import each
 
 from proto.ParameterConfig_pb2 import ParameterConfig
 from proto.TrainerConfig_pb2 import OptimizationConfig, TrainerConfig
@@ -102,8 +103,8 @@ def test_of_a_pass_that_was_moved_elsewhere_the_link_is_removed(tmp_path):
     assert visible(tmp_path / "elsewhere") == ["done", "s", "w"]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
-@pytest.mark.parametrize("fails_at", ["fsync", "mkdir", "rename"])
+@each("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
+@each("fails_at", ["fsync", "mkdir", "rename"])
 def test_a_failed_save_leaves_nothing_that_looks_complete(tmp_path, monkeypatch, number, fails_at):
     save_pass(tmp_path / "pass-00000", make_table(), {})
 

@@ -3,7 +3,7 @@
 import json
 import math
 
-import pytest
+from each import each
 
 from trainer.records.records import drop_undone, encode_record, numbers_of, read_all_records, read_records
 
@@ -78,8 +78,8 @@ def test_a_flag_that_is_no_number_is_null(tmp_path):
     assert (found["flags"], found["sizes"]) == ({"ratio": None, "config": "c"}, [None, 1.5])
 
 
-@pytest.mark.parametrize("name", ["time", "pass", "batch"])
-@pytest.mark.parametrize("value", ["1e999", "NaN", "1" + "0" * 400, "-1" + "0" * 400])
+@each("name", ["time", "pass", "batch"])
+@each("value", ["1e999", "NaN", "1" + "0" * 400, "-1" + "0" * 400])
 def test_a_place_or_time_beyond_all_counts_is_no_record(tmp_path, name, value):
     whole = json.dumps(record("batch") | {name: "X"})
     (tmp_path / "records.jsonl").write_text(whole.replace('"X"', "1") + "\n" + whole.replace('"X"', value) + "\n")

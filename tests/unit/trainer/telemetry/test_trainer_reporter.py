@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from each import each
 
 from runtime.environment import read_environment
 from trainer.records.progress_files import (
@@ -405,8 +406,8 @@ def test_a_damaged_progress_is_no_trainer(tmp_path):
     assert list(read_trainers(tmp_path, "1.a")) == ["10"]
 
 
-@pytest.mark.parametrize("odd", [math.nan, math.inf, 10**400, "1", None], ids=str)
-@pytest.mark.parametrize("name", ["time", "samples_per_second", "pass", "compute_seconds"])
+@each("odd", [math.nan, math.inf, 10**400, "1", None], ids=str)
+@each("name", ["time", "samples_per_second", "pass", "compute_seconds"])
 def test_progress_that_cannot_be_added_up_is_that_of_nobody(tmp_path, name, odd):
     own = trainer(10, 1.0, 2.0)
     write_progress_of(tmp_path / "node_1", own)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 from proto.ModelConfig_pb2 import ModelConfig
 from trainer.arrays.arguments import Argument, Sparse, is_finite
@@ -73,8 +74,8 @@ def find(table, batches):
     return [name for name in (check.find() for _ in range(batches)) if name]
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize(("parameter", "position"), [("p0", 0), ("p0", 199_999), ("p1", 4), ("p2", 70_000)])
+@each("bad", [np.nan, np.inf, -np.inf])
+@each(("parameter", "position"), [("p0", 0), ("p0", 199_999), ("p1", 4), ("p2", 70_000)])
 def test_a_bad_gradient_is_found_in_turns(bad, parameter, position):
     table = table_of(200_000, 5, 80_000)
     table.gradients.fill(1)

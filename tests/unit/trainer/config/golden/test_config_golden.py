@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from each import each
 from google.protobuf import text_format
 
 from proto import ModelConfig_pb2, TrainerConfig_pb2
@@ -102,7 +103,7 @@ def lr_dir(config_dir):
     return config_dir
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@each("name", CONFIGS)
 def test_a_network_prints_as_its_golden_text(parse_text, name):
     golden = (GOLDEN / "protostr" / f"{name}.protostr").read_text()
     assert to_text(parse_text(CONFIGS[name]).model_config) + "\n" == golden

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import pytest
+from each import each
 
 from trainer.config import to_text
 
@@ -103,7 +103,7 @@ outputs(spp_layer(input=data, pyramid_height=2, num_channels=16, pool_type=MaxPo
 }
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@each("name", CONFIGS)
 def test_a_network_prints_as_its_golden_text(parse_text, name):
     golden = (GOLDEN / f"{name}.protostr").read_text()
     assert to_text(parse_text(CONFIGS[name]).model_config) + "\n" == golden

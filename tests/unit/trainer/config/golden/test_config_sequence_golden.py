@@ -3,7 +3,7 @@ specification, section 18."""
 
 from pathlib import Path
 
-import pytest
+from each import each
 
 from trainer.config import to_text
 
@@ -69,7 +69,7 @@ outputs(classification_cost(predict, data_layer('label', 10)))
 }
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@each("name", CONFIGS)
 def test_a_network_prints_as_its_golden_text(parse_text, name):
     golden = (GOLDEN / f"{name}.protostr").read_text()
     assert to_text(parse_text(CONFIGS[name]).model_config) + "\n" == golden

@@ -2,14 +2,14 @@
 
 import math
 
-import pytest
+from each import each
 
 from proto import DataConfig_pb2, ModelConfig_pb2, ParameterConfig_pb2
 from trainer.config import to_text
 from trainer.config.text import escape, format_float
 
 
-@pytest.mark.parametrize(
+@each(
     "value, text",
     [
         (1 / math.sqrt(2001), "0.0223550917005"),

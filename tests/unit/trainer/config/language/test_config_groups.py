@@ -1,6 +1,7 @@
 """Recurrent groups, memories and beam search: names, order of layers, links (specification 12), and the errors."""
 
 import pytest
+from each import each
 
 from runtime.errors import ConfigError
 
@@ -264,7 +265,7 @@ def test_beam_search_puts_the_embedding_of_its_last_id_where_the_generated_input
     assert list(model.input_layer_names) == ["state"]
 
 
-@pytest.mark.parametrize(
+@each(
     "call, message",
     [
         (

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from each import each
 from google.protobuf import text_format
 
 from proto import ModelConfig_pb2
@@ -62,7 +63,7 @@ caffe_mode: true filter_size_y: 32 padding_y: 1 stride_y: 1 output_y: 227 img_si
 
 
 # arguments: width, height, values of the filters
-@pytest.mark.parametrize(
+@each(
     "arguments, width, height, values",
     [
         ("3", 6, 4, 4 * 3 * 9),
@@ -365,7 +366,7 @@ def test_images_in_the_order_of_arguments_of_v0_10(parse_text):
     assert shape(layer(config, "image")) == (784, 28, 28) and not layer(config, "image").HasField("depth")
 
 
-@pytest.mark.parametrize(
+@each(
     "call, message",
     [
         ("img_conv_layer(plain, 3, 4)", r"img_conv_layer\(name='__conv_0__'\): give num_channels"),

@@ -1,6 +1,7 @@
 """Layers and costs: names, shapes and attributes in the message (specification 3 and 6)."""
 
 import pytest
+from each import each
 
 from runtime.errors import ConfigError
 
@@ -176,7 +177,7 @@ seqtext_printer_evaluator(p, 'result.txt', id_input=y)""")
     assert list(text.input_layers) == ["y", "p"]
 
 
-@pytest.mark.parametrize(
+@each(
     "call, message",
     [
         ("fc_layer(x, 0)", r"fc_layer\(name='__fc_layer_0__'\): size is 0; it must be a positive integer"),

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from each import each
 from google.protobuf import text_format
 
 from proto import ModelConfig_pb2
@@ -62,7 +63,7 @@ mixed_layer(size=6, input=[trans_full_matrix_projection(narrow, param_attr=share
 
 
 # context_len, context_start, padding_attr: start, rows of padding
-@pytest.mark.parametrize(
+@each(
     "arguments, start, rows",
     [
         ("3", -1, 2),
@@ -331,7 +332,7 @@ ARITHMETIC = {
 }
 
 
-@pytest.mark.parametrize("expression", ARITHMETIC)
+@each("expression", ARITHMETIC)
 def test_arithmetic_makes_layers(parse_text, expression):
     config = parse_text(f"{INPUT}outputs({expression})")
     made = config.model_config.layers[3:]
@@ -349,7 +350,7 @@ def test_adding_in_place_to_a_finished_mixed_layer_makes_another(parse_text):
     assert list(config.model_config.output_layer_names) == ["__mixed_1__"]
 
 
-@pytest.mark.parametrize(
+@each(
     "function, kind",
     [
         ("exp", "exponential"),
@@ -393,7 +394,7 @@ outputs(fc_layer(input=fc_layer(input=x, size=32, act=ReluActivation()), size=10
     assert list(config.model_config.input_layer_names) == ["data"]
 
 
-@pytest.mark.parametrize(
+@each(
     "call, message",
     [
         ("mixed_layer(input=identity_projection(x), size=5)", "'identity' of 'x' is 6, but the layer's size is 5"),

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from each import each
 
 import paddle.trainer_config_helpers as helpers
 from trainer.config.all_names import HELPERS
@@ -13,7 +14,7 @@ from trainer.data import provider2
 SPEC = Path(__file__).parents[6] / "shared" / "spec" / "config.md"
 
 
-@pytest.mark.parametrize("module", HELPERS)
+@each("module", HELPERS)
 def test_the_names_of_a_sub_module_are_built(module):
     assert set(built(module)) == set(HELPERS[module])
 
@@ -22,7 +23,7 @@ def test_v1_names_are_in_the_table():
     assert set(built("v1")) <= set(V1_NAMES)
 
 
-@pytest.mark.parametrize("module", HELPERS)
+@each("module", HELPERS)
 def test_a_sub_module_exports_its_names(module):
     assert set(getattr(helpers, module).__all__) == set(HELPERS[module])
     for name in HELPERS[module]:

@@ -1,6 +1,7 @@
 """Parameters: what ParamAttr, the defaults of settings() and sharing by name make of them (specification 4)."""
 
 import pytest
+from each import each
 
 from runtime.errors import ConfigError
 from trainer.config import to_text
@@ -133,7 +134,7 @@ def test_an_initializer_is_not_in_the_message_and_said_to_be_without_effect(pars
     assert "WARNING" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
+@each(
     "attr, message",
     [
         ("ParamAttr(initial_std='a')", "arguments must be numbers"),

@@ -1,11 +1,12 @@
 """settings(), optimisers and the raw Settings() (specification 10 and 16)."""
 
 import pytest
+from each import each
 
 from runtime.errors import ConfigError
 
 
-@pytest.mark.parametrize(
+@each(
     "optimizer, fields",
     [
         ("MomentumOptimizer(0.9)", {"learning_method": "momentum"}),

@@ -1,6 +1,7 @@
 """What a config finds without an import: layers by type, groups, parameters, data sources (specification 16)."""
 
 import pytest
+from each import each
 
 from runtime.errors import ConfigError
 from trainer.config import parse_config
@@ -91,7 +92,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("arguments", SHAPES)
+@each("arguments", SHAPES)
 def test_a_type_has_its_size_and_parameters(parse_text, arguments):
     data = "".join(
         f"Layer('{name}', 'data', size={size})\n" for name, size in (("x", 4), ("y", 6), ("z", 10), ("one", 1))
@@ -164,7 +165,7 @@ IMAGES = {
 }
 
 
-@pytest.mark.parametrize("arguments", IMAGES)
+@each("arguments", IMAGES)
 def test_a_type_of_image_layer_has_its_size_and_parameter(parse_text, arguments):
     config = parse_text(f"""
 image = data_layer('image', 144, height=6, width=6)
@@ -249,7 +250,7 @@ Layer('fc', 'fc', inputs=Input('x', parameter_name='w'), size=2, bias=False)""")
     assert (weight.name, weight.initial_std, weight.update_hooks[0].sparsity_ratio) == ("w", 0.5, 0.5)
 
 
-@pytest.mark.parametrize(
+@each(
     "call, message",
     [
         ("Layer('l', 'wizard', inputs='x')", r"Layer\(name='l'\): .*; the types of Layer\(\) are addto, agent"),

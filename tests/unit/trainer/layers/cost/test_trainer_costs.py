@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from each import each
 from layer_checks import check_gradients, dense, ids, make_layer, run
 
 from proto.ModelConfig_pb2 import ModelConfig
@@ -78,8 +79,8 @@ def inputs_for(name, starts=None, rows=ROWS):
     return [dense(prediction(rng)[:rows], starts), label(rng)]
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", CASES)
+@each("weighted", [False, True])
+@each("name", CASES)
 def test_gradients_agree_with_finite_differences(name, weighted):
     inputs = inputs_for(name)
     if weighted:
@@ -87,7 +88,7 @@ def test_gradients_agree_with_finite_differences(name, weighted):
     check_gradients(*make(name, weighted), inputs, varied=[0])
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_frames_of_sequences_cost_one_by_one(name):
     layer, _ = make(name)
     plain, of_sequences = inputs_for(name), inputs_for(name, STARTS)
@@ -100,7 +101,7 @@ def test_frames_of_sequences_cost_one_by_one(name):
 LN = math.log
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "prediction", "label", "fields", "expected"),
     [
         ("multi-class-cross-entropy", [0.2, 0.8], ids([1]), {}, -LN(0.8)),
@@ -261,9 +262,9 @@ def test_lists_without_an_order_are_refused(truth, starts, what):
 # ----- Many classes -----
 
 
-@pytest.mark.parametrize("fields", [{}, {"neg_sampling_dist": [0.1, 0.2, 0.3, 0.4, 0]}])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
+@each("fields", [{}, {"neg_sampling_dist": [0.1, 0.2, 0.3, 0.4, 0]}])
+@each("weighted", [False, True])
+@each(
     "label",
     [
         ids([0, 4, 2, 2, 1, 3]),

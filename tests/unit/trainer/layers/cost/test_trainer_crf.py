@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from each import each
 from layer_checks import check_cost_gradients
 
 from proto.ModelConfig_pb2 import ModelConfig
@@ -230,7 +231,7 @@ def test_too_few_frames_for_the_labels_cost_nothing():
 # ----- What is refused -----
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "label", "error", "message"),
     [
         ("crf", Argument(ids=np.full(8, 3), starts=STARTS), DataError, "label 3 is not in"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 from layer_checks import check_gradients, dense, make_layer, run
 
 from runtime.errors import ConfigError, DataError
@@ -56,13 +57,13 @@ def rows_for(name, count, starts=None):
     return [dense(one, starts) for one in rows]
 
 
-@pytest.mark.parametrize(("count", "starts"), [(4, None), (1, None), (0, None), (6, [0, 2, 2, 5, 6]), (0, [0, 0])])
-@pytest.mark.parametrize("name", CASES)
+@each(("count", "starts"), [(4, None), (1, None), (0, None), (6, [0, 2, 2, 5, 6]), (0, [0, 0])])
+@each("name", CASES)
 def test_gradients_agree_with_finite_differences(name, count, starts):
     check_gradients(*make(name), rows_for(name, count, starts))
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_results_keep_single_precision(name):
     layer, _ = make(name, np.float32)
     inputs = [Argument(value=one.value.astype(np.float32)) for one in rows_for(name, 4)]
@@ -72,7 +73,7 @@ def test_results_keep_single_precision(name):
         assert gradient.dtype == np.float32
 
 
-@pytest.mark.parametrize("name", sorted(CASES.keys() - {"trans", "resize"}))
+@each("name", sorted(CASES.keys() - {"trans", "resize"}))
 def test_sequences_are_those_of_the_first_input(name):
     layer, _ = make(name)
     assert run(layer, *rows_for(name, 6, [0, 2, 2, 5, 6])).starts.tolist() == [0, 2, 2, 5, 6]
@@ -84,7 +85,7 @@ def test_other_rows_are_in_no_sequences(name):
     assert run(layer, *rows_for(name, 6, [0, 2, 6])).starts is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "values", "inputs", "expected"),
     [
         ("addto", [10, 20, 30], [[1, 2, 3], [4, 5, 6], [7, 8, 9]], [22, 35, 48]),
@@ -168,7 +169,7 @@ def test_addto_gives_each_input_a_gradient_of_its_own():
     assert gradients[2].tolist() == [[1, 1, 1]] * 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "widths", "what"),
     [
         ("addto", [3, 2, 3], "an input has width 2"),

@@ -5,7 +5,7 @@ with central differences of the cost, which also checks what flows back through 
 """
 
 import numpy as np
-import pytest
+from each import each
 from layer_checks import check_cost_gradients
 
 from proto.ModelConfig_pb2 import ModelConfig
@@ -158,7 +158,7 @@ def positive_where_needed(name, batch):
     return batch
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_gradients_agree_with_finite_differences(name):
     rng = np.random.default_rng(len(name))
     config = build(CASES[name], [CASES[name][-1][0]])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.arrays.arguments import Argument, find_distinct, sum_repeated
@@ -95,7 +96,7 @@ def run(config, *, repeats, dtype=np.float64, drops=False, pools=False):
     return network, outputs["pool" if pools else "out"].value, table.gradients.copy()
 
 
-@pytest.mark.parametrize(
+@each(
     "case",
     [
         {},
@@ -109,7 +110,7 @@ def run(config, *, repeats, dtype=np.float64, drops=False, pools=False):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@each("dtype", [np.float64, np.float32])
 def test_distinct_rows_give_what_all_rows_give(case, dtype):
     drops = "drop_rate" in case
     _, y, gradients = run(text_model(**case), repeats=False, dtype=dtype, drops=drops)
@@ -120,10 +121,10 @@ def test_distinct_rows_give_what_all_rows_give(case, dtype):
     np.testing.assert_allclose(same_gradients, gradients, atol=tolerance)
 
 
-@pytest.mark.parametrize("active_type", ["", "tanh", "sigmoid", "relu", "exponential"])
-@pytest.mark.parametrize("few", [0, 100])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("repeats", [True, False])
+@each("active_type", ["", "tanh", "sigmoid", "relu", "exponential"])
+@each("few", [0, 100])
+@each("dtype", [np.float64, np.float32])
+@each("repeats", [True, False])
 def test_a_maximum_over_windows_is_that_of_the_layers_one_by_one(active_type, few, dtype, repeats, monkeypatch):
     monkeypatch.setattr(window_fc, "FEW", few)  # both ways back
     config = text_model(window=3, active_type=active_type, pools=True)

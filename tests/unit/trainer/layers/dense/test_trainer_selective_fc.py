@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 from layer_checks import check_gradients, dense, make_layer, run
 
 from runtime.errors import ConfigError, DataError
@@ -26,8 +27,8 @@ def rows(count=4):
     return [dense(rng.normal(size=(count, width)), [0, count]) for width in (WIDTH, 2)]
 
 
-@pytest.mark.parametrize("bias", [0, SIZE])
-@pytest.mark.parametrize("chosen", [None, [[0, 2]] * 4, [[1, 4], [4, 0], [2, 3], [1, 1]], [[3], [3], [0], [1]]])
+@each("bias", [0, SIZE])
+@each("chosen", [None, [[0, 2]] * 4, [[1, 4], [4, 0], [2, 3], [1, 1]], [[3], [3], [0], [1]]])
 def test_gradients_agree_with_finite_differences(chosen, bias):
     given = [*rows(), *([] if chosen is None else [selection(*chosen)])]
     check_gradients(*make(chosen is not None, bias), given)

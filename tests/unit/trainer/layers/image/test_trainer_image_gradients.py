@@ -4,7 +4,7 @@ Besides the parameters' gradients the rows that come in are checked: they are th
 """
 
 import numpy as np
-import pytest
+from each import each
 from image_layers import batch_norm_of, build, conv_conf, image_conf, layer, norm_of, pool_conf, volume_conf
 from layer_checks import check_cost_gradients
 
@@ -340,8 +340,8 @@ def check(config, batch, rng):
     assert (table.gradients != 0).any()
 
 
-@pytest.mark.parametrize("rows", [1, 4])
-@pytest.mark.parametrize("name", CASES)
+@each("rows", [1, 4])
+@each("name", CASES)
 def test_gradients_agree_with_finite_differences(name, rows):
     rng = np.random.default_rng(len(name) + rows)
     width, fields = CASES[name]
@@ -350,7 +350,7 @@ def test_gradients_agree_with_finite_differences(name, rows):
     check(build(width, fields), slots(name, rng.normal(size=(rows, width))), rng)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_a_batch_without_rows_runs_both_ways(name):
     width, fields = CASES[name]
     config = build(width, fields)
@@ -362,7 +362,7 @@ def test_a_batch_without_rows_runs_both_ways(name):
     assert not table.gradients.any()
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_float32_stays_float32(name):
     rng = np.random.default_rng(1)
     width, fields = CASES[name]

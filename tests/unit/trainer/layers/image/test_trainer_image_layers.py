@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 from image_layers import batch_norm_of, conv_conf, image_conf, layer, norm_of, pool_conf, run, start, volume_conf
 
 from runtime.errors import ConfigError, DataError
@@ -133,8 +134,8 @@ POOLS = {
 }
 
 
-@pytest.mark.parametrize("name", POOLS)
-@pytest.mark.parametrize("kind", ["max-projection", "avg-projection", "avg with padding", "avg without padding"])
+@each("name", POOLS)
+@each("kind", ["max-projection", "avg-projection", "avg with padding", "avg without padding"])
 def test_pooling_equals_loops(name, kind):
     image, size, stride, padding = POOLS[name]
     rng = np.random.default_rng(9)
@@ -343,7 +344,7 @@ def test_data_norm_uses_the_rows_of_its_parameter(strategy, expected):
     np.testing.assert_array_equal(out.value, [expected])
 
 
-@pytest.mark.parametrize(
+@each(
     ("width", "fields", "message"),
     [
         (

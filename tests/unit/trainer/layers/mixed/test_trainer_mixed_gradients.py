@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each import each
 from layer_checks import check_gradients, dense, ids, make_layer
 
 from trainer.arrays.arguments import Argument, Sparse
@@ -62,8 +63,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("lengths", STARTS)
-@pytest.mark.parametrize("name", CASES)
+@each("lengths", STARTS)
+@each("name", CASES)
 def test_mixed_gradients_agree_with_finite_differences(name, lengths):
     size, inputs, bias = CASES[name]
     layer, table = make_layer("mixed", size, inputs, bias, shared_biases=bias not in (0, size))

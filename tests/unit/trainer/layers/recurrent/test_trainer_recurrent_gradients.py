@@ -7,7 +7,7 @@ network has an fc layer below what is checked, so that what flows back through i
 from functools import partial
 
 import numpy as np
-import pytest
+from each import each
 from layer_checks import check_cost_gradients
 
 from proto.ModelConfig_pb2 import ModelConfig
@@ -167,8 +167,8 @@ def check(config, batch, rng):
         assert (parameter.gradient != 0).any(), parameter.name
 
 
-@pytest.mark.parametrize("lengths", ["several lengths", "one sequence"])
-@pytest.mark.parametrize("name", CASES)
+@each("lengths", ["several lengths", "one sequence"])
+@each("name", CASES)
 def test_gradients_agree_with_finite_differences(name, lengths):
     rng = np.random.default_rng(len(name))
     config = network()
@@ -181,9 +181,9 @@ def test_gradients_agree_with_finite_differences(name, lengths):
     check(config, {"x": x, "y": y}, rng)
 
 
-@pytest.mark.parametrize("lengths", STARTS)
-@pytest.mark.parametrize("kind", [lstm, gru, recurrent])
-@pytest.mark.parametrize("is_reversed", [False, True])
+@each("lengths", STARTS)
+@each("kind", [lstm, gru, recurrent])
+@each("is_reversed", [False, True])
 def test_input_gradients_agree_with_finite_differences(kind, is_reversed, lengths):
     """By batches of every shape, one after the other with the same network, whose work arrays then change size."""
     rng = np.random.default_rng(5)

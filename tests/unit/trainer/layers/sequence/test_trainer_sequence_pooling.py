@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from each import each
 from layer_checks import check_gradients, dense, make_layer, run
 
 from runtime.errors import ConfigError
@@ -54,8 +55,8 @@ def by_hand(name, x, starts):
     return np.array(rows).reshape(len(starts) - 1, W)
 
 
-@pytest.mark.parametrize("lengths", STARTS)
-@pytest.mark.parametrize("name", KINDS)
+@each("lengths", STARTS)
+@each("name", KINDS)
 def test_each_sequence_gives_one_row(name, lengths):
     starts, x = STARTS[lengths], frames(STARTS[lengths][-1])
     layer, _ = pooling(name)
@@ -64,8 +65,8 @@ def test_each_sequence_gives_one_row(name, lengths):
     assert result.starts is None
 
 
-@pytest.mark.parametrize("shape", SUB_STARTS)
-@pytest.mark.parametrize("name", KINDS)
+@each("shape", SUB_STARTS)
+@each("name", KINDS)
 def test_each_sub_sequence_gives_one_row_of_a_sequence(name, shape):
     starts, sub_starts = SUB_STARTS[shape]
     x = frames(starts[-1])
@@ -110,16 +111,16 @@ def test_only_the_first_of_equal_maxima_takes_the_gradient():
     assert gradient.tolist() == [[1, 2, 0], [0, 0, 3], [0, 0, 0]]
 
 
-@pytest.mark.parametrize("bias", [0, W])
-@pytest.mark.parametrize("lengths", STARTS)
-@pytest.mark.parametrize("name", KINDS)
+@each("bias", [0, W])
+@each("lengths", STARTS)
+@each("name", KINDS)
 def test_gradients_agree_with_finite_differences(name, lengths, bias):
     starts = STARTS[lengths]
     check_gradients(*pooling(name, bias), [dense(frames(starts[-1]), starts)])
 
 
-@pytest.mark.parametrize("shape", SUB_STARTS)
-@pytest.mark.parametrize("name", KINDS)
+@each("shape", SUB_STARTS)
+@each("name", KINDS)
 def test_gradients_of_sub_sequences_agree_with_finite_differences(name, shape):
     starts, sub_starts = SUB_STARTS[shape]
     check_gradients(*pooling(name, trans_type="seq"), [dense(frames(starts[-1]), starts, sub_starts)])
