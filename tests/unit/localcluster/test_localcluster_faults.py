@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from each import each
 
 from localcluster.api.objects import PodState
 from localcluster.api.server import peak_rate
@@ -23,7 +24,7 @@ def test_seconds_may_have_their_unit():
     assert parse_fault("kill", "1@2s").seconds == 2.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "text", "message"),
     [
         ("kill", "1", "the form is POD@WHEN"),

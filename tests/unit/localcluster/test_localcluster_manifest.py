@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from each import each
 
 from localcluster.errors import ManifestError
 from localcluster.host import load_job
@@ -119,7 +120,7 @@ BAD_SPECS = {
 }
 
 
-@pytest.mark.parametrize(("spec", "message"), BAD_SPECS.values(), ids=BAD_SPECS)
+@each(("spec", "message"), BAD_SPECS.values(), ids=BAD_SPECS)
 def test_what_cannot_run_is_refused_by_name(spec: dict[str, Any], message: str):
     with pytest.raises(ManifestError, match=message):
         parse(**spec)
@@ -139,7 +140,7 @@ BAD_TEXTS = {
 }
 
 
-@pytest.mark.parametrize(("text", "message"), BAD_TEXTS.values(), ids=BAD_TEXTS)
+@each(("text", "message"), BAD_TEXTS.values(), ids=BAD_TEXTS)
 def test_what_is_no_job_is_refused_by_name(text: str, message: str):
     with pytest.raises(ManifestError, match=message):
         parse_job(text)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from each import each
 
 from localcluster.api.objects import PodState, pod_object
 from localcluster.report import age_column, pod_row, status_column
@@ -92,7 +92,7 @@ STATUSES = {
 }
 
 
-@pytest.mark.parametrize(("status", "pod"), STATUSES.items())
+@each(("status", "pod"), STATUSES.items())
 def test_the_status_column_is_kubectls(status: str, pod: PodState):
     assert status_column(pod) == status
 
@@ -100,7 +100,7 @@ def test_the_status_column_is_kubectls(status: str, pod: PodState):
 AGES = {0: "0s", 119: "119s", 120: "2m", 125: "2m5s", 600: "10m", 3600: "1h", 3720: "1h2m", -1: "0s"}
 
 
-@pytest.mark.parametrize(("seconds", "text"), AGES.items())
+@each(("seconds", "text"), AGES.items())
 def test_the_age_column_is_kubectls(seconds: float, text: str):
     assert age_column(seconds) == text
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from each import each
 
 from localcluster.errors import ManifestError, OptionError
 from localcluster.job.manifest import Container, EnvVar, JobSpec, Volume, VolumeMount
@@ -43,7 +44,7 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize(("text", "expected"), PATHS.values(), ids=PATHS)
+@each(("text", "expected"), PATHS.values(), ids=PATHS)
 def test_mount_paths_are_replaced_by_whole_components(text: str, expected: str):
     paths = PathMap({"/home/jobpath": "/data/vol", "/work": "/w", "/work/deep": "/d", "/": "/never"})
     assert paths.replace(text) == expected
@@ -146,7 +147,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize(("path", "value"), FIELDS.items())
+@each(("path", "value"), FIELDS.items())
 def test_the_downward_api_gives_fields(path: str, value: str):
     assert env_of(EnvVar("X", source={"fieldRef": {"fieldPath": path}}))["X"] == value
 

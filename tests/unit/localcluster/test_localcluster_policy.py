@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from each import each
 
 from localcluster.errors import ManifestError
 from localcluster.job import policy
@@ -38,7 +39,7 @@ VERDICTS = {
 }
 
 
-@pytest.mark.parametrize(("rules", "failed", "verdict"), VERDICTS.values(), ids=VERDICTS)
+@each(("rules", "failed", "verdict"), VERDICTS.values(), ids=VERDICTS)
 def test_the_policy_judges_a_failure(rules: list[Rule], failed: Failure, verdict: tuple[str, int | None]):
     assert policy.judge_failure(rules, failed) == verdict
 
@@ -60,7 +61,7 @@ BAD_RULES = {
 }
 
 
-@pytest.mark.parametrize(("rule", "message"), BAD_RULES.values(), ids=BAD_RULES)
+@each(("rule", "message"), BAD_RULES.values(), ids=BAD_RULES)
 def test_rules_that_the_api_server_rejects_are_refused(rule: dict[str, Any], message: str):
     with pytest.raises(ManifestError, match=message):
         parse_rules({"rules": [rule]}, per_index=False)
@@ -111,7 +112,7 @@ def test_fail_index_ends_an_index_at_once():
     assert fail(JobProgress(), job, code=65, index=2).failed_indexes == {2}
 
 
-@pytest.mark.parametrize(("failures", "seconds"), [(0, 0), (1, 10), (2, 20), (3, 40), (4, 80), (7, 360), (5000, 360)])
+@each(("failures", "seconds"), [(0, 0), (1, 10), (2, 20), (3, 40), (4, 80), (7, 360), (5000, 360)])
 def test_the_back_off_doubles_up_to_36_times(failures: int, seconds: float):
     assert policy.backoff_delay(failures, 10.0) == seconds
 
@@ -166,7 +167,7 @@ JUDGEMENTS = {
 }
 
 
-@pytest.mark.parametrize(("progress", "job", "active", "elapsed", "reason"), JUDGEMENTS.values(), ids=JUDGEMENTS)
+@each(("progress", "job", "active", "elapsed", "reason"), JUDGEMENTS.values(), ids=JUDGEMENTS)
 def test_the_job_is_judged(progress: JobProgress, job: JobSpec, active: int, elapsed: float, reason: str | None):
     outcome = policy.judge_job(progress, job, active, elapsed)
     assert (outcome.reason if outcome else None) == reason
@@ -199,7 +200,7 @@ WANTS = {
 }
 
 
-@pytest.mark.parametrize(("progress", "job", "occupied", "wanted"), WANTS.values(), ids=WANTS)
+@each(("progress", "job", "occupied", "wanted"), WANTS.values(), ids=WANTS)
 def test_the_job_wants_pods(progress: JobProgress, job: JobSpec, occupied: list[int | None], wanted: list[int | None]):
     assert policy.pods_wanted(progress, job, occupied) == wanted
 

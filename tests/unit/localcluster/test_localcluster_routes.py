@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from each import each
 
 from localcluster.api.objects import PodState, pod_object
 from localcluster.api.routes import ApiResponse, Routes, parse_request
@@ -193,7 +194,7 @@ SELECTORS = {
 }
 
 
-@pytest.mark.parametrize(("selector", "fits"), SELECTORS.items())
+@each(("selector", "fits"), SELECTORS.items())
 def test_label_selectors_choose(selector: str, fits: bool):
     assert parse_label_selector(selector)({"metadata": {"labels": LABELS}}) is fits
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from each import each
 
 ROOT = Path(__file__).parents[3]
 K8S = ROOT / "k8s"
@@ -40,9 +41,7 @@ def test_a_kustomization_has_nothing_that_the_chart_does_not_do(mode: str) -> No
     assert load(MODES[mode] / "kustomization.yaml").keys() <= DONE
 
 
-@pytest.mark.parametrize(
-    "path", sorted(K8S.glob("**/components/*/kustomization.yaml")), ids=lambda path: path.parent.name
-)
+@each("path", sorted(K8S.glob("**/components/*/kustomization.yaml")), ids=lambda path: path.parent.name)
 def test_a_component_has_nothing_that_the_chart_does_not_do(path: Path) -> None:
     component = load(path)
     assert component.keys() <= DONE_OF_COMPONENTS

@@ -7,6 +7,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from each import each
 
 K8S = Path(__file__).parents[3] / "k8s"
 COMPONENTS = sorted(path.name for path in (K8S / "components").iterdir())
@@ -66,7 +67,7 @@ def test_every_component_is_one_line_of_the_kustomization() -> None:
     assert yaml.safe_load(text)["components"] is None
 
 
-@pytest.mark.parametrize("name", COMPONENTS)
+@each("name", COMPONENTS)
 def test_a_component_says_what_it_is_for(name: str) -> None:
     assert (K8S / "components" / name / "kustomization.yaml").read_text().startswith("# ")
     assert component(name)["kind"] == "Component"
@@ -74,7 +75,7 @@ def test_a_component_says_what_it_is_for(name: str) -> None:
         assert (K8S / "components" / name / resource).is_file()
 
 
-@pytest.mark.parametrize(("name", "document"), OBJECTS, ids=lambda value: value if isinstance(value, str) else "")
+@each(("name", "document"), OBJECTS, ids=lambda value: value if isinstance(value, str) else "")
 def test_an_object_is_valid_and_chosen_by_a_component_label(name: str, document: dict[str, Any]) -> None:
     if document["kind"] not in CUSTOM:
         kubernetes_validate.validate(document, "1.34", strict=True)
@@ -154,13 +155,13 @@ def test_the_policy_selects_the_pods_of_the_training_job_only() -> None:
     assert POLICY["spec"]["policyTypes"] == ["Ingress"]
 
 
-@pytest.mark.parametrize("port", [FIRST - 1, *JOB_PORTS, JOB_PORTS.stop, *METRICS_PORTS])
+@each("port", [FIRST - 1, *JOB_PORTS, JOB_PORTS.stop, *METRICS_PORTS])
 def test_a_pod_of_the_job_reaches_the_ports_of_pservers_and_launchers_and_no_other(port: int) -> None:
     assert admits(POLICY, pod_labels(JOB), OWN, same_namespace=True, port=port) == (port in JOB_PORTS)
 
 
-@pytest.mark.parametrize("port", [*JOB_PORTS, *METRICS_PORTS])
-@pytest.mark.parametrize("who", ["data job", "stranger", "other job", "same job name, other namespace"])
+@each("port", [*JOB_PORTS, *METRICS_PORTS])
+@each("who", ["data job", "stranger", "other job", "same job name, other namespace"])
 def test_nobody_else_reaches_any_port(who: str, port: int) -> None:
     other = {**JOB, "metadata": {**JOB["metadata"], "name": "other"}}
     labels = {"data job": pod_labels(DATA), "stranger": {"app": "x"}, "other job": pod_labels(other)}
@@ -168,7 +169,7 @@ def test_nobody_else_reaches_any_port(who: str, port: int) -> None:
     assert not admits(POLICY, labels.get(who, pod_labels(JOB)), OWN, same_namespace=same, port=port)
 
 
-@pytest.mark.parametrize("port", [*JOB_PORTS, *METRICS_PORTS])
+@each("port", [*JOB_PORTS, *METRICS_PORTS])
 def test_prometheus_reaches_the_metrics_and_no_pserver(port: int) -> None:
     assert admits(POLICY, {}, MONITORING, same_namespace=False, port=port) == (port in METRICS_PORTS)
 

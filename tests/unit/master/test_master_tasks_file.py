@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from master_story import Story
 
 from master.recording import RegistryLink, TaskRecorder
@@ -146,7 +147,7 @@ def test_a_later_leader_goes_on_with_the_history_of_the_same_job(tmp_path: Path)
     recorder(tmp_path, 2).load_history(other.state)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [b"", b"[]", b"{}", b"null", b"{", b"\xff", b"[" * 100_000, b'{"version":1}', b'{"version":"1"}'],
     ids=lambda one: one[:12].decode("latin-1"),
@@ -157,7 +158,7 @@ def test_what_is_no_record_is_called_that(tmp_path: Path, text: bytes) -> None:
         read_record(tmp_path / NAME)
 
 
-@pytest.mark.parametrize("field", ["phase", "holders", "members", "passes", "history", "servers", "written", "pass"])
+@each("field", ["phase", "holders", "members", "passes", "history", "servers", "written", "pass"])
 def test_a_record_with_a_wrong_field_is_called_that(tmp_path: Path, field: str) -> None:
     record = write(tmp_path, busy())
     for wrong in (-5, [[]], {"a": 1}, [1], float("inf")):

@@ -70,10 +70,17 @@ def as_others_split(rows, shards, label=None, fraction="1/10", seed=1):
 # ----- how it is split -----
 
 
+PIECES = [spool_module.PIECE, 2000, 40]  # in one piece, in pieces, in pieces of pieces
+
+
 @pytest.mark.parametrize(
-    "piece", [spool_module.PIECE, 2000, 40], ids=["in one piece", "in pieces", "in pieces of pieces"]
+    ("piece", "flags", "label"),
+    [
+        *((piece, [], None) for piece in PIECES),
+        *((piece, ["--csv_label=rain"], 2) for piece in PIECES),
+        (PIECES[0], ["--csv_label=3"], 2),
+    ],
 )
-@pytest.mark.parametrize(("flags", "label"), [([], None), (["--csv_label=rain"], 2), (["--csv_label=3"], 2)])
 def test_the_split_is_that_of_the_other_sources_however_much_is_held(tmp_path, monkeypatch, piece, flags, label):
     monkeypatch.setattr(spool_module, "PIECE", piece)
     monkeypatch.setattr(spool_module, "BUFFER", piece // 2)
@@ -275,7 +282,7 @@ WRONG = {
     "a quote that is not closed": ({"t__csv": GOOD + '7,"8\n'}, (), 65, "t.csv line 5: unexpected end of data"),
     "a quote in a quoted field": ({"t__csv": GOOD + '7,"8"9"\n'}, (), 65, "double the quotes in them"),
     "a row without an end": (
-        {"t__csv": GOOD + '7,"' + "8\n" * 3_000_000},
+        {"t__csv": GOOD + '7,"' + (99 * "8" + "\n") * 43_000},
         (),
         65,
         "t.csv line 5: the row is longer than 4194304 bytes; look for a quote",

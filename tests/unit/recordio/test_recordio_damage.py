@@ -11,6 +11,7 @@ from pathlib import Path
 
 import cramjam
 import pytest
+from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recordio_records import make_records
@@ -127,7 +128,7 @@ def test_snappy_without_the_crc_of_the_chunk_gives_whole_frames_or_an_error(raw:
         assert flips or not raw
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "said"),
     [
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from each import each
 from recordio_records import FILES, golden, make_records
 
 from recordio.index import read_index
@@ -16,14 +17,14 @@ CHUNKS = {"plain": 5, "snappy": 5, "gzip": 5, "one": 1, "empty": 0, "empty_recor
 COMPRESSIONS = {"plain": 0, "snappy": 1, "gzip": 2, "one": 1, "empty_records": 0, "chunk_per_record": 1}
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_every_record_of_the_original_is_read(name: str) -> None:
     count, most, _ = FILES[name]
     with RecordIOReader(golden(name)) as reader:
         assert list(reader) == make_records(count, most)
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_the_index_has_the_originals_chunks_and_records(name: str) -> None:
     path = golden(name)
     index = read_index(path)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -301,7 +302,7 @@ def test_a_time_to_live_without_end_is_not_believed(tmp_path: Path, clock: Clock
     assert read_claim_file(tmp_path, "ps/0", 1).ttl == module.MOST_TTL
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [b"", b"{", b'{"value":"1"}', b'{"value":1,"through":""}', b'{"value":"1","through":""', b"\0" * 20, b"\xff"],
 )
@@ -395,7 +396,7 @@ def test_a_claim_whose_file_was_removed_is_lost(tmp_path: Path) -> None:
     claim.release()
 
 
-@pytest.mark.parametrize("key", ["", "/", "a/", "/a", "a//b", "A", "a.b", "../a", "a b", "a" * 65, "a/b/c/d/e", "a\n"])
+@each("key", ["", "/", "a/", "/a", "a//b", "A", "a.b", "../a", "a b", "a" * 65, "a/b/c/d/e", "a\n"])
 def test_a_key_that_is_none_is_refused(tmp_path: Path, key: str) -> None:
     registry = DirectoryRegistry(tmp_path, TTL)
     for call in (registry.claim, registry.put, registry.put_new):

@@ -2,13 +2,13 @@
 
 import json
 
-import pytest
+from each import each
 from etcd3gw.exceptions import Etcd3Exception
 
 from registry.endpoints import _describe
 
 
-@pytest.mark.parametrize(
+@each(
     "body", ['{"message": 5}', '["a"]', "null", "{}", "5", "[" * 200_000, '{"message": null}'], ids=lambda one: one[:20]
 )
 def test_a_body_without_a_message_is_shown_as_it_is(body):

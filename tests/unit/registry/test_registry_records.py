@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from each import each
 
 from registry.directory import DirectoryRegistry
 from registry.records import (
@@ -30,7 +31,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_job_end(JobEnd().value) == JobEnd("")
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [
         {"uuid": 5}, {"uuid": "x" * 65}, {"uuid": "2"}, {"uuid": "a/b", "path": "/x-a/b"}, {"path": "server-0f-1"},
@@ -43,9 +44,7 @@ def test_a_snapshot_that_is_none_is_damage(change: dict[str, object]) -> None:
         read_checkpoint("ckpt/1", json.dumps(json.loads(RECORD.value) | change))
 
 
-@pytest.mark.parametrize(
-    "value", ["", "[]", "[" * 9000, "{", '{"phase":"over","reason":""}', '{"phase":"done"}', "\ud800"]
-)
+@each("value", ["", "[]", "[" * 9000, "{", '{"phase":"over","reason":""}', '{"phase":"done"}', "\ud800"])
 def test_an_end_that_is_none_is_damage(value: str) -> None:
     with pytest.raises(DamagedError, match="the registry's job/end"):
         read_job_end(value)

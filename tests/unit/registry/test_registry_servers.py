@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from each import each
 
 from registry import servers as module
 from registry.choice import name_job, open_registry
@@ -80,7 +81,7 @@ def test_a_number_of_servers_that_is_none_is_damage(registry: DirectoryRegistry,
         find_servers(registry)
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "what"),
     [
         ("", "not JSON"),

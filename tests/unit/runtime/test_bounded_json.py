@@ -1,6 +1,7 @@
 """JSON of other programs is refused before it costs anything."""
 
 import pytest
+from each import each
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ def test_what_is_written_is_read(value: dict[str, object]) -> None:
     assert parse_bounded(dump_bounded(value, depth=32, values=1000), depth=32, values=1000) == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "reason"),
     [
         (b"", "not JSON"),

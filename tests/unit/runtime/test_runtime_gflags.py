@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from each import each
 
 from runtime.errors import UsageError
 from runtime.gflags import Flag, Status, index_flags, read_arguments, read_pairs, read_seconds
@@ -68,7 +69,7 @@ MESSAGES = {
 }
 
 
-@pytest.mark.parametrize(("argument", "message"), MESSAGES.items(), ids=MESSAGES.keys())
+@each(("argument", "message"), MESSAGES.items(), ids=MESSAGES.keys())
 def test_what_is_wrong_is_said(argument, message):
     with pytest.raises(UsageError, match=re.escape(message)):
         read_arguments([argument], FLAGS)
@@ -102,14 +103,14 @@ def test_times(text: str, seconds: float) -> None:
     assert read_seconds("ttl", text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "s", "-1", "-1s", "1d", "nan", "inf", "31000h", "5 s", "s5"])
+@each("text", ["", "s", "-1", "-1s", "1d", "nan", "inf", "31000h", "5 s", "s5"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="it must be a time such as 16s, 20m or 1h30m"):
         read_seconds("ttl", text)
 
 
-@pytest.mark.parametrize("name", ["seed", "eps"])
-@pytest.mark.parametrize("text", ["1_000", "١٢", "\u00a05", "9" * 5000], ids=ascii)
+@each("name", ["seed", "eps"])
+@each("text", ["1_000", "١٢", "\u00a05", "9" * 5000], ids=ascii)
 def test_a_number_that_only_python_reads_is_refused(name, text):
     with pytest.raises(UsageError, match=f"--{name} is "):
         read_arguments([f"--{name}={text}"], FLAGS)

@@ -4,6 +4,7 @@ import io
 import sys
 
 import pytest
+from each import each
 
 from runtime import glog
 from runtime.terminal import bar, colours
@@ -16,7 +17,7 @@ class Terminal(io.StringIO):
         return not super().isatty()  # which raises if it is closed
 
 
-@pytest.mark.parametrize(
+@each(
     "stream, environ, can_move, can_paint",
     [
         (Terminal(), XTERM, True, True),

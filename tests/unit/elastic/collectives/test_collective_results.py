@@ -32,10 +32,18 @@ def expected(data: list[np.ndarray], reduction: Reduction) -> np.ndarray:
     return total.astype(dtype)
 
 
+# every type is added at every count by `make nightly` alone: the way of an array depends on its bytes, not on its type
+MANY = pytest.param(REDUCED_DTYPES, marks=pytest.mark.nightly)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_every_rank_gets_the_reduction_of_all_ranks(way: str, size: int) -> None:
-    cases = list(itertools.product(COUNTS, REDUCED_DTYPES, Reduction))
+@pytest.mark.parametrize("dtypes", [[np.dtype(np.float32), np.dtype(np.int64)], MANY], ids=["two types", "all types"])
+def test_every_rank_gets_the_reduction_of_all_ranks(way: str, size: int, dtypes: list[np.dtype]) -> None:
+    cases = list(itertools.product([17], REDUCED_DTYPES, Reduction))
+    cases += [(count, dtypes[0], Reduction.AVERAGE) for count in COUNTS]
+    is_whole = size in (2, 5) or len(dtypes) > 2
+    cases += itertools.product(COUNTS, dtypes, Reduction if is_whole else [Reduction.SUM])
     cases.append((1_500_001, np.dtype(np.float32), Reduction.AVERAGE))  # several pieces
 
     def array(rank: int, count: int, dtype: np.dtype) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from autoscale.fake_api import job, node, pod
+from each import each
 
 from master.autoscaler.amounts import parse_quantity, sum_requests
 from master.autoscaler.facts import JobFacts, Taint, Toleration, read_job, read_node, read_pod
@@ -16,7 +17,7 @@ from master.autoscaler.snapshot import ClusterSnapshot, judge_job, make_snapshot
 GIB = 1 << 30
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "is_cpu", "amount"),
     [
         ("2", True, 2000),
@@ -35,7 +36,7 @@ def test_amounts_are_those_of_kubernetes(text: str, is_cpu: bool, amount: int) -
     assert parse_quantity(text, is_cpu=is_cpu) == amount
 
 
-@pytest.mark.parametrize("text", ["", "x", "1Xi", "-1", "1" * 40, None, 3, "1e999"])
+@each("text", ["", "x", "1Xi", "-1", "1" * 40, None, 3, "1e999"])
 def test_anything_else_is_no_amount(text: object) -> None:
     with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
         parse_quantity(text)

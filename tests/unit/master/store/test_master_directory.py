@@ -5,6 +5,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,13 +96,13 @@ def test_what_a_former_leader_appends_between_its_two_looks_counts_for_nobody(tm
     assert list(lead(tmp_path).load()) == [("task/1", "1")]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"ttl": []}', '{"address": 5}', "\0" * 10_000, "[" * 3000, "\xff"])
+@each("content", ["", "{", "[]", '{"ttl": []}', '{"address": 5}', "\0" * 10_000, "[" * 3000, "\xff"])
 def test_a_claim_that_makes_no_sense_is_a_claim_all_the_same(tmp_path: Path, content: str) -> None:
     (tmp_path / "claim-000000000003").write_text(content)
     assert read_claim(tmp_path).token == 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("ttl", "used"),
     [
         ("1" + "0" * 400, 10.0),

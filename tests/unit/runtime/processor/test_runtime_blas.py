@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from each import each
 
 from runtime.errors import ConfigError
 from runtime.processor import blas
@@ -17,7 +18,7 @@ def limited(environ, users, cores, monkeypatch):
     return [int(environ[name]) for name in NAMES], line
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "users", "cores", "threads"),
     [
         ({}, 1, 8, [1, 1, 1]),
@@ -67,7 +68,7 @@ def write(path, text):
     path.write_text(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("files", "own", "quotas"),
     [
         ({}, "", []),

@@ -12,6 +12,7 @@ from launcher.attempts import AttemptResult, JobRecord
 from launcher.control.job_record import write_record
 from launcher.failures import write_error
 from paddle.utils import status
+from runtime.durable_files import MOST_TEXT_BYTES
 from trainer.records.progress_files import read_job
 from trainer.report.facts import Reader
 from trainer.report.writing import write_report
@@ -65,8 +66,20 @@ def test_a_file_that_holds_something_else_tells_nothing(output, capsys, name):
             raise AssertionError(what) from error
 
 
-@pytest.mark.parametrize("replace", crafted.REPLACEMENTS.values(), ids=crafted.REPLACEMENTS)
-@pytest.mark.parametrize("name", FILES)
+def make_sparse(path: Path) -> None:
+    """Make a sparse file that is longer than any line of records that is kept."""
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(2 * MOST_TEXT_BYTES + 1)
+
+
+# a gigabyte of records takes 7 s, for all of it is looked through, a line at a time
+GIGABYTE = pytest.param("records.jsonl", crafted.make_sparse, marks=pytest.mark.nightly)
+PAIRS = [(name, replace) for name in FILES for replace in crafted.REPLACEMENTS.values()]
+PAIRS.remove(("records.jsonl", crafted.make_sparse))
+
+
+@pytest.mark.parametrize(("name", "replace"), [*PAIRS, ("records.jsonl", make_sparse), GIGABYTE])
 def test_what_stands_in_place_of_a_file_is_neither_waited_for_nor_read_whole(output, capsys, name, replace):
     """A named pipe held status and report for ever, and a sparse file filled the memory."""
     replace(output / name)
