@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from forked import server
+from forked import Forked, server
 
 from master.client import MasterClient, PassOver, TaskGrant
 from master.store.directory import DirectoryStore
@@ -19,14 +21,20 @@ DEADLINE_S = 60.0
 
 
 class MasterProcess:
-    """`paddle master`, with a file for its log."""
+    """`paddle master`, with a file for its log; one that is whole is started as users start it, others are forked."""
 
-    def __init__(self, log: Path, *arguments: str, secret: str = "") -> None:
+    def __init__(self, log: Path, *arguments: str, secret: str = "", is_whole: bool = False) -> None:
         self.log = log
         environment = {**os.environ, "PADDLE_SECRET": secret, "PADDLE_JOB_NAME": "", "PYTHONUNBUFFERED": "1"}
         command = ["paddle", "master", "--port=0", "--nics=lo", *arguments]
         with log.open("wb") as file:
-            self.process = server().start(command, Path.cwd(), environment, [file.fileno()] * 2)
+            self.process: subprocess.Popen[bytes] | Forked
+            if is_whole:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", *command], stderr=file, stdout=file, env=environment
+                )
+            else:
+                self.process = server().start(command, Path.cwd(), environment, [file.fileno()] * 2)
 
     def text(self) -> str:
         return self.log.read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ FILES = [f"part-{number:02d}" for number in range(7)]
 
 
 def test_one_trainer_gets_every_task_of_two_passes_once(tmp_path: Path) -> None:
-    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--num_passes=2") as process:
+    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--num_passes=2", is_whole=True) as process:
         with trainer(tmp_path / "store", "a") as master:
             given = [(task.pass_number, *task.files) for task in train(master, FILES)]
             assert given == [(number, name) for number in range(2) for name in FILES]
