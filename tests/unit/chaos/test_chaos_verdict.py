@@ -131,7 +131,8 @@ def test_a_launcher_that_was_killed_is_recorded_as_a_lost_pod():
     assert verdict.check_record(launcher, with_failure(program="pod"))
     assert verdict.check_record(launcher, with_failure(program="trainer", signal=""))
     stopped = Trial("one", role="trainer-1", moment="mid-pass", harm="stop", pod=1)
-    assert verdict.check_record(stopped, with_failure(trainer_id=2)) == [], "who gives up first is not known"
+    for unseen in (stopped, Trial("one", role="pod", moment="mid-pass", harm="power", pod=1)):
+        assert verdict.check_record(unseen, with_failure(trainer_id=2)) == [], "who gives up first is not known"
 
 
 def test_what_was_saved_before_the_harm_is_not_trained_again():
