@@ -5,9 +5,10 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from kubernetes_cluster import (
@@ -38,22 +39,47 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @contextlib.contextmanager
 def running_cluster() -> Iterator[Cluster]:
-    """A cluster of three nodes. KEEP_CLUSTER=1 keeps it after the tests, and uses a cluster that was kept."""
+    """A cluster of three nodes. KEEP_CLUSTER=1 keeps it after the tests, and uses a cluster that was kept.
+
+    A cluster whose tests were interrupted or killed is not used again: a node may be cut off, a namespace full of pods.
+    """
     keep = os.environ.get("KEEP_CLUSTER") == "1"
     running = Cluster()
     with only_user_of_the_cluster():
         try:
-            if not (keep and Path(running.env["KUBECONFIG"]).exists()):
+            if not (keep and running.kubeconfig.exists() and not in_use(running).exists()):
                 run(HERE / "cluster", "down")
                 run(HERE / "cluster", "up", "3")
+            in_use(running).touch()
             yield running
         finally:
             if not keep:
                 run(HERE / "cluster", "down")
 
 
+def in_use(cluster: Cluster) -> Path:
+    """Return the file that is there from the beginning of the tests until they have come to their end."""
+    return cluster.kubeconfig.with_name("in-use")
+
+
+def end_once(*_: object) -> NoReturn:
+    """End the tests as Ctrl-C does, by any signal; a second one does not disturb their cleaning up."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: None)
+    raise KeyboardInterrupt
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    ends = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+    if exitstatus in ends and not is_worker():
+        in_use(Cluster()).unlink(missing_ok=True)
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """With pytest-xdist, the controller process owns the cluster that its workers use."""
+    if not is_worker():
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, end_once)
     if session.config.getoption("numprocesses", None) and not is_worker():
         stack = contextlib.ExitStack()
         session.config.add_cleanup(stack.close)
@@ -152,27 +178,28 @@ def overlay(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Overlay:
 
 
 @pytest.fixture(scope="session")
-def digits(cluster: Cluster, overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
-    """The first half of the tutorial, in namespace default: rights, claim and data job, which writes the shards."""
-    volume = tmp_path_factory.mktemp("digits")
-    give(volume)
-    with namespace_with_volume(cluster, "default", volume) as space:
-        space.kubectl("create", "-f", REPOSITORY / "k8s/rbac.yaml", "-f", REPOSITORY / "k8s/pvc.yaml")
-        space.kubectl("create", "-k", overlay("default"), "-l", "app.kubernetes.io/component=data")
-        space.wait_for_success("paddle-data")
-        space.kubectl("wait", "--for=condition=complete", "job/paddle-data", "--timeout=10m")
-        yield space
-        space.kubectl("delete", "-f", REPOSITORY / "k8s/rbac.yaml")
+def digits(cluster: Cluster, overlay: Overlay, once: Once) -> Path:
+    """Return a volume with the digits in three shards, which the data job of k8s/ has written."""
+
+    def make(volume: Path) -> None:
+        give(volume)
+        with namespace_with_volume(cluster, "digits", volume) as space:
+            space.kubectl("create", "-f", REPOSITORY / "k8s/pvc.yaml")
+            space.kubectl("create", "-k", overlay("digits"), "-l", "app.kubernetes.io/component=data")
+            space.wait_for_success("paddle-data")
+            space.kubectl("wait", "--for=condition=complete", "job/paddle-data", "--timeout=10m")
+
+    return once("digits", make)
 
 
 @pytest.fixture
-def scenario(cluster: Cluster, digits: Namespace, overlay: Overlay, tmp_path: Path) -> Iterator[Scenario]:
+def scenario(cluster: Cluster, digits: Path, overlay: Overlay, tmp_path: Path) -> Iterator[Scenario]:
     """scenario(name, patch..., owner): a namespace with the shards of digits, in which the patched Job was created."""
     with contextlib.ExitStack() as stack:
 
         def start(name: str, *patch: dict[str, Any], owner: int = OWNER) -> Namespace:
             volume = tmp_path / "volume"
-            copy_volume(digits.volume, volume)
+            copy_volume(digits, volume)
             give(volume, owner)
             space = stack.enter_context(namespace_with_volume(cluster, name, volume))
             job = overlay(name, *([("paddle-cluster-job", list(patch))] if patch else []))

@@ -48,12 +48,12 @@ class Cluster:
     def __init__(self) -> None:
         exports = run(HERE / "cluster", "env").removeprefix("export ").split()
         self.env = {**os.environ, "DOCKER_BUILDKIT": "0", **dict(pair.split("=", 1) for pair in exports)}
-        self.registry = self.env["REGISTRY"]
+        self.registry, self.kubeconfig = self.env["REGISTRY"], Path(self.env["KUBECONFIG"])
 
     @functools.cached_property
     def _api(self) -> tuple[str, requests.Session]:
         """The API server's address and the admin's HTTP session; kubectl would need 0.1 s of CPU per request."""
-        content = yaml.safe_load(Path(self.env["KUBECONFIG"]).read_text())
+        content = yaml.safe_load(self.kubeconfig.read_text())
         server, session = content["clusters"][0]["cluster"], requests.Session()
         session.trust_env, session.verify = False, server["certificate-authority"]
         session.headers["Authorization"] = f"Bearer {content['users'][0]['user']['token']}"
@@ -149,15 +149,13 @@ class Namespace:
 def namespace_with_volume(
     cluster: Cluster, name: str, volume: Path, host_path: Path | None = None
 ) -> Iterator[Namespace]:
-    """A new namespace (or `default`) with a PersistentVolume for the claim `mfs`; its Jobs are deleted after the block.
+    """A new namespace with a PersistentVolume for the claim `mfs`; its Jobs are deleted after the block.
 
     host_path: the path that the nodes mount, if it differs from the path by which the tests see the volume.
     """
     space = Namespace(cluster, name, volume)
-    if name != "default":
-        # a cluster kept from an earlier run may have one
-        cluster.kubectl("delete", "namespace", name, "--ignore-not-found")
-        cluster.kubectl("create", "namespace", name)
+    cluster.kubectl("delete", "namespace", name, "--ignore-not-found")  # a kept cluster may have one
+    cluster.kubectl("create", "namespace", name)
     spec = {
         "capacity": {"storage": "100Gi"},
         "accessModes": ["ReadWriteMany"],

@@ -20,6 +20,7 @@ from kubernetes_cluster import (
     give,
 )
 
+pytestmark = pytest.mark.xdist_group("tutorial")  # their jobs have one name, in the namespace default
 JOB, DATA_JOB = "paddle-cluster-job", "paddle-data"
 RATINGS = 600
 CreateJob = Callable[..., Namespace]
@@ -111,6 +112,7 @@ def test_the_data_job_makes_the_tutorials_tree(text_volume: Path) -> None:
     assert all((job / f"{number}/data/train.txt").stat().st_size for number in range(3))
 
 
+@pytest.mark.nightly
 def test_the_blogs_data_job_is_told_that_it_writes_beside_its_volume(
     cluster: Cluster, data_image: str, tmp_path: Path
 ) -> None:
@@ -129,6 +131,7 @@ def test_the_blogs_data_job_is_told_that_it_writes_beside_its_volume(
         space.kubectl("delete", "job", DATA_JOB, "--timeout=120s")
 
 
+@pytest.mark.nightly
 def test_without_a_role_binding_the_job_ends_and_names_the_missing_verb(
     create_job: CreateJob, text_volume: Path
 ) -> None:
@@ -166,6 +169,7 @@ def test_with_a_role_binding_for_the_default_account_it_completes_with_ids_by_so
     assert_that_ids_follow_the_sorted_ips(space, text_volume)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("verb", "resource", "found"),
     [
@@ -189,6 +193,7 @@ def test_the_blogs_three_variables_are_enough(
     assert "by default: CONF_PADDLE_NIC=eth0 CONF_PADDLE_PORT=7164" in log and "TRAIN_CONFIG_DIR=quick_start\n" in log
 
 
+@pytest.mark.nightly
 def test_the_tutorials_recommendation_of_january_2017_completes(
     cluster: Cluster, create_job: CreateJob, tmp_path: Path
 ) -> None:

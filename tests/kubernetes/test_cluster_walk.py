@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from kubernetes_cluster import REPOSITORY, Cluster, Namespace, Overlay
+from kubernetes_cluster import REPOSITORY, Cluster, Overlay, copy_volume, give, namespace_with_volume
+
+# its pods are on three nodes only where those of test_cluster_manifests.py do not fill one
+pytestmark = pytest.mark.xdist_group("manifests")
 
 NUMBER_OF_NODES = re.compile(r"parallelism: \d+|completions: \d+|(?:GRADIENT_NUM|SPLIT_COUNT)\n +value: \S+")
 JOB = "paddle-cluster-job"
@@ -36,16 +39,20 @@ class Walk(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def walk(digits: Namespace, overlay: Overlay) -> Iterator[Walk]:
-    digits.kubectl("create", "-k", overlay("default"), "-l", "app.kubernetes.io/component=training")
-    digits.wait_for_success(JOB)
-    pods = []
-    for pod in digits.pods(JOB):
-        index = int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
-        log = digits.kubectl("logs", pod["metadata"]["name"])
-        pods.append(Pod(index, pod["status"]["podIP"], pod["spec"]["nodeName"], pod["status"]["phase"], log))
-    yield Walk(sorted(pods), digits.volume / JOB)
-    digits.kubectl("delete", "job", JOB, "--timeout=60s")
+def walk(cluster: Cluster, digits: Path, overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+    volume = tmp_path_factory.mktemp("walk") / "volume"
+    copy_volume(digits, volume)
+    give(volume)
+    with namespace_with_volume(cluster, "walk", volume) as space:
+        space.kubectl("create", "-f", REPOSITORY / "k8s/rbac.yaml", "-f", REPOSITORY / "k8s/pvc.yaml")
+        space.kubectl("create", "-k", overlay("walk"), "-l", "app.kubernetes.io/component=training")
+        space.wait_for_success(JOB)
+        pods = []
+        for pod in space.pods(JOB):
+            index = int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
+            log = space.kubectl("logs", pod["metadata"]["name"])
+            pods.append(Pod(index, pod["status"]["podIP"], pod["spec"]["nodeName"], pod["status"]["phase"], log))
+        yield Walk(sorted(pods), volume / JOB)
 
 
 def test_one_edit_changes_the_number_of_nodes(cluster: Cluster, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from elastic_run import NAME, restricted_namespace
 from kubernetes_cluster import Cluster, Image, Namespace, give
 from test_cluster_docs import own_context
 
-pytestmark = [pytest.mark.elastic, pytest.mark.alone, pytest.mark.short]
+pytestmark = [pytest.mark.elastic, pytest.mark.short]
 
 
 def model_is_saved(space: Namespace, _: str) -> None:
@@ -24,7 +24,13 @@ def workers_have_trained(space: Namespace, output: str) -> None:
     assert "Complete" in space.conditions("paddle-driver")
 
 
-@pytest.mark.parametrize(("page", "check"), [("elastic", model_is_saved), ("allreduce", workers_have_trained)])
+@pytest.mark.parametrize(
+    ("page", "check"),
+    [
+        pytest.param("elastic", model_is_saved, marks=pytest.mark.xdist_group("elastic")),
+        ("allreduce", workers_have_trained),
+    ],
+)
 def test_the_commands_of_the_page_work(
     page: str, check: Callable[[Namespace, str], None], cluster: Cluster, image: Image, etcd_image: str, tmp_path: Path
 ) -> None:
