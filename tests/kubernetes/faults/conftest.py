@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes_cluster import REPOSITORY, Cluster, Once, Overlay, give, namespace_with_volume
+from kubernetes_cluster import REPOSITORY, Cluster, Once, Overlay, namespace_with_volume
 from long_job import JOB, REFERENCE_PASSES, LongJob, Runner, StartJob, fill_volume, training
 from pod_watch import PodWatch
 
@@ -24,21 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def shards(cluster: Cluster, overlay: Overlay, once: Once) -> Path:
-    """Return a volume with the digits in three shards, which the data job of k8s/ has written."""
-
-    def make(volume: Path) -> None:
-        give(volume)
-        with namespace_with_volume(cluster, "fault-data", volume) as space:
-            jobs = overlay("fault-data")
-            space.kubectl("create", "-k", jobs, "-l", "app.kubernetes.io/component in (volume, data)")
-            space.wait_for_success("paddle-data")
-
-    return once("digits", make)
-
-
-@pytest.fixture(scope="session")
-def runner(cluster: Cluster, shards: Path, overlay: Overlay) -> Runner:
+def runner(cluster: Cluster, digits: Path, overlay: Overlay) -> Runner:
     """runner(name, volume, patch..., passes, reference): a Job in a namespace `name` that exists during the block.
 
     Options: host_path: the path that the nodes mount, if it differs from the path by which the tests see the volume.
@@ -58,7 +44,7 @@ def runner(cluster: Cluster, shards: Path, overlay: Overlay) -> Runner:
         manifests: Path = REPOSITORY / "k8s",
     ) -> Iterator[LongJob]:
         if not volume.exists():
-            fill_volume(shards, volume, edit)
+            fill_volume(digits, volume, passes, edit)
         with namespace_with_volume(cluster, name, volume, host_path) as space, PodWatch(space, JOB) as watch:
             directory = overlay(name, (JOB, [training(passes, *flags), *patch]), manifests=manifests)
             space.kubectl("create", "-k", directory, "-l", "app.kubernetes.io/component in (access, volume)")

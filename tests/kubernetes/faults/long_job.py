@@ -20,8 +20,9 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 # It shuffles and has momentum, a schedule and dropout; a continued job that loses the state of one has other bits.
 CONFIG = HERE.parent / "chaos/chaos_config.py"
 PROVIDER = HERE / "faults/paced_digits.py"
+GATE = "gate"  # file in the job's directory, which holds back the last pass (paced_digits.py)
 BATCHES = 120  # batches of every trainer in every pass; there are 3 shards, and a batch has 4 samples
-REFERENCE_PASSES = 10
+REFERENCE_PASSES = int(os.environ.get("REFERENCE_PASSES", "10"))
 FLAGS = (
     f"--config={CONFIG.name}", f"--config_args=provider={PROVIDER.stem}", "--log_period=10",
     "--checkpoint_period_by_batches=40",
@@ -57,6 +58,8 @@ class LongJob:
 
     overlay: directory of its kustomization. passes: number of passes that it trains; a pass has 120 batches and takes
     at least 3 seconds. reference: output of the undisturbed run; None for that run itself.
+
+    The last pass does not begin before let_end() or wait_for_success(), so that no job is faster than its fault.
     """
 
     def __init__(
@@ -72,6 +75,10 @@ class LongJob:
     def create(self) -> None:
         """Create only the training Job with kubectl; its rights and its volume exist already."""
         self.space.kubectl("create", "-k", self.overlay, "-l", "app.kubernetes.io/component=training")
+
+    def let_end(self) -> None:
+        """Let the last pass begin; call it when the fault has come."""
+        (self.tree / GATE).unlink(missing_ok=True)
 
     def delete(self) -> None:
         """Delete the Job with kubectl as a user does, and wait until the Job and its pods are gone."""
@@ -197,7 +204,8 @@ class LongJob:
         return self.wait(f"log line {pattern!r}", lambda: search(self.log(index)), seconds=seconds)
 
     def wait_for_success(self, *, seconds: float = 180) -> None:
-        """Wait until the Job is Complete; fail if training does not advance for `seconds`."""
+        """Let the Job end and wait until it is Complete; fail if training does not advance for `seconds`."""
+        self.let_end()
         conditions: dict[str, Any] = self.wait(
             "end of the Job",
             lambda: (found := self.space.conditions(self.name)) and {"Complete", "Failed"} & found.keys() and found,
@@ -236,11 +244,12 @@ def terminated(pod: dict[str, Any]) -> dict[str, Any]:
     return statuses[0]["state"].get("terminated", {}) if statuses else {}
 
 
-def fill_volume(shards: Path, volume: Path, edit: Callable[[Path], None] = lambda tree: None) -> None:
+def fill_volume(shards: Path, volume: Path, passes: int, edit: Callable[[Path], None] = lambda tree: None) -> None:
     """Fill a volume with the digits of the data job and the config of this test, and call `edit(job's tree)`."""
     copy_volume(shards, volume)
     for file in (CONFIG, PROVIDER):
         shutil.copy(file, volume / JOB / "digits")
+    (volume / JOB / GATE).write_text(str(passes - 1))
     edit(volume / JOB)
     give(volume)
 

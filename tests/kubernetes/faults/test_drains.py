@@ -95,6 +95,7 @@ def test_a_job_is_complete_without_the_pod_that_does_not_come_back(long_job: Sta
     job.wait_for_batch(1, 0)
     limit_pods(job.space, 2)
     job.space.kubectl("delete", "pod", name_of(job, 2), "--wait=false")
+    job.wait("end of the pod", lambda: len(job.watch.pods()) == 2)
     job.wait_for_success()
     conditions = job.space.conditions(JOB)
     assert "SuccessCriteriaMet" in conditions, conditions

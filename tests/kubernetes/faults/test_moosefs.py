@@ -23,10 +23,10 @@ HELD_S = 300.0
 
 
 @pytest.fixture
-def moosefs(request: pytest.FixtureRequest, shards: Path) -> Iterator[MooseFs]:
+def moosefs(request: pytest.FixtureRequest, digits: Path) -> Iterator[MooseFs]:
     """A MooseFS with the digits."""
     with running_moosefs("job") as file_system:
-        fill_volume(shards, file_system.volume)
+        fill_volume(digits, file_system.volume, PASSES)
         yield file_system
 
 
@@ -107,5 +107,6 @@ def test_a_pod_whose_node_has_lost_its_client_is_replaced(moosefs: MooseFs, star
         there = tuple(index for index in range(3) if job.node(index) == node)
         moosefs.do("unmount", node)
         moosefs.do("mount", node)
+        job.let_end()
         job.wait_for_log(0, r"error: this pod's mount of the volume, \S+, is dead")
         finish(job, lost=there)

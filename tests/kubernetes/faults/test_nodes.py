@@ -40,6 +40,7 @@ def test_a_node_that_is_cut_off_for_20_seconds_costs_no_pod(cluster: Cluster, lo
     lost = lonely_index(job, 1)
     with cut_off(cluster, job.node(lost)):
         began = now()
+        job.let_end()
         time.sleep(20)  # the fault itself
     check_named(job, lost, began)
     job.wait_for_success()
@@ -55,6 +56,7 @@ def test_a_crashed_node_is_replaced_when_a_person_says_that_it_is_off(cluster: C
     lost = lonely_index(job, 1)
     with crashed(cluster, job.node(lost)):
         began = now()
+        job.let_end()
         check_named(job, lost, began)
         with tainted(cluster, told_command(job, lost)):
             job.wait_for_success()
@@ -69,6 +71,7 @@ def test_a_crashed_node_that_is_started_again(cluster: Cluster, long_job: StartJ
     lost = lonely_index(job, 2)
     with crashed(cluster, job.node(lost)):
         began = now()
+        job.let_end()
         check_named(job, lost, began)
         told_command(job, lost)
     job.wait_for_success()
@@ -84,6 +87,7 @@ def test_a_node_cut_off_for_good_with_trainer_0_writes_nothing_any_more(cluster:
     lost = lonely_index(job, 0)
     with cut_off(cluster, job.node(lost)):
         began = now()
+        job.let_end()
         check_named(job, lost, began)
         with tainted(cluster, told_command(job, lost)):
             job.wait_for_success()

@@ -17,6 +17,7 @@ def test_a_deleted_pod_is_replaced_and_the_bits_are_the_same(
     job = long_job(f"delete-{index}-{'force' if options else 'politely'}")
     job.wait_for_batch(0, 50)
     job.space.kubectl("delete", "pod", job.pod(index)["metadata"]["name"], "--wait=false", *options)
+    job.wait("replacement", lambda: len(job.pods_of(index)) == 2)
     job.wait_for_success()
     job.check_pods(lost=(index,))
     assert job.failed() == 1

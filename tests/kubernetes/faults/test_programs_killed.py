@@ -40,6 +40,7 @@ def test_a_killed_program_costs_no_pod_and_ten_seconds(long_job: StartJob, index
     attempt, slowness_s = job.attempt(), max(0.0, start_time(job) - START_S)
     job.kill(index, program)
     killed = time.monotonic()
+    job.let_end()
     job.wait_for_next_attempt(attempt, seconds=120)
     waited = time.monotonic() - killed
     job.wait_for_log(index, rf"{program} failed, exit status 75: {program} was killed by SIGKILL")
@@ -73,6 +74,7 @@ def test_a_trainer_over_its_memory_limit_is_named_with_limit_and_peak(long_job: 
     job = long_job("memory-limit", limit, edit=edit)
     job.wait_for_batch(0, 50)
     (job.tree / f"eat-{job.pod(1)['metadata']['name']}").touch()
+    job.wait("end of the trainer", lambda: re.search("out of memory|OOMKilled", job.logs()))
     job.wait_for_success()
     job.check_bits()
     if Path("/sys/fs/cgroup/cgroup.controllers").exists():

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubernetes_cluster import exit_codes, run
+from kubernetes_cluster import Cluster, exit_codes, run
 from long_job import LongJob, Runner, fill_volume
 from saved import check_saved
 
+PASSES = 3
 FULL = r"No space left on device.*the volume is full: make room"
 
 
@@ -33,21 +34,26 @@ class SmallDisk:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    directory = tmp_path / "disk"
-    directory.mkdir()
+def disk(cluster: Cluster, tmp_path: Path) -> Iterator[SmallDisk]:
+    """Mount it where `cluster down` unmounts what tests that were killed have left."""
+    directory = cluster.kubeconfig.parent / "disks" / tmp_path.name
+    directory.mkdir(parents=True)
     run("mount", "-t", "tmpfs", "-o", "size=64M", "small-disk", directory)
-    yield SmallDisk(directory)
-    run("umount", "--lazy", directory)
+    try:
+        yield SmallDisk(directory)
+    finally:
+        run("umount", "--lazy", directory)
+        directory.rmdir()
 
 
 @pytest.mark.short
 def test_a_job_whose_volume_fills_up_waits_for_room_and_goes_on(
     runner: Runner, reference: Path, disk: SmallDisk
 ) -> None:
-    with runner("volume-filled", disk.volume, passes=3, reference=reference) as job:
+    with runner("volume-filled", disk.volume, passes=PASSES, reference=reference) as job:
         job.wait_for_batch(0, 60)
         disk.fill()
+        job.let_end()
         job.wait_for_log(0, r"cannot save to .*No space left on device")
         job.wait_for_log(0, rf"waiting: .*{FULL}")
         check_saved(job)
@@ -56,11 +62,11 @@ def test_a_job_whose_volume_fills_up_waits_for_room_and_goes_on(
 
 
 def test_a_full_volume_is_an_error_before_training_and_the_job_runs_when_there_is_room(
-    runner: Runner, shards: Path, reference: Path, disk: SmallDisk
+    runner: Runner, digits: Path, reference: Path, disk: SmallDisk
 ) -> None:
-    fill_volume(shards, disk.volume)
+    fill_volume(digits, disk.volume, PASSES)
     disk.fill()
-    with runner("volume-full", disk.volume, passes=3, reference=reference) as job:
+    with runner("volume-full", disk.volume, passes=PASSES, reference=reference) as job:
         job.wait_for_log(0, rf"error: .*{FULL}")
         job.wait("pod that ended with 74", lambda: 74 in exit_codes(job.watch.pods(gone=True)))
         assert check_saved(job) == 0
