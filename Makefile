@@ -14,7 +14,7 @@ COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
 GOLDEN ?= ../shared/golden
-.PHONY: help setup demo demo-elastic test test-jobs test-newest lint check chaos chaos-elastic chaos-elastic-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-elastic e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz golden golden-arm64 bench proto format clean
+.PHONY: help setup demo demo-elastic test test-jobs test-newest nightly nightly-tests lint check chaos chaos-elastic chaos-elastic-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-elastic e2e-faults e2e-faults-short e2e-kueue e2e-nightly e2e-observability fuzz golden golden-arm64 bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -35,7 +35,7 @@ demo: setup  ## train digits with three pods on this machine, without container 
 demo-elastic: setup  ## train digits with 1 to 5 trainers that are killed, frozen and added, on this machine
 	$(BIN)/python examples/demo_elastic.py
 
-test: setup  ## every test that needs no cluster; the first time it compiles etcd, for a minute
+test: setup  ## every test of parts and of programs together; the first time it compiles etcd, for a minute
 	@tests/etcd/build || { echo "test: without etcd its tests are skipped"; test -z "$$ETCD_REQUIRED"; }
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 
@@ -79,13 +79,16 @@ e2e-elastic: setup  ## a job whose trainers come and go on that cluster: pods of
 e2e-autoscale: setup  ## the experiment of 2017, twice, on a control plane whose 133 nodes KWOK plays (about 90 minutes)
 	tests/kubernetes/autoscale/run
 
+e2e-nightly: setup  ## what make e2e leaves for the night: the Helm chart, the variants of the tutorial and of the pages
+	tests/kubernetes/run nightly
+
 e2e-kueue: setup  ## a job in the queue of Kueue, whose controller it compiles
 	tests/kubernetes/run kueue
 
 e2e-observability: setup  ## the report in a real browser, the metrics in a real Prometheus (root; installs what it needs)
 	tests/observability/run
 
-check: lint test test-jobs test-newest $(if $(wildcard $(GOLDEN)),golden) chaos-short chaos-elastic-short e2e-observability e2e e2e-faults-short  ## what CI runs
+check: lint test test-jobs test-newest golden chaos-short chaos-elastic-short e2e e2e-faults-short  ## what CI runs
 
 nightly: COUNT = 100
 nightly: SEED = $(shell date +%j)
@@ -95,14 +98,14 @@ nightly: nightly-tests test-newest e2e-observability e2e e2e-nightly e2e-faults 
 nightly-tests: setup  ## the tests that make test leaves out, and every extract of a recorded run
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal -m "nightly or golden" tests/integration tests/unit tests/e2e
 
-chaos-short: setup  ## twenty seeded faults in real jobs: all must end as if nothing had happened
-	PYTHONPATH=tests $(BIN)/python -m chaos --count 20 --seed 1
+chaos-short: setup  ## twelve seeded faults in real jobs: all must end as if nothing had happened
+	PYTHONPATH=tests $(BIN)/python -m chaos
 
 chaos: setup  ## the same, COUNT faults of SEED, and a table (docs/testing.md)
 	PYTHONPATH=tests $(BIN)/python -m chaos --count $(COUNT) --seed $(SEED)
 
-chaos-elastic-short: setup  ## twenty seeded faults in jobs whose trainers or all-reduce workers come and go
-	PYTHONPATH=tests $(BIN)/python -m chaos.elastic --count 20 --seed 1
+chaos-elastic-short: setup  ## seventeen seeded faults in jobs whose trainers or all-reduce workers come and go
+	PYTHONPATH=tests $(BIN)/python -m chaos.elastic
 
 chaos-elastic: setup  ## the same, COUNT trials of SEED, and a table (docs/testing.md)
 	PYTHONPATH=tests $(BIN)/python -m chaos.elastic --count $(COUNT) --seed $(SEED)
