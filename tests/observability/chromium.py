@@ -25,6 +25,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+LEASHED = ("setpriv", "--pdeathsig", "KILL")  # a program that does not outlive the tests, however they end
 LIMIT_S = 60.0  # for an answer, on a busy machine
 
 
@@ -42,7 +43,10 @@ class Chromium:
         shell = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
         with (profile.parent / "chromium.log").open("wb") as log:
             self._process = subprocess.Popen(
-                ["bash", "-c", shell, "bash", *command], pass_fds=(to_browser, from_browser), stdout=log, stderr=log
+                [*LEASHED, "bash", "-c", shell, "bash", *command],
+                pass_fds=(to_browser, from_browser),
+                stdout=log,
+                stderr=log,
             )
         os.close(to_browser)
         os.close(from_browser)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,11 @@ from chromium import Chromium
 from three_pods import prepare, run_job
 
 PADDLE = Path(sys.executable).with_name("paddle")
+
+
+def pytest_sessionstart() -> None:
+    """SIGTERM ends the tests as Ctrl-C does, with browser, Prometheus and jobs."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

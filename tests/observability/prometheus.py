@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from chromium import LEASHED
+
 LIMIT_S = 60.0  # on a busy machine
 Series = dict[tuple[tuple[str, str], ...], float]
 
@@ -38,7 +40,7 @@ class Prometheus:
         ]
         self._log = folder / "log"
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen([*LEASHED, *command], stdout=log, stderr=log)
 
     def __enter__(self) -> Prometheus:
         self.wait_for(self._is_ready, "Prometheus")
