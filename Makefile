@@ -37,7 +37,7 @@ demo-elastic: setup  ## train digits with 1 to 5 trainers that are killed, froze
 
 test: setup  ## every test of parts and of programs together; the first time it compiles etcd, for a minute
 	@tests/etcd/build || { echo "test: without etcd its tests are skipped"; test -z "$$ETCD_REQUIRED"; }
-	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
+	TMPDIR="$$(tests/temporary-directory)" $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 test-jobs: setup  ## whole jobs, and the commands of the pages, as a user runs them
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal tests/e2e
@@ -58,8 +58,8 @@ lint: setup  ## ruff, mypy, import rules, bounds of sizes, dead code, codespell,
 	$(BIN)/python tests/house.py
 	$(BIN)/python tests/dead_code.py
 	$(BIN)/codespell
-	$(BIN)/shellcheck start.sh tests/etcd/build tests/arm64/run .ci/run paddle/bin/paddle tests/chaos/pod_network.sh tests/install-go tests/install-packages tests/newest-python \
-		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make autoscale/run helm/build install kueue/build kwok/build moosefs run) \
+	$(BIN)/shellcheck start.sh tests/etcd/build tests/arm64/run .ci/run paddle/bin/paddle tests/chaos/pod_network.sh tests/install-go tests/install-packages tests/newest-python tests/temporary-directory \
+		$(addprefix tests/kubernetes/,base-image cluster compile custom-resources/make autoscale/run helm/build install kueue/build kwok/build moosefs run) \
 		$(addprefix tests/observability/,install run)
 	$(BIN)/yamllint --strict k8s tests
 	$(BIN)/pytest --quiet --numprocesses=2 tests/lint
@@ -67,7 +67,7 @@ lint: setup  ## ruff, mypy, import rules, bounds of sizes, dead code, codespell,
 e2e: setup  ## what a user does, on a real three-node Kubernetes (root; installs what it needs)
 	tests/kubernetes/run
 
-e2e-faults-short: setup  ## five things that happen to a job on that cluster (docs/testing.md)
+e2e-faults-short: setup  ## eight things that happen to a job on that cluster (docs/cluster-faults.md)
 	tests/kubernetes/run short
 
 e2e-faults: setup  ## the whole table of what happens to a job on that cluster, within the hour
