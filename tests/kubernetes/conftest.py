@@ -28,6 +28,29 @@ from kubernetes_cluster import (
     namespace_with_volume,
     run,
 )
+from xdist.scheduler import LoadScopeScheduling
+
+# tests of one name run one after the other where several run at a time; every other test is on its own
+TOGETHER = {
+    "test_cluster_autoscaler.py": "autoscaler",  # one namespace
+    "test_cluster_manifests.py": "manifests",  # one namespace, and the definitions of kinds
+    "test_cluster_walk.py": "manifests",  # its pods are on three nodes only where no others fill one
+    "test_cluster_tutorial.py": "tutorial",  # jobs of one name, in the namespace default
+    "test_elastic_docs.py::test_the_commands_of_the_page_work[elastic-model_is_saved]": "elastic",  # one PriorityClass
+    "test_elastic_job.py": "elastic",
+}
+
+
+class Together(LoadScopeScheduling):
+    """Gives the tests of a name to one worker. (xdist's own groups have no effect with this pytest.)"""
+
+    def _split_scope(self, nodeid: str) -> str:
+        test = nodeid.rpartition("/")[2]
+        return TOGETHER.get(test) or TOGETHER.get(test.partition("::")[0]) or nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    return Together(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

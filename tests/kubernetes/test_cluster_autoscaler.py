@@ -13,7 +13,6 @@ import pytest
 from autoscale.account import NAME, Item, create_account
 from kubernetes_cluster import Cluster
 
-pytestmark = pytest.mark.xdist_group("autoscaler")
 NAMESPACE = "autoscaled"
 RIGHTS = [f"{verb} {kind}" for verb in ("list", "watch") for kind in ("nodes", "pods", "jobs.batch")]
 RIGHTS += ["patch jobs.batch", "create leases.coordination.k8s.io", "get leases.coordination.k8s.io"]

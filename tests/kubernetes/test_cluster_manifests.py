@@ -14,7 +14,6 @@ import yaml
 from custom_kinds import custom_kinds
 from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace, copy_manifests, give
 
-pytestmark = pytest.mark.xdist_group("manifests")  # they share the namespace and the definitions of kinds
 COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/components").iterdir())
 ELASTIC_COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/elastic/components").iterdir())
 JOB = "paddle-cluster-job"

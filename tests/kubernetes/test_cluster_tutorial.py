@@ -20,7 +20,6 @@ from kubernetes_cluster import (
     give,
 )
 
-pytestmark = pytest.mark.xdist_group("tutorial")  # their jobs have one name, in the namespace default
 JOB, DATA_JOB = "paddle-cluster-job", "paddle-data"
 RATINGS = 600
 CreateJob = Callable[..., Namespace]

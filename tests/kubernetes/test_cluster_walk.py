@@ -9,9 +9,6 @@ from typing import NamedTuple
 import pytest
 from kubernetes_cluster import REPOSITORY, Cluster, Overlay, copy_volume, give, namespace_with_volume
 
-# its pods are on three nodes only where those of test_cluster_manifests.py do not fill one
-pytestmark = pytest.mark.xdist_group("manifests")
-
 NUMBER_OF_NODES = re.compile(r"parallelism: \d+|completions: \d+|(?:GRADIENT_NUM|SPLIT_COUNT)\n +value: \S+")
 JOB = "paddle-cluster-job"
 TEST_ERROR = re.compile(r"Test samples=\d+ .*classification_error_evaluator=(\S+)")

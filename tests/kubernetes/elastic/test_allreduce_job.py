@@ -3,7 +3,7 @@
 import pytest
 from allreduce_run import AllreduceRun
 
-pytestmark = [pytest.mark.elastic, pytest.mark.xdist_group("elastic")]  # they share a PriorityClass
+pytestmark = pytest.mark.elastic
 
 
 def test_workers_and_driver_of_an_allreduce_job_are_lost_and_come(allreduce: AllreduceRun) -> None:

@@ -8,7 +8,7 @@ from allreduce_run import AllreduceRun
 from elastic_run import FILES, ElasticRun, Start
 from kubernetes_cluster import drained
 
-pytestmark = [pytest.mark.elastic, pytest.mark.xdist_group("elastic")]  # they share a PriorityClass
+pytestmark = pytest.mark.elastic
 
 GRACE = "--grace-period=30"
 STORED = re.compile(r"stored a snapshot after (\d+) steps")

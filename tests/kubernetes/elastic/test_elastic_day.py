@@ -11,7 +11,7 @@ from day_record import DayRecord
 from elastic_run import ElasticRun, Start
 from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace
 
-pytestmark = [pytest.mark.elastic, pytest.mark.xdist_group("elastic")]  # they share a PriorityClass
+pytestmark = pytest.mark.elastic
 LEAST, MOST = 1, 6
 
 

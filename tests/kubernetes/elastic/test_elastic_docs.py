@@ -24,13 +24,7 @@ def workers_have_trained(space: Namespace, output: str) -> None:
     assert "Complete" in space.conditions("paddle-driver")
 
 
-@pytest.mark.parametrize(
-    ("page", "check"),
-    [
-        pytest.param("elastic", model_is_saved, marks=pytest.mark.xdist_group("elastic")),
-        ("allreduce", workers_have_trained),
-    ],
-)
+@pytest.mark.parametrize(("page", "check"), [("elastic", model_is_saved), ("allreduce", workers_have_trained)])
 def test_the_commands_of_the_page_work(
     page: str, check: Callable[[Namespace, str], None], cluster: Cluster, image: Image, etcd_image: str, tmp_path: Path
 ) -> None:

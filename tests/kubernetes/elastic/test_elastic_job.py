@@ -3,7 +3,7 @@
 import pytest
 from elastic_run import ElasticRun, Start
 
-pytestmark = [pytest.mark.elastic, pytest.mark.xdist_group("elastic")]  # they share a PriorityClass
+pytestmark = pytest.mark.elastic
 
 
 def kill_etcd(run: ElasticRun) -> None:
