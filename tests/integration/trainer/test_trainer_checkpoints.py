@@ -28,19 +28,25 @@ if kind == 'sampled':
 auc_evaluator(input=out, label=y)
 outputs(cost)
 """
-PROVIDER = """
-import random
+GATED = 380  # the sample of a pass at which the provider waits if the file `gate` has the number of the pass
+PROVIDER = f"""
+import itertools, os, random, time
 from paddle.trainer.PyDataProvider2 import *
-TYPES = {'x': dense_vector(3), 'y': integer_value(2), 'word': integer_value(40)}
+TYPES = {{'x': dense_vector(3), 'y': integer_value(2), 'word': integer_value(40)}}
 random.seed(11)
+calls = itertools.count(1)
 
 def samples(path):
+    call = next(calls) if path == 'train.txt' else 0  # passes of this process
     lines = open(path).read().splitlines()
     random.shuffle(lines)
-    for line in lines:
+    for number, line in enumerate(lines):
+        while number >= {GATED} and os.path.exists('gate') and open('gate').read() == str(call):
+            open('at-gate', 'w').close()
+            time.sleep(0.01)
         a, b, c, label = line.split()
         noise = random.random() / 10
-        yield {'x': [float(a) + noise, float(b), float(c)], 'y': int(label), 'word': int(abs(float(a)) * 100) % 40}
+        yield {{'x': [float(a) + noise, float(b), float(c)], 'y': int(label), 'word': int(abs(float(a)) * 100) % 40}}
 
 @provider(input_types=TYPES, pool_size=16)
 def process(settings, path):
@@ -125,6 +131,7 @@ def test_training_that_dies_again_and_again_ends_in_the_same_bits(tmp_path, padd
     assert status == 0, log
     moments = random.Random(5)
     resumed = []
+    (job / "gate").write_text("2")  # no process comes to its end before it is harmed
     for attempt in range(4):
         process = paddle.start(
             job, "train", *flags, "--save_dir=out", "--checkpoint_period_by_batches=7", *resumed, log=f"log{attempt}"
@@ -135,14 +142,19 @@ def test_training_that_dies_again_and_again_ends_in_the_same_bits(tmp_path, padd
         def is_time(log=job / f"log{attempt}", batches=batches, while_saving=while_saving):
             has_begun = log.read_text().count(" Batch=") >= batches
             state = job / "out" / "state"
-            return has_begun and (not while_saving or (state.is_dir() and any(state.glob(".*.writing"))))
+            is_due = has_begun and (not while_saving or (state.is_dir() and any(state.glob(".*.writing"))))
+            return is_due or (job / "at-gate").exists()  # every save may be too short to be seen
 
         tools.wait_for(is_time)
         process.send_signal(number)
         status = process.wait(60)
         assert status == (-9 if number == signal.SIGKILL else 143), (job / f"log{attempt}").read_text()
         assert complete(job / "out")
+        (job / "at-gate").unlink(missing_ok=True)
+        is_in_last = complete(job / "out")[-1].name >= "pass-00002" or complete(job / "out")[-1].name == "pass-00001"
+        (job / "gate").write_text("1" if is_in_last else "2")
         resumed = [f"--resume_from={complete(job / 'out')[-1]}"]
+    (job / "gate").unlink()
     status, log = paddle.train(job, *flags, "--save_dir=out", "--checkpoint_period_by_batches=7", *resumed)
     assert status == 0, log
     assert model(job / "out") == model(job / "plain")
