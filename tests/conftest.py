@@ -51,6 +51,8 @@ class FailuresAtOnce:
 
 @pytest.hookimpl(trylast=True)  # the reporter is registered by another plugin's hook
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # fixtures end what they have started
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(FailuresAtOnce(terminal), "failures-at-once")

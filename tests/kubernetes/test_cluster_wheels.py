@@ -19,6 +19,7 @@ def required() -> list[str]:
     return packages.split()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_every_package_of_the_image_has_a_wheel(machine: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
