@@ -236,9 +236,9 @@ def test_pnpair_compares_within_a_query_over_all_batches(capsys):
     # query 7: (.9,1) (.1,0) (.2,2) (.9,1): right: .9>.1, .2>.1, .9>.1; wrong: .9/.2 twice; query 8: equal scores
     evaluator, _ = make("pnpair", first)
     total = evaluator.nothing()
-    for batch in (first, second):
+    for batch, ratio in ((first, "1"), (second, "1.5")):  # a line of the log is written after each
         total += evaluator.measure(make("pnpair", batch)[1])
-    assert evaluator.text(total) == " pos/neg=1.5"
+        assert evaluator.text(total) == f" pos/neg={ratio}"
     evaluator.finish(total)
     assert capsys.readouterr().err.endswith(
         "]  calc total pos pair: 3 calc total neg pair: 2 calc total special pair: 1\n"

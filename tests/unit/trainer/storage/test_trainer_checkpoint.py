@@ -203,6 +203,14 @@ def test_cleaning_leaves_what_is_not_ours(tmp_path):
     clean(tmp_path / "nowhere")
 
 
+def test_a_checkpoint_that_was_replaced_whole_stays_when_the_old_one_is_still_there(tmp_path):
+    for name in ("pass-00001", ".pass-00001.old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "done").write_text(name)
+    clean(tmp_path)
+    assert {path.name: (path / "done").read_text() for path in tmp_path.iterdir()} == {"pass-00001": "pass-00001"}
+
+
 def spoil_size(folder):
     with (folder / "services/1/values.bin").open("ab") as file:
         file.truncate(8)

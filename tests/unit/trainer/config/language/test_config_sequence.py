@@ -42,6 +42,14 @@ outputs(made)""")
     assert not config.model_config.parameters
 
 
+def test_each_activation_of_simple_lstm_has_its_place(parse_text):
+    config = parse_text("""
+outputs(simple_lstm(data_layer('x', 8), 2, act=ReluActivation(), gate_act=TanhActivation(),
+                    state_act=SigmoidActivation(), name='l'))""")
+    layer = layer_of(config, "l")
+    assert (layer.active_type, layer.active_gate_type, layer.active_state_type) == ("relu", "tanh", "sigmoid")
+
+
 def test_hsigmoid(parse_text):
     config = parse_text("outputs(hsigmoid(data_layer('data', 100), data_layer('label', 10), num_classes=10))")
     layer = layer_of(config, "__hsigmoid_0__")
