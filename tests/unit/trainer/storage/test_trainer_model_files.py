@@ -220,9 +220,10 @@ def test_a_file_that_becomes_a_fifo_between_look_and_opening_is_refused(tmp_path
         os.mkfifo(tmp_path / "w")
         return open_any(path, *arguments)
 
-    monkeypatch.setattr(os, "open", exchange)
-    with pytest.raises(OSError, match=r"Is no regular file: .*/w"):
-        open_regular(tmp_path / "w")
+    with monkeypatch.context() as patch:  # pytest itself opens the directory when it removes it
+        patch.setattr(os, "open", exchange)
+        with pytest.raises(OSError, match=r"Is no regular file: .*/w"):
+            open_regular(tmp_path / "w")
 
 
 def test_a_mark_that_names_no_file_is_bad_data(tmp_path):
