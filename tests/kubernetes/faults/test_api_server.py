@@ -1,7 +1,6 @@
 """The API server is down, or refuses the launchers: waiting launchers continue to wait, and training continues."""
 
 import json
-import os
 import time
 
 import pytest
@@ -17,7 +16,7 @@ from infrastructure import (
 from kubernetes_cluster import Cluster
 from long_job import StartJob
 
-DOWN_S = int(os.environ.get("DOWN_S", "60"))  # make e2e-faults-short has a shorter time
+DOWN_S = 60
 LAUNCHERS = range(3)
 
 
