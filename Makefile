@@ -79,7 +79,7 @@ e2e-elastic: setup  ## a job whose trainers come and go on that cluster: pods of
 e2e-autoscale: setup  ## the experiment of 2017, twice, on a control plane whose 133 nodes KWOK plays (about 90 minutes)
 	tests/kubernetes/autoscale/run
 
-e2e-nightly: setup  ## what make e2e leaves for the night: the Helm chart, the variants of the tutorial and of the pages
+e2e-nightly: setup  ## what make e2e leaves for the night: wheels, and the variants of the tutorial and of the pages
 	tests/kubernetes/run nightly
 
 e2e-kueue: setup  ## a job in the queue of Kueue, whose controller it compiles
