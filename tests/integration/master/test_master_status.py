@@ -5,10 +5,10 @@ import io
 import json
 import re
 import signal
-import time
 from pathlib import Path
 
 from master_processes import MasterProcess, train, trainer
+from waiting import until
 
 from master.client import TaskGrant
 from paddle.command import main
@@ -26,14 +26,13 @@ def show(output: Path) -> str:
 
 def wait_shown(output: Path, *texts: str) -> str:
     """Return the status as soon as it has all texts."""
-    until = time.monotonic() + 60
-    while not (output / "tasks.json").exists():
-        assert time.monotonic() < until, "the master has written nothing"
-        time.sleep(0.01)
-    while not all(text in (found := show(output)) for text in texts):
-        assert time.monotonic() < until, f"not all of {texts} in: {found}"
-        time.sleep(0.05)
-    return found
+    until((output / "tasks.json").exists, "the first state of the master")
+
+    def show_whole() -> str:
+        found = show(output)
+        return found if all(text in found for text in texts) else ""
+
+    return until(show_whole, f"a status with all of {texts}")
 
 
 def end_of(store: Path) -> dict[str, str]:

@@ -3,14 +3,13 @@
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from chaos.processes import StoppedError, TrialProcesses, run_side_by_side
+from waiting import until
 
 ROOT = Path(__file__).parents[3]
-BOUND_S = 60.0
 # a trial that tells its process id, and says at its end that it has ended in order
 TRIAL = """
 import os, signal, sys
@@ -38,22 +37,15 @@ def trial_in(place):
     return [sys.executable, "-c", TRIAL.format(root=str(ROOT), tests=str(ROOT / "tests"), place=str(place))]
 
 
-def wait_for(what):
-    until = time.monotonic() + BOUND_S
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def test_a_trial_ends_in_order_when_its_runner_is_killed(tmp_path):
     trial = trial_in(tmp_path)[2]
     text = RUNNER.format(root=str(ROOT), tests=str(ROOT / "tests"), trial=trial, place=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", text]) as runner:
-        wait_for((tmp_path / "begun").exists)
+        until((tmp_path / "begun").exists, "the trial to begin")
         runner.kill()
-    wait_for((tmp_path / "ended").exists)
+    until((tmp_path / "ended").exists, "the trial to end in order")
     process = int((tmp_path / "begun").read_text())
-    wait_for(lambda: not Path(f"/proc/{process}").exists())
+    until(lambda: not Path(f"/proc/{process}").exists(), "the end of its process")
 
 
 def test_an_interrupt_ends_the_trials_that_run_and_lets_no_other_begin(tmp_path):
@@ -61,7 +53,7 @@ def test_an_interrupt_ends_the_trials_that_run_and_lets_no_other_begin(tmp_path)
 
     def run(place):
         if place is None:
-            wait_for((tmp_path / "begun").exists)
+            until((tmp_path / "begun").exists, "the trial to begin")
             return "a report"
         begun.append(place)
         return processes.run(trial_in(place), tmp_path / "log", 100.0)
