@@ -8,8 +8,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-# tests wait for each other's processes: with four, two processors are idle for a third of the time
-WORKERS ?= 5
+# tests wait for each other's processes a third of the time: two for each processor of a machine that has two
+WORKERS ?= 4
 COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
