@@ -8,8 +8,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-# tests wait for each other's processes a third of the time: two for each processor of a machine that has two
-WORKERS ?= 4
+# tests wait for processes and for times that pass most of the time: three for each processor of a machine that has two
+WORKERS ?= 6
 COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
