@@ -59,6 +59,10 @@ class BatchSource(Protocol):
     def track(self) -> None:
         """Begin to store the data that `position` returns."""
 
+    @property
+    def is_read(self) -> bool:
+        """Whether no provider is being read now."""
+
     def position(self, batches: int | None) -> dict[str, Any]:
         """Return the state with which another process can continue after `batches` batches of the pass."""
 
@@ -177,6 +181,11 @@ class DataSource:
         if self._tracked is None:
             self._tracked = _Tracked()
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the provider is not being read now."""
+        return self._reader is None or self._reader.has_ended
+
     def position(self, batches: int | None) -> dict[str, Any]:
         """Return the state, in a form that JSON can store, with which another process can continue.
 
@@ -185,7 +194,7 @@ class DataSource:
         """
         between = batches is None
         tracked = self._tracked or _Tracked()
-        is_read = between or self._reader is None or self._reader.has_ended
+        is_read = between or self.is_read
         record: dict[str, Any] = {"batches": batches, "mixing": self._mixing_state, "is_read": is_read}
         if self._complete if between else self._is_from_memory:
             order = self._pool.order if between else tracked.first_order

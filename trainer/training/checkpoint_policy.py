@@ -87,6 +87,11 @@ class CheckpointPolicy:
         if self.is_on:
             self._state.mark()
 
+    def begin_test(self) -> None:
+        """Store the random states of user code before a test, because a run that resumes here makes the test again."""
+        if self.is_on:
+            self._state.begin_test()
+
     def describe(self, position: Position) -> dict[str, Any] | None:
         """Return the state from which this trainer can resume at a position; None if the run makes no checkpoints."""
         return self._state.describe(position) if self.is_on else None
@@ -150,10 +155,22 @@ class TrainerState:
         self._parts, self._sums = parts, sums
         self._has_warned = False
         self._marked: tuple[int, dict[str, Any]] = (0, {})
+        self._before_test: random_states.States | None = None  # at the first test since `mark`
 
     def mark(self) -> None:
         """Store the random states of this position."""
         self._marked = self._parts.stream.state, self._parts.network.carried()
+        self._before_test = None
+
+    def begin_test(self) -> None:
+        """Store the states of the generators of Python and numpy, which the provider of the test data may use.
+
+        While the provider of the training data is read, its thread changes these states at any time. A checkpoint then
+        has the states of the beginning of that provider (see `DataSource.position`).
+        """
+        source = self._parts.train
+        if self._before_test is None and (source is None or source.is_read):
+            self._before_test = random_states.take()
 
     def describe(self, position: Position) -> dict[str, Any]:
         """Return the state at a position in a form that JSON can store."""
@@ -165,7 +182,7 @@ class TrainerState:
             ABSENT: find_absent(os.environ),
             "stream": stream,
             "network": network,
-            "random": random_states.write(random_states.take()),
+            "random": random_states.write(self._before_test or random_states.take()),
             "data": self._describe_source(parts.train, batches),
             "test": self._describe_source(parts.test, None),
             "moving": {one.name: encode_array(one.value) for one in parts.table if one.follows},

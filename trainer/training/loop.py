@@ -163,14 +163,19 @@ class Training:
         position = self._position
         self._log.write_batch(position.number, position.batches, self._updater.rates)
         period, by_batches = self._flags.test_period, self._flags.saving_period_by_batches
-        if period and position.batches % period == 0:
+        is_tested = bool(period and position.batches % period == 0)
+        if is_tested:
             self._test()
         # as in v0.10, the first save follows batch `by_batches` + 1 instead of batch `by_batches`
         if by_batches and self._flags.trainer_id == 0 and position.batches > by_batches * (position.saves + 1):
             position.saves += 1
+            is_tested = True
             self._test()
             self._saves.save(pass_name(position.number, position.saves), position)
-        position.is_due = False
+        with self._stopper:
+            position.is_due = False
+            if is_tested:
+                self._checkpoints.mark()
 
     def _finish_batches(self) -> None:
         """End the pass together with the other trainers."""
@@ -193,6 +198,7 @@ class Training:
     def _test(self) -> None:
         # A signal must not interrupt the exchange of values and averages. Otherwise a decay could be half done, or the
         # averages could stay in the place of the values.
+        self._checkpoints.begin_test()
         run_test(self._parts, self._log, self._stopper.hold_at_ends(self._updater.averaged()))
 
     def _make_checkpoint(self, name: str) -> None:

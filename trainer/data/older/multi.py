@@ -90,6 +90,11 @@ class MultiSource:
         for part in self._parts:
             part.source.track()
 
+    @property
+    def is_read(self) -> bool:
+        """Whether no provider is being read now."""
+        return all(part.source.is_read for part in self._parts)
+
     def position(self, batches: int | None) -> dict[str, Any]:
         """Return the state with which another process can continue (see DataSource)."""
         parts = [

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import signal
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from training_parts import BATCH, CountingUpdater, SignalledStopper, make_parts
 
 from runtime.errors import StoppedError
+from trainer.data import random_states
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training import checkpoint_policy, testing
 from trainer.training.checkpoint_policy import CheckpointPolicy
@@ -28,6 +30,8 @@ class Source:
 
     def track(self):
         pass
+
+    is_read = True
 
     def position(self, batches):
         return {"batches": batches}
@@ -187,6 +191,34 @@ def test_a_signal_waits_until_averages_are_exchanged_for_a_test(tmp_path, stoppe
         Training(parts, AveragingUpdater(parts.table, stopper, exchange), stopper).run()
     assert saved(tmp_path) == {"pass-00000": 2.5}
     assert parts.table.values == 3
+
+
+class DrawingSource(Source):
+    """Its provider draws a random number for each batch."""
+
+    def next_batch(self, size):
+        random.random()
+        return super().next_batch(size)
+
+
+@pytest.mark.parametrize("stop", [(0, 2), (1, 0)], ids=["after a batch", "after a pass"])
+def test_a_signal_in_a_test_keeps_the_random_numbers_that_the_test_draws(tmp_path, stopper, monkeypatch, stop):
+    """The run that resumed made the test again with the next numbers, and the next pass had other samples."""
+    states = []
+    monkeypatch.setattr(CheckpointPolicy, "make", lambda own, *place: states.append(own.describe(place[0])["random"]))
+    random.seed(3)
+    before = random_states.write(random_states.take())
+    if stop == (1, 0):
+        for _ in range(4):  # three batches and the end of the first test
+            random.random()
+        before = random_states.write(random_states.take())
+        random.seed(3)
+    test = DrawingSource(stopper, stop)
+    flags = ["--checkpoint_period_by_batches=9", "--test_period=2"]
+    parts = make_parts(tmp_path, *flags, train=Source(stopper, None), test=test)
+    with pytest.raises(StoppedError, match="stopped by SIGTERM"):
+        Training(parts, CountingUpdater(parts.table, stopper), stopper).run()
+    assert states[-1] == before
 
 
 def test_without_a_signal_every_pass_is_saved(tmp_path, stopper):
