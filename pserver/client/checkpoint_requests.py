@@ -20,6 +20,7 @@ from pserver.wire import checkpoint_blobs, notes, protocol
 from pserver.wire.protocol import Fetch, Message, Op
 from runtime import glog
 from runtime.errors import LostPeerError
+from runtime.number_types import number_type
 
 # maximum bytes of one array of a service's state, for each element of the model
 MAX_STATE_PER_ELEMENT = 64
@@ -175,21 +176,10 @@ def _make_part(channel: ServerChannel, note: Mapping[str, Any], max_bytes: int) 
         for name, kind, size in note["arrays"]:
             if not isinstance(name, str) or not notes.is_integer(size, 0, max_bytes):
                 raise ValueError(f"array {notes.show(name)} cannot have {notes.show(size)} bytes")
-            dtype = _number_type(kind)
+            dtype = number_type(kind)
             arrays[name] = np.empty(size // dtype.itemsize, dtype)
     except (KeyError, TypeError, ValueError, MemoryError) as exc:
         raise LostPeerError(
             f"{channel.name} announces an invalid state ({type(exc).__name__}: {glog.clean(exc, 200)})"
         ) from exc
     return Part(counters, arrays)
-
-
-def _number_type(kind: object) -> np.dtype[Any]:
-    """Return the numpy type of an array's numbers.
-
-    Raises: ValueError: the name is not a numeric type.
-    """
-    dtype = np.dtype(kind) if isinstance(kind, str) and len(kind) < 8 else np.dtype(object)
-    if dtype.kind not in "biuf":
-        raise ValueError(f"an array cannot contain numbers of type {notes.show(kind)}")
-    return dtype

@@ -28,6 +28,7 @@ from pserver.wire.protocol import MAX_NOTE_BYTES
 from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded
 from runtime.durable_files import remove_if_possible, staging_of, sync_directory, write_file
 from runtime.errors import DamagedError, LostFileError, VolumeError, reading_error
+from runtime.number_types import number_type
 from runtime.regular_files import open_regular
 
 MAGIC, VERSION = b"PDLPSNAP", 1
@@ -159,8 +160,8 @@ def _decode_service(reader: SnapshotReader) -> Content:
 def _decode_array(reader: SnapshotReader, found: Any) -> tuple[str, np.ndarray[Any, np.dtype[Any]]]:
     try:
         name, text, shape = found
-        kind = np.dtype(text) if isinstance(text, str) and len(text) <= 3 else np.dtype(object)
-        if not isinstance(name, str) or kind.kind not in "biuf" or len(shape) > MOST_DIMENSIONS:
+        kind = number_type(text)
+        if not isinstance(name, str) or len(shape) > MOST_DIMENSIONS:
             raise TypeError
         count = math.prod(_check_count(one, reader.left) for one in shape)
     except (TypeError, ValueError) as error:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from runtime import glog
 from runtime.errors import DataError
+from runtime.number_types import number_type
 
 # the errors that the decoding of a malformed value can raise
 UNDECODABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -26,7 +27,7 @@ def encode_array(array: npt.NDArray[Any]) -> dict[str, Any]:
 def decode_array(record: Mapping[str, Any]) -> npt.NDArray[Any]:
     """Return a new array with the data of a record that `encode_array` returned."""
     data = base64.b64decode(record["data"])
-    return np.frombuffer(data, record["type"]).reshape(record["shape"]).copy()
+    return np.frombuffer(data, number_type(record["type"])).reshape(record["shape"]).copy()
 
 
 def shorten_ids(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
