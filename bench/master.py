@@ -51,7 +51,7 @@ from messages.client import ControlClient
 from messages.client_core import ClientCore
 from messages.envelope import Envelope, MemberId
 from messages.errors import ClosedError
-from messages.gate.open_files import make_room
+from runtime.network.open_files import make_room
 
 MEMBER = MemberId("bench", 1)
 OPEN = 32  # number of unanswered requests of a member at any time

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -29,6 +30,7 @@ from elastic.hosts import SlotInfo
 from elastic.keyvalue.signature import HEADER, is_signed, sign_answer
 from elastic.keyvalue.store import MOST_VALUE_BYTES, FullStoreError, KeyValueStore
 from runtime import glog
+from runtime.service_threads import ServiceThread
 
 MOST_CALLERS = 4096  # maximum simultaneous requests; a worker has up to three, for rank, notices and heartbeat
 MOST_PATH = 1024  # characters
@@ -252,7 +254,7 @@ class _HttpServerThread(Generic[_S]):
 
     def _start(self, handler_cls: type[KVStoreHandler], address: tuple[str, int]) -> int:
         self._httpd = self._make(address, handler_cls, self._verbose, self._secret)
-        self._thread = threading.Thread(target=self._httpd.serve_forever, args=(0.05,), name="http", daemon=True)
+        self._thread = ServiceThread(partial(self._httpd.serve_forever, 0.05), "http")
         self._thread.start()
         if self._httpd.verbose:
             glog.info(f"the rendezvous server listens on port {self._httpd.server_port}")

@@ -16,6 +16,7 @@ from elastic.discovery import HostManager
 from elastic.membership.decisions import FAILURE, READY, SUCCESS, MembershipDecision, Slot, decide
 from elastic.membership.history import JobHistory
 from runtime import glog
+from runtime.service_threads import ServiceThread
 
 __all__ = ["FAILURE", "READY", "SUCCESS", "WorkerStateRegistry"]
 
@@ -164,7 +165,7 @@ class WorkerStateRegistry:
             glog.error(f"{host}[{slot}] reports {state} after {known}: the report is ignored")
         if len(self._states) >= self._size and not self._is_deciding:
             self._is_deciding = True
-            threading.Thread(target=self._decide, name="decision", daemon=True).start()
+            ServiceThread(self._decide, "decision").start()
         return self._generation
 
     def _decide(self) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from messages.errors import ClosedError, NoAnswerError, RequestRefusedError
 from messages.keys import derive_keys
 from runtime import glog
 from runtime.errors import ConfigError, DataError, PaddleError, PeerUnreachableError, UsageError
+from runtime.service_threads import ServiceThread
 
 COMPARE = "see the master's log; trainer and master need the same job name, store and PADDLE_SECRET"
 
@@ -103,7 +103,7 @@ class MasterClient:
         self._next: Mapping[str, Any] | None = None  # the next task, if it came with the answer to a report
         self.look: Callable[[], None] = lambda: None
         self._leader = FollowedLeader()
-        self._finder = threading.Thread(target=self._follow, name="master-finder", daemon=True)
+        self._finder = ServiceThread(self._follow, "master-finder")
         self._finder.start()
 
     # ----- Information for a trainer

@@ -19,7 +19,6 @@ from master.tasks.records import Phase
 from master.tasks.state import TaskSettings
 from messages.envelope import MemberId
 from messages.gate.gate import GateLimits
-from messages.gate.open_files import make_room
 from messages.keys import derive_keys
 from messages.server import ControlAccess, ControlServer
 from messages.server_core import ServerCore
@@ -34,12 +33,11 @@ from runtime.errors import (
     VolumeError,
 )
 from runtime.health.liveness import LIVENESS
+from runtime.service_threads import ServiceThread
 
 RENEWALS = 3  # number of times that the leadership is renewed during its time to live
 SILENCE = 0.5  # fraction of a lease after which a silent member is disconnected; until the lease ends, it may reconnect
 PROBE_S = 1.5  # seconds after which the connection of a silent member is probed; members send every second
-# file descriptors of one connection (in the gate and in libzmq), and of the rest of the program
-FILES_OF_A_PEER, OTHER_FILES = 3, 512
 TELL_S = 30.0  # maximum seconds after the linger time until the end of the job is in the registry
 NOTE_S = 30.0  # seconds between two log lines about the same problem
 
@@ -148,7 +146,6 @@ class Master:
         access = ControlAccess(derive_keys(options.secret), _admit_all)
         # all members may reconnect at the same moment
         limits = GateLimits(unauthenticated=MOST_MEMBERS, peers=MOST_MEMBERS)
-        make_room(FILES_OF_A_PEER * MOST_MEMBERS + OTHER_FILES)
         try:
             return ControlServer(options.host, options.port, core, desk, access, limits=limits, note=glog.warning)
         except OSError as exc:
@@ -207,7 +204,7 @@ def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseExceptio
                 stop(exc)
                 return
 
-    thread = threading.Thread(target=renew, name="leadership", daemon=True)
+    thread = ServiceThread(renew, "leadership")
     thread.start()
     try:
         yield

@@ -21,6 +21,7 @@ from messages.client_core import SECRET, ClientCore, ClientEffect, ClientSend, O
 from messages.envelope import MAX_BYTES
 from messages.keys import CurveKeys
 from messages.wakeup import WakeUp
+from runtime.service_threads import ServiceThread
 
 CONNECT_S = 5.0  # maximum seconds for the TCP connection, and also for the handshake that follows
 QUEUED = 256  # maximum queued messages in each direction
@@ -68,7 +69,7 @@ class ControlClient:
         self._dealer: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
         self._is_closing = False
-        self._thread = threading.Thread(target=self._run, name="messages-client", daemon=True)
+        self._thread = ServiceThread(self._run, "messages-client")
         self._thread.start()
 
     @property

@@ -76,9 +76,13 @@ class Dispatcher:
         self._unsent: collections.deque[ServerSend] = collections.deque()
 
     def receive(self, route: bytes, data: bytes, now: float) -> None:
-        """Handle a message."""
+        """Handle a message; an error about it ends the connection of its member, and not the server."""
         with self._lock:
-            effects = self.core.receive(route, data, now)
+            try:
+                effects = self.core.receive(route, data, now)
+            except Exception as exc:
+                self._report("a message", exc)
+                effects = self.core.broken(route, "a message of the member caused an error in the server")
         self._run(effects)
 
     def tick(self, now: float) -> None:
@@ -194,10 +198,13 @@ class Dispatcher:
         except RequestRefusedError as exc:
             return exc
         except Exception as exc:  # an error in a handler must not end the server
-            self.core.counts["failed"] += 1
-            self._note(f"{what} has failed: {''.join(traceback.format_exception(exc))}")
+            self._report(what, exc)
             return RequestRefusedError("failed", f"an error in the server: {type(exc).__name__}: {exc}")
         return None
+
+    def _report(self, what: str, error: Exception) -> None:
+        self.core.counts["failed"] += 1
+        self._note(f"{what} has failed: {''.join(traceback.format_exception(error))}")
 
     def _collect(self, effects: Iterable[ServerEffect]) -> None:
         self._unsent.extend(one for one in effects if isinstance(one, ServerSend))

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from messages.gate.gate import LISTEN_BACKLOG, Gate, GateLimits, GateTarget, Ref
 from messages.keys import ZAP_DOMAIN, CurveKeys, answer_zap
 from messages.server_core import MemberAsked, ServerCore
 from messages.wakeup import WakeUp
+from runtime.service_threads import ServiceThread
 
 TICK_S = 0.25  # seconds between two checks for silent members
 # maximum queued messages from a member, each up to 1 MiB; while the queue is full, libzmq reads nothing from the member
@@ -55,7 +55,8 @@ class ControlServer:
 
     Args: host, port: address on which the server listens; port 0: any free port, which the attribute `port` contains.
         limits: see `GateLimits`.  note: writes a line to the log.
-    Raises: OSError: the port is in use, or the address does not belong to this machine.
+    Raises: OSError: the port is in use, or the address does not belong to this machine.  ConfigError: this process may
+        have too few open files.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class ControlServer:
         self._refusals = Refusals(note)
         self._wakeup = WakeUp()
         self._dispatcher = Dispatcher(core, handlers, note, self._wakeup.call)
-        limits = limits or GateLimits()
+        limits = (limits or GateLimits()).fit(note)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=LISTEN_BACKLOG)
         self.port: int = listener.getsockname()[1]
@@ -84,7 +85,7 @@ class ControlServer:
         target = GateTarget(inner, b"CURVE" if access.keys else b"NULL")
         self._gate = Gate(listener, target, admits=access.admits, limits=limits, refusals=self._refusals)
         self._is_closing = False
-        self._thread = threading.Thread(target=self._run, name="messages-server", daemon=True)
+        self._thread = ServiceThread(self._run, "messages-server")
         self._thread.start()
 
     @property

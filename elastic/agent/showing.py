@@ -9,6 +9,7 @@ from types import TracebackType
 
 from elastic.agent.protocol import KINDS, MOST_CHUNK, StreamMark, StreamPart, WorkerNews
 from elastic.launching.output import OutputWriter
+from runtime.service_threads import ServiceThread
 
 
 class OutputShower:
@@ -25,7 +26,7 @@ class OutputShower:
         self._changed = threading.Condition()
         self._news: WorkerNews | None = None
         self._is_over = False
-        self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+        self._thread = ServiceThread(self._run, "output")
 
     def __enter__(self) -> OutputShower:
         self._files = self._writer.open(self._rank)

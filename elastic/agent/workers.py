@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from elastic.agent.output import WorkerOutput
 from elastic.agent.protocol import StreamMark, WorkerLaunch, WorkerNews
 from elastic.launching.processes import keep_exported, run_process, start_command
 from runtime import glog
 from runtime.errors import LostPeerError
+from runtime.service_threads import ServiceThread
 
 MOST_LIVE = 256  # maximum number of running workers
 MOST_ENDED = 1024  # maximum number of ended workers whose exit codes are kept
@@ -81,7 +83,7 @@ class AgentWorkers:
             for one in ended[: max(0, len(ended) - MOST_ENDED)]:
                 del self._workers[one.name]
         glog.info(f"the agent starts {name} as rank {launch.rank}: {glog.clean(' '.join(launch.argv), 200)}")
-        threading.Thread(target=self._run, args=(worker,), name=name, daemon=True).start()
+        ServiceThread(partial(self._run, worker), name).start()
 
     def end(self, name: str) -> None:
         """End a worker by SIGTERM, and by SIGKILL if it has not ended after a grace period.

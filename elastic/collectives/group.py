@@ -34,6 +34,7 @@ from elastic.collectives.requests import (
 from elastic.errors import CollectiveMismatchError, HorovodInternalError
 from pserver.wire.protocol import ProtocolError
 from runtime import glog
+from runtime.service_threads import ServiceThread
 
 CYCLE_BYTES = 8 << 20  # bytes of waiting requests at which the group's own thread begins a round
 STALL_S = 60.0  # seconds of a wait after which a warning names the missing ranks (Horovod's default)
@@ -89,7 +90,7 @@ class HeartbeatThread:
         self._mesh, self._driving, self._changed = mesh, driving, changed
         self._process = os.getpid()  # a forked process shares the connections, and must not use them
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rank-heartbeat", daemon=True)
+        self._thread = ServiceThread(self._run, "rank-heartbeat")
         if mesh.peers:
             self._thread.start()
 

@@ -26,6 +26,7 @@ from pserver.wire.authentication import DATA, NONCE_BYTES, ClientHandshake, Hand
 from pserver.wire.connection import Pool
 from runtime.backoff import exponential_backoff
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded, show_value
+from runtime.service_threads import ServiceThread
 
 HANDSHAKE_S = 5.0  # maximum seconds of a handshake, which has four messages
 MAX_UNPROVEN = 128  # maximum number of connections with an unfinished handshake
@@ -163,7 +164,7 @@ class Acceptor:
         self._changed = threading.Condition()
         self._is_over = False
         self._stop, self._stopped = socket.socketpair()
-        self._thread = threading.Thread(target=self._run, name="group-acceptor", daemon=True)
+        self._thread = ServiceThread(self._run, "group-acceptor")
 
     def __enter__(self) -> Acceptor:
         self._thread.start()

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from io import FileIO
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from elastic.launching import guard
 from elastic.launching.output import KINDS, OutputWriter
 from elastic.membership.results import WorkerExit
 from runtime.errors import DirectoryInUseError, VolumeError
+from runtime.service_threads import ServiceThread
 
 LOOK_S = 0.1  # seconds between two checks of the output and of the events that end the worker
 BEGIN_S = 10.0  # maximum seconds until a guard has written its pid
@@ -81,7 +83,7 @@ def run_durable(
     files = writer.open(rank)
     is_over = threading.Event()
     readers = [
-        threading.Thread(target=follow, args=(place, writer, rank, kind, files[kind], is_over), daemon=True)
+        ServiceThread(partial(follow, place, writer, rank, kind, files[kind], is_over), f"output of rank {rank}")
         for kind in KINDS
     ]
     for reader in readers:

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -25,6 +26,7 @@ from elastic.launching.output import KINDS, OutputSink
 from elastic.membership.results import WorkerExit
 from runtime.errors import ConfigError
 from runtime.network.interfaces import list_nics
+from runtime.service_threads import ServiceThread
 
 LOOK_S = 0.1  # seconds between two checks of the events that end the worker
 DRAIN_S = 5.0  # maximum seconds of reading the remaining output after the end of a worker
@@ -184,7 +186,7 @@ def run_process(
     readers = []
     for kind, descriptor in zip(KINDS, (stdout, stderr), strict=True):
         source = io.FileIO(descriptor, "rb")
-        reader = threading.Thread(target=writer.copy, args=(source, rank, kind, files[kind]), daemon=True)
+        reader = ServiceThread(partial(writer.copy, source, rank, kind, files[kind]), f"output of rank {rank}")
         reader.start()
         readers.append(reader)
     try:

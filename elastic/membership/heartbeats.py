@@ -11,6 +11,7 @@ from typing import Protocol
 from elastic.membership.decisions import Slot
 from elastic.membership.members import Incarnation, MemberTable
 from runtime import glog
+from runtime.service_threads import ServiceThread
 
 RESOLUTION_S = 0.1  # minimum seconds between two recorded heartbeat times
 GAP_S = 1.0  # an interval without a heartbeat of any worker counts as at most this many seconds of silence
@@ -90,7 +91,7 @@ class HeartbeatWatch:
         self._members, self._timeout, self._is_stopped = members, timeout, is_stopped
         self._hearing, self._reports = hearing, reports
         self._short = min(timeout, max(timeout / 3, LEAST_S))
-        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+        self._thread = ServiceThread(self._run, "heartbeats")
 
     def start(self) -> None:
         """Start the watch."""

@@ -10,6 +10,7 @@ from elastic.discovery import DiscoveredHosts, HostManager
 from elastic.worker import HostUpdateResult
 from runtime import glog
 from runtime.errors import PeerUnreachableError
+from runtime.service_threads import ServiceThread
 
 NOTE_S = 30.0  # seconds between two equal warnings
 
@@ -44,7 +45,7 @@ class HostWatch:
 
     def start(self, target: Callable[[], None] | None = None) -> None:
         """Start the thread. Args: target: function that the thread runs, and that calls `run`; the default is `run`."""
-        self._thread = threading.Thread(target=target or self.run, name="discovery", daemon=True)
+        self._thread = ServiceThread(target or self.run, "discovery")
         self._thread.start()
 
     def stop(self) -> None:

@@ -20,6 +20,7 @@ from registry.interface import MOST_VALUE_BYTES, Claim, Registry
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError
+from runtime.service_threads import ServiceThread
 
 LEAD, STATE = "elastic/lead", "elastic/state"
 LOOK_S = 1.0  # seconds between two attempts to lead
@@ -144,7 +145,7 @@ class DriverJournal:
         self._claim: Claim | None = None
         self._lock = threading.Lock()
         self._is_over = threading.Event()
-        self._renewing = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._renewing = ServiceThread(self._renew, "lease")
 
     def lead(self) -> DriverRecord | None:
         """Wait until no other driver leads; return the record of an earlier driver, or None.

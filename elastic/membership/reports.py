@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from elastic.hosts import INVALID_SLOT_INFO, SlotInfo
@@ -19,6 +19,7 @@ from elastic.registration import WorkerStateRegistry
 from elastic.worker import WorkerNotificationClient
 from runtime import glog
 from runtime.errors import LostPeerError
+from runtime.service_threads import ServiceThread
 
 NOT_DONE = 1  # exit code for a process that exits with 0 before its work is done
 
@@ -165,12 +166,8 @@ class WorkerReports:
 
     def _start_worker_process(self, slot_info: SlotInfo, member: Incarnation) -> None:
         events = WorkerEvents(member.ends, member.name, member.generation, member.host_uid)
-        thread = threading.Thread(
-            target=self._run_worker,
-            args=(slot_info, events, member),
-            name=f"{slot_info.hostname}[{slot_info.local_rank}]",
-            daemon=True,
-        )
+        name = f"{slot_info.hostname}[{slot_info.local_rank}]"
+        thread = ServiceThread(partial(self._run_worker, slot_info, events, member), name)
         thread.start()
         self._results.expect(thread)
 

@@ -27,6 +27,7 @@ from runtime import glog
 from runtime.environment import read_environment
 from runtime.errors import ConfigError, PaddleError
 from runtime.network.interfaces import resolve_nics
+from runtime.service_threads import ServiceThread
 
 HEARTBEAT_S = 2.0  # seconds between two heartbeats
 
@@ -141,7 +142,7 @@ class WorkerMembership:
         end_without_traceback()
         atexit.register(self.end)
         if self.client is not None and settings.is_elastic:
-            self._heart = threading.Thread(target=self._beat, name="worker-heartbeat", daemon=True)
+            self._heart = ServiceThread(self._beat, "worker-heartbeat")
             self._heart.start()
 
     def _ask_for_place(self) -> None:

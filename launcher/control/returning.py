@@ -14,6 +14,7 @@ from launcher.control.channel import LauncherControl
 from launcher.errors import ApiError
 from launcher.settings import LauncherConfig
 from runtime.errors import PaddleError
+from runtime.service_threads import ServiceThread
 
 LOOK_S = 10.0  # seconds between two lists of the pods
 CONNECT_S = 2.0  # seconds for a launcher to accept a connection
@@ -56,7 +57,7 @@ class ReturnWatch:
         self._config, self._record, self._control = config, record, control
         self._api = PodApi(config, askers=1, secrets=api.secrets)
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="returning pods", daemon=True)
+        self._thread = ServiceThread(self._run, "returning pods")
 
     def start(self) -> None:
         """Start the thread."""

@@ -15,7 +15,6 @@ from messages.client import ControlClient
 from messages.client_core import ClientCore, ClientPace
 from messages.envelope import MemberId
 from messages.gate.gate import GateLimits
-from messages.gate.open_files import make_room
 from messages.keys import derive_keys
 from messages.server import ControlAccess, ControlServer
 from messages.server_core import ServerCore
@@ -27,8 +26,6 @@ EVERY_ADDRESS = "0.0.0.0"
 # Minimum value of two limits, which are the numbers of connections of members and of peers that are not authenticated
 # yet. In a large job both limits are higher, because all launchers connect at the same time.
 LEAST_PEERS = 128
-FILES_OF_A_PEER = 3  # file descriptors that one connection uses in messages/gate and in libzmq
-OTHER_FILES = 512  # file descriptors for all other purposes of the process
 # the delays between connection attempts are short, because trainer 0's launcher may start at any moment
 PACE = ClientPace(delays=lambda: exponential_backoff(0.05, 1.0))
 
@@ -46,7 +43,6 @@ def open_server(
     most = max(LEAST_PEERS, 2 * config.layout.pods)  # a pod and its replacement may both be connected
     core = ServerCore(RENDEZVOUS, realm, member, most_members=most)
     limits = GateLimits(unauthenticated=most, peers=most)
-    make_room(FILES_OF_A_PEER * config.layout.pods + OTHER_FILES)
     try:
         try:
             return ControlServer(config.pod_ip, config.control_port, core, host, access, limits=limits, note=say)

@@ -18,6 +18,7 @@ from launcher.cluster.kubernetes import PodApi
 from launcher.programs.process import Program
 from launcher.settings import LauncherConfig
 from launcher.text import say
+from runtime.service_threads import ServiceThread
 
 # Seconds for the answer of a program. A probe may need four answers (two pages of two programs). The timeout of a probe
 # in k8s/job.yaml is longer than four of these waits.
@@ -169,4 +170,4 @@ def watch_pod(config: LauncherConfig, health: PodHealth) -> None:
         place = f"{config.pod_ip}:{config.metrics_port}"
         say(f"WARNING: cannot listen on {place} (CONF_PADDLE_METRICS_PORT): {problem.strerror}; probes get no answer")
         return
-    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
+    ServiceThread(server.serve_forever, "health").start()

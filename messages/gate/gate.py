@@ -16,24 +16,24 @@ import collections
 import contextlib
 import errno
 import os
-import resource
 import selectors
 import socket
 import struct
-import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from messages.gate.zmtp import REFUSED_PROOF, PeerBytes, ServerBytes, ZmtpError
+from runtime.network.open_files import FreeFiles, limit_of_files, make_room
+from runtime.service_threads import ServiceThread
 
 READ_BYTES = 1 << 16  # maximum bytes of one read, and of the buffer for a side that does not read
 ACCEPTED_AT_ONCE = 64  # maximum connections that are accepted before existing connections are served again
 PAUSE_S = 0.1  # seconds without accepting connections after the process ran out of file descriptors
 LISTEN_BACKLOG = 128  # maximum connections that the kernel queues for this port
 REPEAT_S = 30.0  # seconds between two log lines of the same kind
-# file descriptors that stay free; libzmq 4.3.5 aborts the process if it accepts a connection without a free descriptor
-SPARE_FILES = 24
+FILES_OF_A_CONNECTION = 3  # file descriptors: the peer's socket, and both ends of the local connection to libzmq
 RESET = struct.pack("ii", 1, 0)  # value of SO_LINGER by which the kernel forgets a closed connection at once
 
 
@@ -50,6 +50,29 @@ class GateLimits:
     peers: int = 4096
     handshake: float = 10.0
 
+    @property
+    def files(self) -> int:
+        """Number of file descriptors that so many connections use."""
+        return FILES_OF_A_CONNECTION * (self.unauthenticated + self.peers)
+
+    def fit(self, note: Callable[[str], None]) -> GateLimits:
+        """Return these limits, or lower ones if the process may not have so many file descriptors; `note` says it.
+
+        Raises: ConfigError: see `make_room`.
+        """
+        files = make_room(self.files)
+        if files >= self.files:
+            return self
+        connections = files // FILES_OF_A_CONNECTION
+        unauthenticated = min(self.unauthenticated, max(1, connections // 4))
+        fitting = GateLimits(unauthenticated, connections - unauthenticated, self.handshake)
+        note(
+            f"the limit of {limit_of_files()} open files lets this program have {fitting.peers} members and "
+            f"{unauthenticated} connections before authentication, instead of {self.peers} and {self.unauthenticated}; "
+            "ulimit -n raises it"
+        )
+        return fitting
+
 
 class _Passage:
     """A connection: the peer's socket, libzmq's socket, and the bytes that are not forwarded yet."""
@@ -62,6 +85,11 @@ class _Passage:
         self.watched: dict[socket.socket, int] = {}  # the awaited events of each socket
         self.is_answered = False  # libzmq has sent bytes, and has therefore accepted the connection
         self.is_ending = False  # libzmq has closed the connection; the gate still sends its last bytes to the peer
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the gate has closed the connection; events of it may still be in the list of this loop turn."""
+        return self.outer.fileno() < 0
 
 
 @dataclass(frozen=True)
@@ -113,13 +141,14 @@ class Gate:
         self._unauthenticated: dict[_Passage, None] = {}  # the oldest first
         self._peers: set[_Passage] = set()
         self._selector = selectors.DefaultSelector()
+        self._files = FreeFiles()
         self._resume = 0.0  # time at which the gate accepts connections again; 0: the gate accepts now
         self._is_closing = False
         self._wakeup = os.pipe()  # the read end and the write end of a pipe
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
         self._selector.register(self._wakeup[0], selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._run, name="messages-gate", daemon=True)
+        self._thread = ServiceThread(self._run, "messages-gate")
         self._thread.start()
 
     def close(self, seconds: float) -> None:
@@ -156,7 +185,7 @@ class Gate:
                     self._accept()
             elif key.fileobj == self._wakeup[0]:
                 self._stop_listening()
-            elif key.data.outer.fileno() >= 0:  # an earlier event of this loop turn may have closed the connection
+            elif not key.data.is_closed:  # an earlier event of this loop turn may have closed the connection
                 self._serve(key.data, key.fileobj is key.data.outer, mask)
         now = time.monotonic()
         if self._resume and now >= self._resume and self._listener.fileno() >= 0:
@@ -185,61 +214,69 @@ class Gate:
             except OSError as exc:  # no free file descriptor
                 self._pause(str(exc.strerror))
                 return
-            if not self._has_room(outer):
+            if self._files.take(FILES_OF_A_CONNECTION - 1, self._count_coming):
+                self._begin(outer, str(address[0]).removeprefix("::ffff:"))
+            else:
+                self._refusals.add("descriptors", "the process has too few file descriptors left")
                 outer.close()
-                self._pause("the process has too few file descriptors left")
-                return
-            self._begin(outer, str(address[0]).removeprefix("::ffff:"))
 
     def _pause(self, reason: str) -> None:
-        """Stop accepting for PAUSE_S seconds, and close the oldest unauthenticated connection."""
+        """Stop accepting for PAUSE_S seconds."""
         self._refusals.add("descriptors", f"no connection can be accepted: {reason}")
-        if self._unauthenticated:
-            self._close(next(iter(self._unauthenticated)))
         self._selector.unregister(self._listener)
         self._resume = time.monotonic() + PAUSE_S
 
     def _begin(self, outer: socket.socket, address: str) -> None:
         """Start a connection if its address and the number of connections permit it."""
-        outer.setblocking(False)
         passage = _Passage(outer, address, self._target.mechanism, time.monotonic() + self._limits.handshake)
-        if not self._admits(address):
-            self._refuse(passage, "address", "the address does not belong to this job")
-            return
-        if len(self._unauthenticated) >= self._limits.unauthenticated:
-            self._refuse(next(iter(self._unauthenticated)), "crowd", "too many handshakes are unfinished")
-        outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._unauthenticated[passage] = None
-        self._set_events(outer, passage, selectors.EVENT_READ)
+        with self._guarded(passage):
+            outer.setblocking(False)
+            if not self._admits(address):
+                self._refuse(passage, "address", "the address does not belong to this job")
+                return
+            if len(self._unauthenticated) >= self._limits.unauthenticated:
+                self._refuse(next(iter(self._unauthenticated)), "crowd", "too many handshakes are unfinished")
+            outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._unauthenticated[passage] = None
+            self._set_events(outer, passage, selectors.EVENT_READ)
 
     def _serve(self, passage: _Passage, is_outer: bool, mask: int) -> None:
         """Forward the bytes of one side as far as the other side has room."""
-        try:
-            if mask & selectors.EVENT_WRITE:
-                self._flush(passage)
-            if mask & selectors.EVENT_READ and is_outer:
-                self._read_outer(passage)
-            elif mask & selectors.EVENT_READ and passage.inner is not None:
-                self._read_inner(passage, passage.inner)
+        with self._guarded(passage):
+            try:
+                if mask & selectors.EVENT_WRITE:
+                    self._flush(passage)
+                if mask & selectors.EVENT_READ and is_outer:
+                    self._read_outer(passage)
+                elif mask & selectors.EVENT_READ and passage.inner is not None:
+                    self._read_inner(passage, passage.inner)
+            except (BlockingIOError, InterruptedError):
+                return
+            except ZmtpError as exc:
+                if exc.code != "mechanism":
+                    raise
+                self._part(passage, exc.code, str(exc), passage.server.rest_of_greeting(self._target.mechanism))
             if passage.is_ending and not passage.to_outer:
                 self._close(passage)
             else:
                 self._watch(passage)
-        except (BlockingIOError, InterruptedError):
-            return
+
+    @contextlib.contextmanager
+    def _guarded(self, passage: _Passage) -> Iterator[None]:
+        """Close one connection after any error about it, for an error must not end the gate of all others."""
+        try:
+            yield
         except ZmtpError as exc:
-            if exc.code == "mechanism":
-                self._part(passage, exc.code, str(exc), passage.server.rest_of_greeting(self._target.mechanism))
-            else:
-                self._refuse(passage, exc.code, str(exc))
+            self._refuse(passage, exc.code, str(exc))
         except OSError:
             self._close(passage)
+        except Exception as exc:
+            self._refuse(passage, "failed", f"a bug of this program: {''.join(traceback.format_exception(exc))}")
 
     def _read_outer(self, passage: _Passage) -> None:
         data = passage.outer.recv(READ_BYTES if passage.peer.is_let_in else 4096)
         if not data:
-            self._close(passage)
-            raise ConnectionError
+            raise ConnectionError("the peer has ended the connection")
         passage.peer.feed(data)
         passage.to_inner += data
         if passage.inner is None and passage.peer.has_signed:
@@ -253,7 +290,7 @@ class Gate:
         inner = socket.socket(socket.AF_UNIX)
         inner.setblocking(False)
         try:
-            if not self._has_room(inner):
+            if not self._files.take(1, self._count_coming):  # libzmq opens one when it accepts
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             inner.connect("\0" + self._target.inner)
         except OSError as exc:  # EAGAIN means that the queue of connections to libzmq is full
@@ -261,9 +298,11 @@ class Gate:
             raise ConnectionError(f"libzmq accepts no connection: {exc.strerror}") from exc
         return inner
 
-    def _has_room(self, stream: socket.socket) -> bool:
-        """Return whether the process has spare descriptors; libzmq needs one for each further connection."""
-        return has_room(stream, sum(one.inner is not None and not one.is_answered for one in self._unauthenticated))
+    def _count_coming(self) -> int:
+        """Return how many descriptors unauthenticated connections will open that are not open yet."""
+        return sum(
+            FILES_OF_A_CONNECTION - 1 if one.inner is None else not one.is_answered for one in self._unauthenticated
+        )
 
     def _read_inner(self, passage: _Passage, inner: socket.socket) -> None:
         data = inner.recv(READ_BYTES)
@@ -317,16 +356,11 @@ class Gate:
             self._selector.modify(stream, wanted, passage)
 
     def _part(self, passage: _Passage, code: str, reason: str, last: bytes) -> None:
-        """Refuse a connection; first send the bytes `last`, which give the reason to the peer's libzmq."""
+        """Refuse a connection, after the bytes `last`, which give the reason to the peer's libzmq."""
         self._refusals.add(code, f"{passage.address}: {reason}")
         passage.to_outer += last
         passage.is_ending = True
-        with contextlib.suppress(OSError):
-            self._flush(passage)
-            if passage.to_outer:
-                self._watch(passage)
-                return
-        self._close(passage)
+        self._flush(passage)
 
     def _refuse(self, passage: _Passage, code: str, reason: str) -> None:
         self._refusals.add(code, f"{passage.address}: {reason}")
@@ -342,13 +376,3 @@ class Gate:
                 with contextlib.suppress(KeyError, ValueError):
                     self._selector.unregister(stream)
                 stream.close()
-
-
-def has_room(stream: socket.socket, coming: int) -> bool:
-    """Return whether the process has more than SPARE_FILES file descriptors left.
-
-    A new socket gets the lowest free descriptor; its number therefore shows how many descriptors are in use.
-    Args: stream: a new socket. coming: number of descriptors that will be needed soon.
-    """
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return limit == resource.RLIM_INFINITY or stream.fileno() + coming < limit - SPARE_FILES

@@ -10,6 +10,7 @@ from registry.interface import Claim, Registry
 from registry.records import JobEnd, find_job_end
 from runtime import glog
 from runtime.errors import LeaseLostError, PaddleError, PeerUnreachableError, VolumeError
+from runtime.service_threads import ServiceThread
 
 RENEWALS = 3  # number of renewals during the time to live of a claim
 # seconds for which a server waits for an unreachable registry; meanwhile the server keeps its state and answers nothing
@@ -33,7 +34,7 @@ class LeaseKeeper:
         self._registry, self._period = registry, ttl / RENEWALS
         self._noted = float("-inf")
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._thread = ServiceThread(self._run, "lease")
 
     @property
     def is_valid(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 import numpy as np
+
+from runtime.service_threads import ServiceThread
 
 Task = Callable[[], object]
 Result = SimpleQueue[BaseException | None]
@@ -28,7 +29,7 @@ class Worker:
     def __init__(self, name: str, begin: Task | None = None) -> None:
         self._begin = begin
         self._tasks: SimpleQueue[tuple[Task, Result] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = ServiceThread(self._work, name)
         self._thread.start()
 
     def start(self, task: Task) -> Result:

@@ -1,9 +1,11 @@
 """What nobody let in can do to a control server: nothing. A real server in a process of its own is attacked."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
 import random
+import select
 import socket
 import subprocess
 import sys
@@ -209,6 +211,41 @@ def test_20_mb_of_empty_frames(served: Served, prefix: bytes, frame: bytes) -> N
         assert is_closed(stream) or not served.secret
 
 
+HELLO = b"\x04\xc8\x05HELLO\x01\0" + bytes(192)
+
+
+def visit(served: Served, seed: int, visits: int = 100) -> None:
+    """Begin handshakes, and reset the connections at random moments."""
+    chance = random.Random(seed)
+    greeting = CURVE if served.secret else NULL
+    for _ in range(visits):
+        with contextlib.suppress(OSError), served.connect() as stream:
+            kind = chance.randrange(4)
+            if kind == 0:
+                stream.sendall(greeting)
+                stream.recv(64)
+                stream.sendall(HELLO)
+            else:
+                stream.sendall(
+                    (greeting + HELLO)[: (300, chance.randrange(1, 64), chance.randrange(64, 264))[kind - 1]]
+                )
+            select.select([stream], [], [], chance.random() * 0.02)
+
+
+@pytest.mark.parametrize("files", [0, 256], ids=["many descriptors", "few descriptors"])
+@pytest.mark.parametrize("secret", BOTH[0], ids=BOTH[1])
+def test_resets_in_the_middle_of_handshakes(secret: str, files: int) -> None:
+    """A reset after a HELLO of zeros ended the gate of a master for good; with 256 descriptors libzmq aborted it."""
+    served = Served(secret, files)
+    try:
+        with served.attacked(), concurrent.futures.ThreadPoolExecutor(8) as strangers:
+            list(strangers.map(visit, [served] * 8, range(8)))
+        served.close()
+    finally:
+        served.process.kill()
+        served.process.wait()
+
+
 def test_a_forged_curve_handshake() -> None:
     served = Served(SECRET)
     try:
@@ -233,6 +270,7 @@ def test_an_address_that_is_not_admitted_is_not_read(served: Served) -> None:
 
 
 def test_a_server_with_few_file_descriptors_outlives_a_flood() -> None:
+    """The member that is connected stays: of the 24 connections that fit, six may be unauthenticated."""
     served = Served("", files=96)
     try:
         with served.attacked(), contextlib.ExitStack() as stack:
@@ -240,7 +278,8 @@ def test_a_server_with_few_file_descriptors_outlives_a_flood() -> None:
                 stream = stack.enter_context(served.connect())
                 with contextlib.suppress(OSError):
                     stream.send(NULL[:20])
-        assert served.ask()["counts"]["descriptors"] >= 1
+        facts = served.ask()
+        assert facts["counts"]["crowd"] + facts["counts"].get("descriptors", 0) >= 200 and facts["files"] < 96 - 24
         served.close()
     finally:
         served.process.kill()

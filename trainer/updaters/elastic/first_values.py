@@ -23,6 +23,7 @@ from registry.servers import INIT_DONE, INIT_LOCK
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.errors import ConfigError, LeaseLostError, PeerUnreachableError, VolumeError
+from runtime.service_threads import ServiceThread
 
 INIT = "init/"
 LOOK_S = 1.0  # seconds between two attempts to take the lock
@@ -100,7 +101,7 @@ def _renewing(claim: Claim) -> Iterator[None]:
             except (PeerUnreachableError, VolumeError) as exc:
                 glog.warning(f"the lock for sending the initial values cannot be renewed now: {exc}")
 
-    thread = threading.Thread(target=renew, name="first-values-lock", daemon=True)
+    thread = ServiceThread(renew, "first-values-lock")
     thread.start()
     try:
         yield

@@ -1,0 +1,41 @@
+"""The budget of file descriptors."""
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from runtime.errors import ConfigError
+from runtime.network import open_files
+from runtime.network.open_files import SPARE_FILES, FreeFiles, make_room
+
+
+@pytest.mark.parametrize(("limit", "wanted", "left"), [(4096, 300, 300), (256, 300, 192), (1024, 3000, 768)])
+def test_a_part_of_the_limit_is_for_the_program_itself(
+    monkeypatch: pytest.MonkeyPatch, limit: int, wanted: int, left: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    assert make_room(wanted) == left
+
+
+def test_a_limit_without_room_for_connections_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (63, 63))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    with pytest.raises(ConfigError, match="may have 63 open files, and needs 64: raise the limit"):
+        make_room(3)
+
+
+def test_descriptors_above_a_hole_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lowest free number said that nearly all were free."""
+    own = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(open_files, "limit_of_files", lambda: own + SPARE_FILES + 8)
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(40)]
+    try:
+        assert not FreeFiles().take(1, lambda: 0)
+    finally:
+        for one in held:
+            os.close(one)
+    files = FreeFiles()
+    assert files.take(4, lambda: 0) and not files.take(4, lambda: 5)
