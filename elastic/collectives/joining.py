@@ -210,9 +210,8 @@ class Acceptor:
     def _accept(self, poller: select.poll) -> None:
         with contextlib.suppress(OSError):
             stream = self._listener.accept()[0]
-            if len(self._unproven) >= MAX_UNPROVEN:
-                stream.close()
-                return
+            if len(self._unproven) >= MAX_UNPROVEN:  # the oldest goes: idle connections must not keep a rank out
+                self._drop(poller, next(iter(self._unproven)))
             stream.setblocking(False)
             handshake = ServerHandshake(self._plan.secret, secrets.token_bytes(NONCE_BYTES))
             self._unproven[stream.fileno()] = (stream, handshake, time.monotonic() + HANDSHAKE_S)

@@ -189,11 +189,11 @@ def check_pods(items: list[JsonObject]) -> None:
     """Raise ValueError if a pod has no name, or if two pods have the same name or UID."""
     pods = parse_pods({"items": items})
     for kind, texts in (("name", [pod.name for pod in pods]), ("uid", [pod.uid for pod in pods])):
-        most = collections.Counter(texts).most_common(1)
         if "" in texts and kind == "name":
             raise ValueError(f"items[{texts.index('')}]: metadata.name is missing")
-        if most and most[0][0] and most[0][1] > 1:
-            raise ValueError(f"two pods have the {kind} {shorten(most[0][0])}")
+        for text, count in collections.Counter(filter(None, texts)).items():
+            if count > 1:
+                raise ValueError(f"two pods have the {kind} {shorten(text)}")
 
 
 def select_own_job(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> tuple[list[PodStatus], str]:

@@ -74,7 +74,7 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
         raise MissingInputError(describe_refusal(Path(first), OSError(code, os.strerror(code)))) from problem
     except OSError as problem:
         raise VolumeError(describe_volume_error(target, problem)) from problem
-    return sum(len(files) for _, _, files in os.walk(source))
+    return sum(1 for _ in walk_shard(source))
 
 
 def walk_shard(shard: Path) -> Iterator[Path]:
@@ -150,11 +150,11 @@ def describe_refusal(path: Path, problem: OSError) -> str:
 
 
 def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
-    """Remove a shard's files from `target`."""
+    """Remove a shard's files from `target`, also those that were copied from linked directories."""
     source = config.job_dir / str(trainer_id) / "data"
-    for directory, _, names in os.walk(source):
-        for name in names:
-            (target / Path(directory).relative_to(source) / name).unlink(missing_ok=True)
+    with contextlib.suppress(DataError):  # nothing is copied from a shard that cannot be walked
+        for path in walk_shard(source):
+            (target / path.relative_to(source)).unlink(missing_ok=True)
     for place in target.glob(place_of("[0-9]*")):
         shutil.rmtree(place, ignore_errors=True)
 

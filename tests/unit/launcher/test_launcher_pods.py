@@ -3,7 +3,15 @@
 import pytest
 from builders import JOB_UID, pod, pod_environment, podlist
 
-from launcher.cluster.pods import in_id_order, own_trainer_id, parse_pods, select_own_job, table_of_pods, why_not_ready
+from launcher.cluster.pods import (
+    check_pods,
+    in_id_order,
+    own_trainer_id,
+    parse_pods,
+    select_own_job,
+    table_of_pods,
+    why_not_ready,
+)
 from launcher.settings import LauncherConfig
 from launcher.text import TABLE_ROWS
 from runtime.errors import ConfigError
@@ -206,3 +214,12 @@ def test_S8_an_address_that_is_not_in_the_map_is_a_clear_error() -> None:
     config = LauncherConfig.from_env(pod_environment(POD_IP="127.0.1.1"))
     with pytest.raises(ConfigError, match=r"127\.0\.1\.1 is not among .*POD_IP by the downward API"):
         own_trainer_id(config, getIdMap(podlist(A, B, C)))
+
+
+def test_two_pods_with_one_uid_are_found_beside_pods_without() -> None:
+    """The check looked at the most frequent UID only, which was the one that is missing."""
+    uids = ["", "", "", "u-1", "u-2", "u-1"]
+    items = [{"metadata": {"name": f"pod-{number}", "uid": uid}} for number, uid in enumerate(uids)]
+    with pytest.raises(ValueError, match='two pods have the uid "u-1"'):
+        check_pods(items)
+    check_pods(items[:-1])

@@ -620,6 +620,20 @@ def test_S20_what_is_unstaged_leaves_the_configs_own_data(config: LauncherConfig
     assert [path.name for path in data.rglob("*") if path.is_file()] == ["dict.txt"]
 
 
+def test_S20_files_of_a_linked_directory_are_unstaged_too(config: LauncherConfig, tmp_path: Path) -> None:
+    """They stayed, so that a pod with another id trained with files of its shard of before."""
+    shard, data = config.job_dir / "0" / "data", tmp_path / "data"
+    for directory in (shard, tmp_path / "elsewhere" / "sub"):
+        directory.mkdir(parents=True)
+    for path in (shard / "part-0", tmp_path / "elsewhere" / "part-1", tmp_path / "elsewhere" / "sub" / "part-2"):
+        path.write_text("1\n")
+    (shard / "linked").symlink_to(tmp_path / "elsewhere")
+    assert stage_data(config, 0, data) == 3
+    assert (data / "linked" / "sub" / "part-2").is_file()
+    unstage_data(config, 0, data)
+    assert [path for path in data.rglob("*") if path.is_file()] == []
+
+
 def test_S20_a_file_of_the_shard_that_cannot_be_read_is_missing_input(config: LauncherConfig, tmp_path: Path) -> None:
     """It was taken for a full work directory, which is worth a retry."""
     (config.job_dir / "0" / "data").mkdir(parents=True)
