@@ -5,39 +5,42 @@
 
 A path is `/<scope>/<key>`. A GET is answered with 200 and the value, or with 404. GET with `?wait=seconds` waits for
 the value. PUT and DELETE are answered with 200. Another path is answered with 400, a request without the signature of
-the job's secret with 403, and a missing body with 408. Answers are signed, too. A client may be hostile, so the server
-limits the size of head and body, the time without data, the time of a request, and the number of simultaneous requests.
+the job's secret with 403, one that is not fresh (`elastic.keyvalue.signature`) with 428, and a missing body with 408.
+Answers are signed, too. A client may be hostile, so a front (`runtime.network.front`) reads the head of a request, and
+only a request whose head proves the secret gets a thread. The server limits the size and the time of head and body.
 
 Class names are those of Horovod 0.28's `horovod.runner.http.http_server`.
 """
 
 from __future__ import annotations
 
-import io
 import re
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from elastic.hosts import SlotInfo
-from elastic.keyvalue.signature import HEADER, is_signed, sign_answer
+from elastic.keyvalue.signature import HEADER, STALE, Checker, RequestProof, digest
 from elastic.keyvalue.store import MOST_VALUE_BYTES, FullStoreError, KeyValueStore
 from runtime import glog
-from runtime.service_threads import ServiceThread
+from runtime.network.front import Admitted, Front, FrontLimits, Refused
 
-MOST_CALLERS = 4096  # maximum simultaneous requests; a worker has up to three, for rank, notices and heartbeat
+# simultaneous requests, and connections that wait for the next one; a worker has up to three requests at a time, for
+# its rank, notices and heartbeat
+LIMITS = FrontLimits(proven=4096)
 MOST_PATH = 1024  # characters
 BODY_S = 3.0  # maximum seconds that a client may send nothing while its body is incomplete
-HEAD_S = 10.0  # maximum seconds that a client may send nothing while the head of its request is incomplete
-REQUEST_S = 30.0  # seconds after whose end no further data of a request is received
+REQUEST_S = 30.0  # seconds after whose end no further data of a body is received
+ANSWER_S = 30.0  # seconds that a client may read nothing of its answer
 MOST_WAIT_S = 30.0  # maximum seconds that a GET waits; the client then repeats the request
+_HEAD = re.compile(rb"([A-Z]{1,16}) ([^ \r\n]{1,4096}) HTTP/1\.[01]\r?\n(?:.*\n)*?\r?\n")
+_SIGNATURE = re.compile(rb"\n%b: *([0-9a-f.]{1,256}) *\r?\n" % HEADER.encode(), re.IGNORECASE)
 _PART = re.compile(r"[!-.0-~]{1,400}")  # a scope or a key: printable characters without blanks and "/"
 _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
 
@@ -74,35 +77,78 @@ class _BadRequestError(Exception):
         self.status = status
 
 
-class _RequestReader(io.RawIOBase):
-    """Reads the request of a connection, and raises TimeoutError if the client sends it too slowly.
+class _RequestReader:
+    """Reads a request, whose first bytes have arrived, from a connection; raises TimeoutError if the rest is late."""
 
-    Without this limit a client that sends one byte now and then would occupy one of MOST_CALLERS threads for ever.
-    """
+    closed = False
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._deadline = connection, time.monotonic() + REQUEST_S
+    def __init__(self, connection: socket.socket, data: bytes) -> None:
+        self._connection, self._data = connection, data
+        self._deadline = time.monotonic() + REQUEST_S
 
-    def readable(self) -> bool:
-        return True
+    @property
+    def is_empty(self) -> bool:
+        """Whether every byte that has arrived is read."""
+        return not self._data
 
-    def readinto(self, buffer: Any) -> int:
-        if time.monotonic() > self._deadline:
-            raise TimeoutError
-        return self._connection.recv_into(buffer)
+    def readline(self, limit: int = -1) -> bytes:
+        """Return the next line of the head, which has arrived as a whole."""
+        line, end, _ = self._data.partition(b"\n")
+        line = (line + end)[: limit if limit >= 0 else None]
+        self._data = self._data[len(line) :]
+        return line
+
+    def read(self, count: int) -> bytes:
+        """Return so many bytes, or fewer if the client has ended the connection."""
+        parts, missing = [self._data[:count]], count - len(self._data)
+        self._data = self._data[count:]
+        while missing > 0:
+            if time.monotonic() > self._deadline:
+                raise TimeoutError
+            part = self._connection.recv(min(missing, 1 << 16))
+            if not part:
+                break
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Do nothing; the front closes the connection."""
 
 
 class KVStoreHandler(BaseHTTPRequestHandler):
-    """Answers GET and PUT requests for values."""
+    """Answers GET and PUT requests for values.
 
-    timeout = HEAD_S
+    Args: request: the connection.  data: the bytes of the request that have arrived, with its whole head.  proof: what
+        the head proves; None without a secret.
+    """
+
+    protocol_version = "HTTP/1.1"
+    timeout = ANSWER_S
     most_body = MOST_VALUE_BYTES
-    server: KVStoreHTTPServer
+    server: Any  # a KVStoreHTTPServer
+    rfile: Any
+
+    def __init__(
+        self, request: Any, client_address: Any, server: Any, data: bytes = b"", proof: RequestProof | None = None
+    ) -> None:
+        self._data, self._proof = data, proof
+        super().__init__(request, client_address, server)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the connection may stay open for another request."""
+        return not self.close_connection and self.rfile.is_empty
 
     def setup(self) -> None:
-        """Prepare to receive a request within REQUEST_S."""
+        """Prepare to receive the rest of the request within REQUEST_S."""
         super().setup()
-        self.rfile = io.BufferedReader(_RequestReader(self.connection))
+        self.rfile = _RequestReader(self.connection, self._data)
+
+    def handle(self) -> None:
+        """Answer one request."""
+        self.close_connection = True
+        self.handle_one_request()
 
     def do_GET(self) -> None:
         """Answer a GET."""
@@ -124,36 +170,29 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         return HttpAnswer(HTTPStatus.NOT_FOUND) if value is None else HttpAnswer(HTTPStatus.OK, value)
 
     def _serve(self, method: str) -> None:
-        is_known = False
         try:
-            request = self._read(method)
-            is_known = bool(self.server.secret)
-            given = self.answer(request)
+            given = self.answer(self._read(method))
         except _BadRequestError as exc:
             given = HttpAnswer(exc.status, f"{exc}\n".encode())
+            self.close_connection = True  # the rest of the body may still come
         except FullStoreError as exc:
             given = HttpAnswer(HTTPStatus.INSUFFICIENT_STORAGE, f"{exc}\n".encode())
         self.send_response(given.status)
         self.send_header("Content-Length", str(len(given.body)))
         for name, value in given.headers.items():
             self.send_header(name, value)
-        if is_known:
+        if self._proof is not None:
             texts = [str(int(given.status)), *given.headers.values()]
-            self.send_header(HEADER, sign_answer(self.server.secret, (method, self.path), texts, given.body))
+            self.send_header(HEADER, self.server.checker.sign_answer(self._proof, texts, given.body))
         self.end_headers()
         self.wfile.write(given.body)
 
     def _read(self, method: str) -> HttpRequest:
         path, _, query = self.path.partition("?")
         parts = path.split("/")
-        if len(self.path) > MOST_PATH or len(parts) != 3 or parts[0] or not all(map(_PART.fullmatch, parts[1:])):
-            raise _BadRequestError(HTTPStatus.BAD_REQUEST, "a path has the form /<scope>/<key>")
         body = self._read_body() if method == "PUT" else b""
-        if not is_signed(self.headers.get(HEADER, ""), self.server.secret, method, self.path, body):
-            raise _BadRequestError(
-                HTTPStatus.FORBIDDEN,
-                f"{HEADER} does not prove this job's secret; client and server need the same PADDLE_SECRET",
-            )
+        if self._proof is not None and self._proof.digest != digest(body):
+            raise _BadRequestError(HTTPStatus.FORBIDDEN, "the body is not the one that the head of the request names")
         pairs = {name: unquote(value) for name, _, value in (one.partition("=") for one in query.split("&"))}
         return HttpRequest(method, parts[1], parts[2], pairs, body)
 
@@ -165,9 +204,10 @@ class KVStoreHandler(BaseHTTPRequestHandler):
             raise _BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a value has at most {self.most_body} bytes")
         self.connection.settimeout(BODY_S)
         try:
-            body = self.rfile.read(int(length))
+            body: bytes = self.rfile.read(int(length))
         except TimeoutError:
             body = b""
+        self.connection.settimeout(ANSWER_S)
         if len(body) < int(length):
             raise _BadRequestError(HTTPStatus.REQUEST_TIMEOUT, "the body of the request has not arrived")
         return body
@@ -184,48 +224,82 @@ class RendezvousHandler(KVStoreHandler):
         self._serve("DELETE")
 
 
-class KVStoreHTTPServer(ThreadingHTTPServer):
-    """A server with a store; a separate thread answers each request."""
+_S = TypeVar("_S", bound="KVStoreHTTPServer")
 
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 1024
-    allow_reuse_address = True
+
+class KVStoreHTTPServer:
+    """A server with a store; a front reads the head of each request, and a separate thread answers the request.
+
+    Args: addr: address and port to listen on.
+    Raises: OSError: another program has the port.
+    """
 
     def __init__(
-        self, addr: tuple[str, int], handler: type[KVStoreHandler], verbose: int = 0, secret: str = ""
+        self,
+        addr: tuple[str, int],
+        handler: type[KVStoreHandler],
+        verbose: int = 0,
+        secret: str = "",
+        limits: FrontLimits = LIMITS,
     ) -> None:
-        self.store, self.verbose, self.secret = KeyValueStore(), verbose, secret
-        self._callers = threading.Semaphore(MOST_CALLERS)
-        super().__init__(addr, handler)
+        self.store, self.verbose, self.checker = KeyValueStore(), verbose, Checker(secret)
+        self._handler = handler
+        listener = socket.create_server(addr, backlog=1024)
+        self.server_address = listener.getsockname()
+        self.server_port: int = self.server_address[1]
+        self._front = Front(listener, self._judge, self._serve, limits)
 
-    def server_bind(self) -> None:
-        """Bind the address without the base class's look-up of the host name, because the look-up may take seconds."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = self.socket.getsockname()[:2]
+    @property
+    def secret(self) -> str:
+        """The secret that every request has to prove; empty: none."""
+        return self.checker.secret
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, or close the connection if there are too many clients."""
-        if not self._callers.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:  # the thread did not begin
-            self._callers.release()
-            raise
+    def __enter__(self: _S) -> _S:
+        return self
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a request, and then admit another client."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._callers.release()
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing about a client that is lost or silent; the handler logs its own faults."""
+    def close(self) -> None:
+        """Close the port."""
+        self.store.close()
+        self._front.close()
+
+    def _judge(self, data: bytes) -> Admitted | Refused | None:
+        """Admit a request with a right path and a signature; refuse others."""
+        head = _HEAD.match(data)
+        if head is None:
+            is_over = b"\n\r\n" in data or b"\n\n" in data
+            return _refuse(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1") if is_over else None
+        method, target = head[1].decode(), head[2].decode("latin-1")
+        parts = target.partition("?")[0].split("/")
+        if not hasattr(self._handler, f"do_{method}"):
+            return _refuse(HTTPStatus.NOT_IMPLEMENTED, f"there is no {method}")
+        if len(target) > MOST_PATH or len(parts) != 3 or parts[0] or not all(map(_PART.fullmatch, parts[1:])):
+            return _refuse(HTTPStatus.BAD_REQUEST, "a path has the form /<scope>/<key>")
+        if not self.secret:
+            return Admitted(None)
+        signature = _SIGNATURE.search(head[0])
+        proof = self.checker.read(signature[1].decode() if signature else "", method, target)
+        if proof is None:
+            return _refuse(
+                HTTPStatus.FORBIDDEN,
+                f"{HEADER} does not prove this job's secret; client and server need the same PADDLE_SECRET",
+            )
+        if not self.checker.is_fresh(proof):
+            return _refuse(HTTPStatus(STALE), "", {HEADER: self.checker.sign_answer(proof, [str(STALE)], b"")})
+        return Admitted(proof)
+
+    def _serve(self, stream: socket.socket, address: str, data: bytes, proof: RequestProof | None) -> bool:
+        return self._handler(stream, (address, 0), self, data, proof).is_kept
+
+
+def _refuse(status: HTTPStatus, text: str, headers: Mapping[str, str] = {}) -> Refused:
+    """Return an answer that closes the connection."""
+    body = f"{text}\n".encode() if text else b""
+    lines = [f"HTTP/1.1 {int(status)} {status.phrase}", f"Content-Length: {len(body)}", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return Refused("\r\n".join([*lines, "", ""]).encode() + body)
 
 
 class RendezvousHTTPServer(KVStoreHTTPServer):
@@ -239,23 +313,19 @@ class RendezvousHTTPServer(KVStoreHTTPServer):
         self.store.plan(sizes)
 
 
-_S = TypeVar("_S", bound=KVStoreHTTPServer)
-_Make = Callable[[tuple[str, int], type[KVStoreHandler], int, str], _S]
+_Make = Callable[[tuple[str, int], type[KVStoreHandler], int, str, FrontLimits], _S]
 
 
 class _HttpServerThread(Generic[_S]):
     """A server that runs in a separate thread."""
 
-    def __init__(self, make: _Make[_S], verbose: int, secret: str) -> None:
-        self._make, self._verbose, self._secret = make, verbose, secret
+    def __init__(self, make: _Make[_S], verbose: int, secret: str, limits: FrontLimits) -> None:
+        self._make, self._verbose, self._secret, self._limits = make, verbose, secret, limits
         self._httpd: _S | None = None
-        self._thread: threading.Thread | None = None
         self._stopping = threading.Lock()
 
     def _start(self, handler_cls: type[KVStoreHandler], address: tuple[str, int]) -> int:
-        self._httpd = self._make(address, handler_cls, self._verbose, self._secret)
-        self._thread = ServiceThread(partial(self._httpd.serve_forever, 0.05), "http")
-        self._thread.start()
+        self._httpd = self._make(address, handler_cls, self._verbose, self._secret, self._limits)
         if self._httpd.verbose:
             glog.info(f"the rendezvous server listens on port {self._httpd.server_port}")
         return self._httpd.server_port
@@ -264,18 +334,15 @@ class _HttpServerThread(Generic[_S]):
         """End the thread and close the port; further calls do nothing."""
         with self._stopping:
             httpd, self._httpd = self._httpd, None
-            if httpd is not None and self._thread is not None:
-                httpd.store.close()
-                httpd.shutdown()
-                httpd.server_close()
-                self._thread.join()
+            if httpd is not None:
+                httpd.close()
 
 
 class KVStoreServer(_HttpServerThread[KVStoreHTTPServer]):
     """A key-value store on a port."""
 
-    def __init__(self, verbose: int = 0, secret: str = "") -> None:
-        super().__init__(KVStoreHTTPServer, verbose, secret)
+    def __init__(self, verbose: int = 0, secret: str = "", limits: FrontLimits = LIMITS) -> None:
+        super().__init__(KVStoreHTTPServer, verbose, secret, limits)
 
     def start_server(self, handler_cls: type[KVStoreHandler] = KVStoreHandler, port: int = 0, address: str = "") -> int:
         """Start the server and return its port.
@@ -294,7 +361,7 @@ class RendezvousServer(_HttpServerThread[RendezvousHTTPServer]):
     """The server by which the workers of a job find each other."""
 
     def __init__(self, verbose: int = 0, secret: str = "") -> None:
-        super().__init__(RendezvousHTTPServer, verbose, secret)
+        super().__init__(RendezvousHTTPServer, verbose, secret, LIMITS)
 
     def start(self, handler_cls: type[KVStoreHandler] = RendezvousHandler, port: int = 0, address: str = "") -> int:
         """Start the server and return its port.

@@ -28,10 +28,13 @@ from runtime import glog
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.environment import read_environment
 from runtime.errors import PaddleError
+from runtime.network.front import FrontLimits
 from runtime.network.interfaces import find_own_nics
 
 NOTIFY_S = 5.0  # maximum seconds until a worker has accepted a notice
 SCOPE, KEY = "notices", "hosts_updated"
+# only the driver sends notices; the descriptors of the training process are for its data
+LIMITS = FrontLimits(unproven=16, of_address=8, proven=8)
 
 
 class HostUpdateResult(enum.IntFlag):
@@ -150,7 +153,7 @@ class WorkerNotificationService:
                 return HttpAnswer(HTTPStatus.OK)
 
         self._nic = nic or ""
-        self._server = KVStoreServer(secret=_read_key(key))
+        self._server = KVStoreServer(secret=_read_key(key), limits=LIMITS)
         self._port = self._server.start_server(NotificationHandler)
 
     def addresses(self) -> dict[str, list[tuple[str, int]]]:

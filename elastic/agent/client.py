@@ -20,19 +20,13 @@ from elastic.agent.protocol import (
     read_state,
     write_mark,
 )
-from elastic.keyvalue.once import Once
-from elastic.keyvalue.signature import HEADER, is_answer_signed, sign
+from elastic.keyvalue.exchange import SignedExchange, UnprovenAnswerError
 from elastic.membership.heartbeats import Hearing
 from runtime import glog
 from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
-from runtime.kubernetes.timed import TimedResponse
 
 PROBE_S = 1.0  # seconds that a probe waits until the agent's machine accepts a connection
 REQUEST_S = 5.0  # seconds to connect; also seconds for an answer, after the wait that the request asks for
-
-
-class _TimedConnection(http.client.HTTPConnection):
-    response_class = TimedResponse
 
 
 class AgentClient:
@@ -57,7 +51,10 @@ class AgentClient:
         on_loss: Callable[[AgentClient], None] = lambda _: None,
     ) -> None:
         self.address, self.port, self._hearing, self._on_loss = address, port, hearing, on_loss
-        self._secret, self._once = secret, Once()
+        # every request opens a connection, for its acceptance shows that this driver is not cut off from the agent
+        self._exchange = SignedExchange(
+            address, port, secret, most=MOST_ANSWER, most_kept=0, on_connect=self._note_answer
+        )
         self.is_listed = True
 
     def __repr__(self) -> str:
@@ -119,10 +116,18 @@ class AgentClient:
 
     def _ask(self, method: str, path: str, agent: str, body: bytes = b"", wait: float = 0.0, query: str = "") -> bytes:
         """Send a request; return the body of the signed answer."""
-        path = self._once(f"{path}?agent={agent}{query}")
         try:
-            status, signature, found = self._ask_once(method, path, body, wait)
-        except (OSError, http.client.HTTPException, ValueError) as exc:
+            answer = self._exchange.ask(method, f"{path}?agent={agent}{query}", body, REQUEST_S, wait + REQUEST_S)
+        except UnprovenAnswerError as exc:
+            self._note_answer()
+            if exc.status == HTTPStatus.FORBIDDEN:
+                raise ConfigError(
+                    f"{self._name} refuses the secret; driver and agent need the same PADDLE_SECRET"
+                ) from exc
+            raise PeerUnreachableError(
+                f"{self._name} does not prove this job's secret; check which program is there"
+            ) from exc
+        except (OSError, http.client.HTTPException) as exc:
             if isinstance(exc, ConnectionError):  # the machine of the agent answers with a refusal
                 self._note_answer()
             reason = glog.clean(f"{type(exc).__name__}: {exc}", 200)
@@ -130,30 +135,10 @@ class AgentClient:
                 f"no agent answers at {self.address}:{self.port} ({reason}); run `paddle elastic agent` there"
             ) from exc
         self._note_answer()
-        if not is_answer_signed(signature, self._secret, (method, path), [str(status)], found):
-            if status == HTTPStatus.FORBIDDEN:
-                raise ConfigError(f"{self._name} refuses the secret; driver and agent need the same PADDLE_SECRET")
-            raise PeerUnreachableError(f"{self._name} does not prove this job's secret; check which program is there")
+        status, found = answer.status, answer.body
         if status == HTTPStatus.OK:
             return found
         text = glog.clean(found.decode("utf-8", "replace").strip(), 200)
         if status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE):
             raise LostPeerError(f"{self._name} answers {status}: {text}")
         raise PeerUnreachableError(f"{self._name} answers {status}: {text}")
-
-    def _ask_once(self, method: str, path: str, body: bytes, wait: float) -> tuple[int, str, bytes]:
-        connection = _TimedConnection(self.address, self.port, timeout=REQUEST_S)
-        try:
-            connection.connect()
-            self._note_answer()  # the machine of the agent answers, even if the agent is frozen
-            stream: socket.socket = connection.sock
-            stream.settimeout(wait + REQUEST_S)
-            headers = {HEADER: sign(self._secret, method, path, body)}
-            connection.request(method, path, body if method == "PUT" else None, headers)
-            answer = connection.getresponse()
-            found = answer.read(MOST_ANSWER + 1)
-            if len(found) > MOST_ANSWER:
-                raise ValueError("the answer is too long")
-            return answer.status, answer.getheader(HEADER) or "", found
-        finally:
-            connection.close()

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from urllib.parse import quote
 
 from elastic.hosts import SlotInfo
+from elastic.keyvalue.exchange import Exchanged, SignedExchange, UnprovenAnswerError
 from elastic.keyvalue.notices import HostsNotice
-from elastic.keyvalue.once import Once
-from elastic.keyvalue.signature import HEADER, is_answer_signed, sign
 from elastic.keyvalue.store import MOST_VALUE_BYTES
 from elastic.rendezvous.handler import GENERATION_HEADER, OWN_HEADERS, REVISION_HEADER
 from runtime import glog
@@ -30,22 +28,8 @@ from runtime.errors import BugError, ConfigError, PeerUnreachableError
 
 # seconds without an acknowledgement after which the driver's host counts as lost; a new host may then have its address
 GONE_S = 6
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 2))
 _GOOD = (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
 LONGEST_POLL_S = 25.0  # seconds that a single request waits; a longer wait uses several requests
-
-
-class WatchedConnection(http.client.HTTPConnection):
-    """A connection that fails when the host of the driver is lost, even while no data is sent."""
-
-    def connect(self) -> None:
-        """Connect, and let the operating system probe the other host."""
-        super().connect()
-        stream: socket.socket = self.sock
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * GONE_S)
-        for option, value in _KEEPALIVE:
-            stream.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class RendezvousClient:
@@ -56,7 +40,7 @@ class RendezvousClient:
     Attributes: known_revision: revision of the newest notice before the generation of the last `query_rank`; only later
         notices are new to the workers of that generation.
 
-    Thread safety: every method may be called from any thread; each request opens a new connection.
+    Thread safety: every method may be called from any thread.
     Each method raises PeerUnreachableError if the driver does not answer within the timeout, ConfigError if the driver
     rejects the secret, and BugError if the driver rejects the request.
     """
@@ -64,7 +48,9 @@ class RendezvousClient:
     def __init__(self, address: str, port: int, secret: str = "", timeout: float = 30.0) -> None:
         self.address, self.port, self.timeout = address, port, timeout
         self.known_revision = 0
-        self._secret, self._once = secret, Once()
+        self._exchange = SignedExchange(
+            address, port, secret, own_headers=OWN_HEADERS, most=MOST_VALUE_BYTES, gone_s=GONE_S
+        )
 
     def __repr__(self) -> str:
         return f"RendezvousClient({self.address!r}, {self.port})"
@@ -179,21 +165,29 @@ class RendezvousClient:
     def _put_json(self, scope: str, host: str, local_rank: int, **fields: object) -> None:
         self._ask("PUT", _path(scope, f"{host}:{local_rank}"), json.dumps(fields).encode())
 
-    def _ask(self, method: str, path: str, body: bytes = b"", poll: float = 0.0) -> tuple[int, dict[str, str], bytes]:
+    def close(self) -> None:
+        """Close the connections; a later request opens a new one."""
+        self._exchange.close()
+
+    def _ask(self, method: str, path: str, body: bytes = b"", poll: float = 0.0) -> Exchanged:
         """Send a request until the driver answers; return status, headers (names in lower case) and body."""
         if method == "GET":
             path += f"{'&' if '?' in path else '?'}wait={poll:.3f}"
         until = time.monotonic() + self.timeout
+        limit = min(self.timeout, 10.0)
         for delay in exponential_backoff(0.1, 2.0):
+            status, found = 0, b""
             try:
-                status, headers, found = self._ask_once(method, path, body, poll)
-                reason = f"it answers {status}"
+                answer = self._exchange.ask(method, path, body, poll + limit, poll + limit)
+                status, found, reason = answer.status, answer.body, f"it answers {answer.status}"
             except (OSError, http.client.HTTPException) as exc:
-                status, headers, found, reason = 0, {}, b"", f"{type(exc).__name__}: {exc}"
+                reason = f"{type(exc).__name__}: {exc}"
+                if isinstance(exc, UnprovenAnswerError) and exc.status == HTTPStatus.FORBIDDEN:
+                    raise ConfigError(
+                        f"{self._name} refuses the secret; driver and worker need the same PADDLE_SECRET"
+                    ) from exc
             if status in _GOOD:
-                return status, headers, found
-            if status == HTTPStatus.FORBIDDEN:
-                raise ConfigError(f"{self._name} refuses the secret; driver and worker need the same PADDLE_SECRET")
+                return answer
             if 400 <= status < 500 and status != HTTPStatus.REQUEST_TIMEOUT:
                 text = glog.clean(found.decode("utf-8", "replace").strip(), 200)
                 raise BugError(f"{self._name} refuses {method} {path}: {status} {text}")
@@ -203,29 +197,6 @@ class RendezvousClient:
                 )
             time.sleep(delay)
         raise BugError("the series of delays between attempts has ended, but has to be endless")
-
-    def _ask_once(self, method: str, path: str, body: bytes, poll: float) -> tuple[int, dict[str, str], bytes]:
-        connection = WatchedConnection(self.address, self.port, timeout=poll + min(self.timeout, 10.0))
-        try:
-            path = self._once(path)
-            headers = {HEADER: sign(self._secret, method, path, body)} if self._secret else {}
-            connection.request(method, path, body if method == "PUT" else None, headers)
-            answer = connection.getresponse()
-            found = answer.read(MOST_VALUE_BYTES + 1)
-            if len(found) > MOST_VALUE_BYTES:
-                raise http.client.HTTPException("the answer is too long")
-            given = {name.lower(): value for name, value in answer.getheaders()}
-            texts = [str(answer.status), *(given[name] for name in OWN_HEADERS if name in given)]
-            signature = given.get(HEADER.lower(), "")
-            if (
-                self._secret
-                and answer.status in _GOOD
-                and not is_answer_signed(signature, self._secret, (method, path), texts, found)
-            ):
-                raise http.client.HTTPException("the answer does not prove this job's secret")
-            return answer.status, given, found
-        finally:
-            connection.close()
 
 
 def _path(scope: str, key: str) -> str:

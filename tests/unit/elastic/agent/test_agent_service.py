@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import socket
 import threading
@@ -19,7 +18,7 @@ from elastic.agent.remote import LOST, RemoteWorker, describe_launch
 from elastic.agent.service import AgentOptions, WorkerAgent, parse_agent_options
 from elastic.agent.workers import AgentBusyError, AgentWorkers
 from elastic.hosts import SlotInfo
-from elastic.keyvalue.signature import HEADER, is_answer_signed, sign
+from elastic.keyvalue.exchange import SignedExchange, UnprovenAnswerError
 from elastic.launching.output import OutputWriter
 from elastic.membership.results import WorkerEvents
 from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError, PortInUseError, UsageError
@@ -83,18 +82,19 @@ def test_a_request_to_another_agent_does_nothing(agent: WorkerAgent, client: Age
     assert client.read_state() == (agent.name, 0, False)
 
 
-def ask(agent: WorkerAgent, method: str, path: str, body: bytes = b"", secret: str = SECRET) -> tuple[int, str, bytes]:
-    with closing(http.client.HTTPConnection(HOST, agent.port, timeout=WAIT_S)) as connection:
-        connection.request(method, path, body or None, {HEADER: sign(secret, method, path, body)})
-        answer = connection.getresponse()
-        return answer.status, answer.getheader(HEADER) or "", answer.read()
+def ask(agent: WorkerAgent, method: str, path: str, body: bytes = b"", secret: str = SECRET) -> tuple[int, bool]:
+    """The status of an answer, and whether it proves the secret."""
+    exchange = SignedExchange(HOST, agent.port, secret, most=1 << 20, most_kept=0)
+    try:
+        return exchange.ask(method, path, body, WAIT_S, WAIT_S).status, True
+    except UnprovenAnswerError as exc:
+        return exc.status, False
 
 
 def test_without_the_secret_nothing_is_answered_or_done(agent: WorkerAgent) -> None:
     path = f"/workers/w1?agent={agent.name}"
     for method, where, body in [("GET", "/agent/state", b""), ("PUT", path, launch("true").encode())]:
-        status, signature, _ = ask(agent, method, where, body, "another")
-        assert (status, signature) == (403, "")
+        assert ask(agent, method, where, body, "another") == (403, False)
     with pytest.raises(ConfigError, match="refuses the secret"):
         AgentClient(HOST, agent.port, "another").read_state()
 
@@ -115,9 +115,7 @@ def test_without_the_secret_nothing_is_answered_or_done(agent: WorkerAgent) -> N
 )
 def test_a_faulty_request_is_refused(agent: WorkerAgent, method: str, path: str, body: bytes, status: int) -> None:
     path = path.replace("NAME", agent.name)
-    found, signature, answer = ask(agent, method, path, body)
-    assert found == status
-    assert not signature or is_answer_signed(signature, SECRET, (method, path), [str(status)], answer)
+    assert ask(agent, method, path, body) == (status, path != "/agent")
 
 
 @pytest.mark.parametrize("reply", [b"", b"HTTP/1.0 200 OK\r\n\r\n{}", b"HTTP/1.0 403 No\r\n\r\n", b"\0" * 100])
@@ -136,10 +134,36 @@ def test_what_an_impostor_answers_is_not_read(reply: bytes) -> None:
             AgentClient(HOST, listener.getsockname()[1], SECRET).read_state()
 
 
-def test_an_answer_to_one_request_is_none_to_another(agent: WorkerAgent) -> None:
-    status, signature, body = ask(agent, "GET", "/agent/state?once=1")
-    assert is_answer_signed(signature, SECRET, ("GET", "/agent/state?once=1"), [str(status)], body)
-    assert not is_answer_signed(signature, SECRET, ("GET", "/agent/state?once=2"), [str(status)], body)
+def test_a_recorded_request_starts_nothing(agent: WorkerAgent, client: AgentClient, tmp_path: Path) -> None:
+    """Neither again at this agent, when it has forgotten the worker, nor at a later one with the same secret."""
+    recorded = []
+    with socket.create_server((HOST, 0)) as listener:
+
+        def record() -> None:
+            for _ in range(2):  # the request without the epoch, and the right one
+                stream = listener.accept()[0]
+                with stream, socket.create_connection((HOST, agent.port), WAIT_S) as inner:
+                    recorded.append(stream.recv(1 << 16))
+                    inner.sendall(recorded[-1])
+                    stream.sendall(inner.recv(1 << 16))
+
+        recorder = threading.Thread(target=record, daemon=True)
+        recorder.start()
+        between = AgentClient(HOST, listener.getsockname()[1], SECRET)
+        between.start(agent.name, "w1", launch(f"echo >> {tmp_path}/starts"))
+        recorder.join(WAIT_S)
+    wait_for_exit(client, agent, "w1")
+    agent._workers._workers.clear()
+    environ = {"PATH": os.environ["PATH"], "PADDLE_SECRET": SECRET}
+    with closing(WorkerAgent(AgentOptions(0, HOST, 60.0, 0.1), environ)) as later:
+        later.name = agent.name
+        for one in (agent, later):
+            for request in recorded:
+                with socket.create_connection((HOST, one.port), WAIT_S) as stream:
+                    stream.sendall(request)
+                    assert b" 428 " in stream.recv(1 << 16)
+            assert one._workers.count() == 0
+    assert (tmp_path / "starts").read_text() == "\n"
 
 
 def test_an_agent_that_leaves_starts_no_worker_and_ends_those_that_stay(

@@ -1,0 +1,165 @@
+"""The front of a server: what connections that prove nothing can do to those that do."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from waiting import until
+
+from runtime.network.front import Admitted, Front, FrontLimits, Refused
+
+LIMIT_S = 60.0
+QUICK = FrontLimits(unproven=8, of_address=4, proven=2, head_bytes=100, head_s=LIMIT_S, idle_s=LIMIT_S)
+
+
+def judge(data: bytes) -> Admitted | Refused | None:
+    """A line that begins with "ok" is a request, "bug" is a bug, and any other line is refused."""
+    line, end, _ = data.partition(b"\n")
+    if line == b"bug":
+        raise RuntimeError("a bug")
+    if not end:
+        return None
+    return Admitted(line) if line.startswith(b"ok") else Refused(b"no\n")
+
+
+class Served:
+    """A front on a port, and requests that wait until they are let go."""
+
+    def __init__(self, limits: FrontLimits) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = listener.getsockname()[1]
+        self.goes_on = threading.Event()
+        self.front = Front(listener, judge, self.serve, limits)
+
+    def serve(self, stream: socket.socket, address: str, data: bytes, line: Any) -> bool:
+        if line == b"ok wait":
+            self.goes_on.wait(LIMIT_S)
+        stream.sendall(b"%b from %b\n" % (line, address.encode()))
+        return not line.endswith(b"last")
+
+    def connect(self, address: str = "127.0.0.1") -> socket.socket:
+        stream = socket.socket()
+        stream.settimeout(LIMIT_S)
+        stream.bind((address, 0))
+        stream.connect(("127.0.0.1", self.port))
+        return stream
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Served]]:
+    with contextlib.ExitStack() as stack:
+
+        def start(limits: FrontLimits = QUICK) -> Served:
+            served = Served(limits)
+            stack.callback(served.front.close)
+            stack.callback(served.goes_on.set)
+            return served
+
+        yield start
+
+
+def ask(stream: socket.socket, line: bytes) -> bytes:
+    stream.sendall(line + b"\n")
+    return receive(stream)
+
+
+def receive(stream: socket.socket) -> bytes:
+    try:
+        return stream.recv(1000)
+    except ConnectionError:
+        return b""
+
+
+def test_a_connection_stays_open_for_the_next_request(start: Callable[..., Served]) -> None:
+    served = start()
+    with served.connect() as stream:
+        assert ask(stream, b"ok 1") == b"ok 1 from 127.0.0.1\n"
+        stream.sendall(b"ok")
+        assert ask(stream, b" 2") == b"ok 2 from 127.0.0.1\n"
+        assert ask(stream, b"ok last") == b"ok last from 127.0.0.1\n"
+        assert receive(stream) == b""
+
+
+def test_what_proves_nothing_is_refused_and_gets_no_thread(start: Callable[..., Served]) -> None:
+    served = start()
+    before = threading.active_count()
+    for text, answer in ((b"who\n", b"no\n"), (b"bug\n", b""), (b"o" * 101, b"")):
+        with served.connect() as stream:
+            stream.sendall(text)
+            assert receive(stream) == answer
+            assert receive(stream) == b""
+    assert threading.active_count() == before
+    with served.connect() as stream:
+        assert ask(stream, b"ok") == b"ok from 127.0.0.1\n"
+
+
+def test_the_newest_connection_is_served_while_others_say_nothing(start: Callable[..., Served]) -> None:
+    served = start()
+    with contextlib.ExitStack() as stack:
+        kept = stack.enter_context(served.connect())
+        assert ask(kept, b"ok 1")
+        silent = [stack.enter_context(served.connect(f"127.0.1.{number}")) for number in range(1, 40)]
+        assert receive(silent[0]) == b""  # the oldest are closed
+        assert ask(stack.enter_context(served.connect()), b"ok 2") == b"ok 2 from 127.0.0.1\n"
+        assert ask(kept, b"ok 3") == b"ok 3 from 127.0.0.1\n"
+        assert len(served.front._unproven) <= QUICK.unproven
+
+
+def test_an_address_closes_only_its_own_connections(start: Callable[..., Served]) -> None:
+    served = start()
+    with contextlib.ExitStack() as stack:
+        slow = stack.enter_context(served.connect("127.0.0.2"))
+        slow.sendall(b"ok")
+        silent = [stack.enter_context(served.connect("127.0.0.3")) for _ in range(60)]
+        assert receive(silent[0]) == b""
+        until(lambda: served.front._of_address["127.0.0.3"] == QUICK.of_address, "the last of them")
+        assert ask(slow, b" at last") == b"ok at last from 127.0.0.2\n"
+
+
+def test_a_head_that_comes_byte_by_byte_has_a_deadline(start: Callable[..., Served]) -> None:
+    served = start(QUICK._replace(head_s=0.2, head_bytes=10_000))
+    with served.connect() as stream, contextlib.suppress(ConnectionError):
+        stream.settimeout(0.02)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                stream.sendall(b"o")
+                assert stream.recv(10) == b""
+                break
+
+
+def test_a_connection_that_waits_too_long_for_its_next_request_is_closed(start: Callable[..., Served]) -> None:
+    served = start(QUICK._replace(idle_s=0.1))
+    with served.connect() as stream:
+        assert ask(stream, b"ok 1")
+        assert receive(stream) == b""
+
+
+def test_requests_at_the_same_time_are_bounded(start: Callable[..., Served]) -> None:
+    served = start()
+    with contextlib.ExitStack() as stack:
+        idle, first, second, third = (stack.enter_context(served.connect()) for _ in range(4))
+        assert ask(idle, b"ok")
+        first.sendall(b"ok wait\n")
+        until(lambda: served.front._serving == 1, "the first request")
+        second.sendall(b"ok wait\n")
+        assert receive(idle) == b""  # a connection that only waits makes room
+        assert ask(third, b"ok") == b""
+        served.goes_on.set()
+        assert receive(first) == receive(second) == b"ok wait from 127.0.0.1\n"
+
+
+def test_a_process_without_free_descriptors_closes_new_connections(
+    start: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = start()
+    with served.connect() as old:
+        assert ask(old, b"ok 1")
+        monkeypatch.setattr(served.front._files, "take", lambda *_: False)
+        with served.connect() as new:
+            assert receive(new) == b""
+        assert ask(old, b"ok 2") == b"ok 2 from 127.0.0.1\n"
