@@ -265,7 +265,7 @@ class KVStoreHTTPServer:
         self.store.close()
         self._front.close()
 
-    def _judge(self, data: bytes) -> Admitted | Refused | None:
+    def _judge(self, data: bytes, greeting: bytes) -> Admitted | Refused | None:
         """Admit a request with a right path and a signature; refuse others."""
         head = _HEAD.match(data)
         if head is None:

@@ -63,31 +63,42 @@ class Waiting:
     def __init__(self, stream: socket.socket, address: str) -> None:
         self.stream, self.address = stream, address
         self.deadline = 0.0  # of `time.monotonic`; the front closes the connection then
+        self.greeting = b""  # what the front has sent first
         self.data = bytearray()  # of a request whose head is incomplete
 
 
-# Waits for the end of a head: returns None while it has not come.
-Judge = Callable[[bytes], Admitted | Refused | None]
+# Returns None while the head of a request is incomplete: (the bytes that have arrived, the greeting that was sent)
+Judge = Callable[[bytes, bytes], Admitted | Refused | None]
 # Answers a request in a thread, and returns whether the connection stays open: (connection, its address, the bytes
 # that have arrived, the facts of its head)
 Serve = Callable[[socket.socket, str, bytes, Any], bool]
 
 
 class Front:
-    """Accepts the connections of a listening socket until `close`."""
+    """Accepts the connections of a listening socket until `close`.
 
-    def __init__(self, listener: socket.socket, judge: Judge, serve: Serve, limits: FrontLimits | None = None) -> None:
-        self._listener, self._judge, self._serve = listener, judge, serve
+    Args: greet: returns the bytes that are sent first on a new connection, for example a challenge.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        judge: Judge,
+        serve: Serve,
+        limits: FrontLimits | None = None,
+        greet: Callable[[], bytes] = bytes,
+    ) -> None:
+        self._listener, self._judge, self._serve, self._greet = listener, judge, serve, greet
         self._limits = limits or FrontLimits()
         self._unproven: dict[Waiting, None] = {}  # the oldest first
         self._of_address: Counter[str] = Counter()  # unproven connections
         self._idle: dict[Waiting, None] = {}  # those that were proven and wait for their next request, the oldest first
-        self._serving = 0
-        self._done: deque[Waiting | None] = deque()  # from the threads: connections that stay open, None for others
+        self._serving = 0  # number of requests that are answered now
+        self._done: deque[Waiting] = deque()  # from the threads: connections that stay open
         self._files = FreeFiles()
         self._resume = 0.0  # time at which connections are accepted again; 0: they are accepted now
         self._is_closing = False
-        self._lock = threading.Lock()  # held while a connection is given back, and while the front begins to close
+        self._changed = threading.Condition()  # of `_serving`, `_done` and `_is_closing`
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         for stream in (listener, self._woken, self._waker):
@@ -97,13 +108,18 @@ class Front:
         self._thread = ServiceThread(self._run, "front")
         self._thread.start()
 
-    def close(self) -> None:
-        """Close the port and every connection that is not served just now; further calls do nothing."""
-        with self._lock:
+    def close(self, seconds: float = 0.0) -> None:
+        """Close the port, and every connection that is not served just now; further calls do nothing.
+
+        Args: seconds: maximum time of waiting for the requests that are answered now.
+        """
+        with self._changed:
             self._is_closing = True
         self._wake()
         self._thread.join()
         self._waker.close()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._serving, seconds)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # full: the thread is awake already
@@ -116,7 +132,7 @@ class Front:
             while not self._is_closing:
                 self._turn()
         finally:
-            for waiting in [*self._unproven, *self._idle, *filter(None, self._done)]:
+            for waiting in [*self._unproven, *self._idle, *self._done]:
                 self._close(waiting)
             self._listener.close()
             self._selector.close()
@@ -157,16 +173,26 @@ class Front:
                 self._resume = time.monotonic() + PAUSE_S
                 return
             if self._files.take(1, lambda: 0):
-                self._begin(Waiting(stream, str(address[0])))
+                self._greet_new(Waiting(stream, str(address[0])))
             else:
                 stream.close()
+
+    def _greet_new(self, waiting: Waiting) -> None:
+        waiting.stream.setblocking(False)
+        waiting.greeting = self._greet()
+        try:
+            if waiting.greeting:
+                waiting.stream.send(waiting.greeting)
+        except OSError:
+            waiting.stream.close()
+        else:
+            self._begin(waiting)
 
     def _begin(self, waiting: Waiting) -> None:
         if self._of_address[waiting.address] >= self._limits.of_address:
             self._close(next(one for one in self._unproven if one.address == waiting.address))
         elif len(self._unproven) >= self._limits.unproven:
             self._close(next(iter(self._unproven)))
-        waiting.stream.setblocking(False)
         waiting.deadline = time.monotonic() + self._limits.head_s
         self._unproven[waiting] = None
         self._of_address[waiting.address] += 1
@@ -180,7 +206,7 @@ class Front:
                 self._close(waiting)
                 return
             waiting.data += data
-            verdict = self._judge(bytes(waiting.data))
+            verdict = self._judge(bytes(waiting.data), waiting.greeting)
             if verdict is None and len(waiting.data) > self._limits.head_bytes:
                 self._close(waiting)
             elif verdict is None and waiting in self._idle:  # from now on it has as much time as a new connection
@@ -205,24 +231,23 @@ class Front:
             self._close(next(iter(self._idle)))
         data, waiting.data = bytes(waiting.data), bytearray()
         thread = threading.Thread(target=self._answer, args=(waiting, data, facts), name="request", daemon=True)
+        with self._changed:
+            self._serving += 1
         try:
             thread.start()
         except RuntimeError:  # the system permits no more threads
             waiting.stream.close()
-            return
-        self._serving += 1
+            self._end_service()
 
     def _take_back(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self._woken.recv(READ_BYTES)
         while self._done:
             waiting = self._done.popleft()
-            self._serving -= 1
-            if waiting is not None:
-                waiting.deadline = time.monotonic() + self._limits.idle_s
-                waiting.stream.setblocking(False)
-                self._idle[waiting] = None
-                self._selector.register(waiting.stream, selectors.EVENT_READ, waiting)
+            waiting.deadline = time.monotonic() + self._limits.idle_s
+            waiting.stream.setblocking(False)
+            self._idle[waiting] = None
+            self._selector.register(waiting.stream, selectors.EVENT_READ, waiting)
 
     def _forget(self, waiting: Waiting) -> None:
         if waiting in self._unproven:
@@ -255,11 +280,19 @@ class Front:
         except OSError:  # the client is gone or silent
             pass
         finally:
-            with self._lock:
+            with self._changed:
                 is_kept = is_kept and not self._is_closing
-                self._done.append(waiting if is_kept else None)
-            if not is_kept:
+                if is_kept:
+                    self._done.append(waiting)
+            if is_kept:
+                self._wake()
+            else:
                 with contextlib.suppress(OSError):
                     waiting.stream.shutdown(socket.SHUT_WR)
                 waiting.stream.close()
-            self._wake()
+            self._end_service()
+
+    def _end_service(self) -> None:
+        with self._changed:
+            self._serving -= 1
+            self._changed.notify_all()

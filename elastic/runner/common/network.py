@@ -4,10 +4,15 @@
     client = BasicClient("name", service.addresses(), key, verbose=0)
     client._send(PingRequest())
 
-A message is the HMAC-SHA256 of its body (32 bytes), the length of the body (4 bytes, little-endian), and the body. The
-body is an object of a class with plain data or arrays in its attributes. The class has to be defined in this module, or
-in a module that defines a class of the service or of the client. A reader makes objects of no other class, and parses a
-body only if its digest is right. A request may be sent more than once; a repeated request must do no harm.
+A message is an HMAC-SHA256 (32 bytes), the length of the body (4 bytes, little-endian), and the body. The body is an
+object of a class with plain data or arrays in its attributes. The class has to be defined in this module, or in a
+module that defines a class of the service or of the client. A reader makes objects of no other class, and parses a body
+only if its digest is right. A request may be sent more than once; a repeated request must do no harm.
+
+On a connection the service first sends a nonce, and the client answers with its own. The HMAC of a message then covers
+both nonces, the direction, the number of the message, its length, and the SHA-256 of its body, which follows the
+length. So no recorded message is taken on another connection, and the first 68 bytes of a request prove the key. In
+other streams the HMAC covers the body alone.
 
 Names and signatures are those of `horovod.runner.common.util.network`, whose messages are made by pickle.
 """
@@ -15,14 +20,16 @@ Names and signatures are those of `horovod.runner.common.util.network`, whose me
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
+import os
 import queue
 import socket
-import socketserver
 import struct
 import sys
-import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from elastic.process.objects import dump_object, load_object
@@ -31,14 +38,20 @@ from elastic.runner.util.network import find_port
 from elastic.runner.util.threads import in_thread
 from runtime import glog
 from runtime.errors import ConfigError, DataError, PeerUnreachableError, UsageError
+from runtime.network.front import Admitted, Front, FrontLimits, Refused
 from runtime.network.interfaces import list_nics
 
 MOST_MESSAGE_BYTES = 4 << 20
-MOST_CALLERS = 64  # maximum number of requests at the same time
+LIMITS = FrontLimits(unproven=64, of_address=32, proven=64)
 REQUEST_S = 10.0  # maximum seconds until a request has arrived
 ANSWER_S = 600.0  # maximum seconds until a service has answered
 _CHUNK = 64 << 10  # characters
-_LENGTH = struct.Struct("<I")
+_LENGTH, _NUMBER = struct.Struct("<I"), struct.Struct("<Q")
+NONCE_BYTES = 32
+_PROOF_BYTES = (
+    NONCE_BYTES + DIGEST_LENGTH + _LENGTH.size + DIGEST_LENGTH
+)  # of a client's nonce and the head of a message
+_WRONG_KEY = "Security error: the digest of a message is wrong; writer and reader have different keys"
 _PLAIN = ""  # name of the class of a message that is plain data
 
 
@@ -89,14 +102,46 @@ class AckStreamResponse:
     """An answer after which the service sends a text."""
 
 
+class Session:
+    """The two nonces of a connection, and the numbers of its messages in each direction.
+
+    Args: own, other: the letters of the two directions: of messages that this side writes, and that it reads.
+    """
+
+    def __init__(self, nonces: bytes, own: bytes, other: bytes) -> None:
+        self._nonces, self._own, self._other = nonces, own, other
+        self._written = self._read = 0
+
+    def write_head(self, key: bytes, body: bytes) -> bytes:
+        """Return the bytes before a body."""
+        facts = _LENGTH.pack(len(body)) + hashlib.sha256(body).digest()
+        self._written += 1
+        return self._prove(key, self._own, self._written, facts) + facts
+
+    def is_next(self, key: bytes, head: bytes) -> bool:
+        """Return whether the bytes before a body prove that it is the next message of the other side."""
+        self._read += 1
+        return hmac.compare_digest(
+            head[:DIGEST_LENGTH], self._prove(key, self._other, self._read, head[DIGEST_LENGTH:])
+        )
+
+    def _prove(self, key: bytes, direction: bytes, number: int, facts: bytes) -> bytes:
+        return compute_digest(key, self._nonces + direction + _NUMBER.pack(number) + facts)
+
+
 class Wire:
     """Reads and writes messages.
 
-    Args: modules: names of further modules whose classes may be sent.
+    Args: modules: names of further modules whose classes may be sent.  session: what the messages of one connection
+        are bound to; None: the stream is no connection.
     """
 
-    def __init__(self, key: bytes, modules: Collection[str] = ()) -> None:
-        self._key, self._modules = key, {__name__, *modules}
+    def __init__(self, key: bytes, modules: Collection[str] = (), session: Session | None = None) -> None:
+        self._key, self._modules, self._session = key, {__name__, *modules}, session
+
+    def bind(self, session: Session) -> Wire:
+        """Return the wire of a connection."""
+        return Wire(self._key, self._modules, session)
 
     def write(self, obj: object, wfile: ByteWriter) -> None:
         """Write a message.
@@ -115,7 +160,10 @@ class Wire:
             raise UsageError(f"{name or kind.__name__} cannot be sent: {why}; no message uses pickle") from exc
         if len(body) > MOST_MESSAGE_BYTES:
             raise UsageError(f"{name} has {len(body)} bytes; a message has at most {MOST_MESSAGE_BYTES}")
-        wfile.write(compute_digest(self._key, body) + _LENGTH.pack(len(body)) + body)
+        if self._session is None:
+            wfile.write(compute_digest(self._key, body) + _LENGTH.pack(len(body)) + body)
+        else:
+            wfile.write(self._session.write_head(self._key, body) + body)
         wfile.flush()
 
     def read(self, rfile: ByteReader) -> Any:
@@ -124,13 +172,19 @@ class Wire:
         Raises: EOFError: the stream has ended.  ConfigError: the writer has another key.  DataError: the message is too
             long, or is an object of a class that may not be sent.
         """
-        digest = _read_all(rfile, DIGEST_LENGTH)
-        (length,) = _LENGTH.unpack(_read_all(rfile, _LENGTH.size))
+        head = _read_all(rfile, DIGEST_LENGTH + _LENGTH.size)
+        if self._session is not None:
+            head += _read_all(rfile, DIGEST_LENGTH)
+            if not self._session.is_next(self._key, head):
+                raise ConfigError(_WRONG_KEY)
+        (length,) = _LENGTH.unpack_from(head, DIGEST_LENGTH)
         if length > MOST_MESSAGE_BYTES:
             raise DataError(f"a message has {length} bytes, and at most {MOST_MESSAGE_BYTES} are read")
         body = _read_all(rfile, length)
-        if not check_digest(self._key, body, digest):
-            raise ConfigError("Security error: the digest of a message is wrong; writer and reader have different keys")
+        if self._session is None and not check_digest(self._key, body, head[:DIGEST_LENGTH]):
+            raise ConfigError(_WRONG_KEY)
+        if self._session is not None and hashlib.sha256(body).digest() != head[-DIGEST_LENGTH:]:
+            raise DataError("the body of a message is not the one that its head names")
         try:
             name, value = load_object(body)
         except (TypeError, ValueError) as exc:
@@ -181,14 +235,16 @@ def _list_modules(one: object) -> set[str]:
 class _TimedReader:
     """Reads from a socket until a deadline, even if bytes keep arriving.
 
+    Args: data: bytes that have arrived before.
     Raises: TimeoutError: the deadline has passed.
     """
 
-    def __init__(self, stream: socket.socket, seconds: float) -> None:
-        self._stream, self._until = stream, time.monotonic() + seconds
+    def __init__(self, stream: socket.socket, seconds: float, data: bytes = b"") -> None:
+        self._stream, self._until, self._data = stream, time.monotonic() + seconds, data
 
     def read(self, length: int) -> bytes:
-        parts = bytearray()
+        parts = bytearray(self._data[:length])
+        self._data = self._data[length:]
         while len(parts) < length:
             left = self._until - time.monotonic()
             if left <= 0:
@@ -201,32 +257,6 @@ class _TimedReader:
         return bytes(parts)
 
 
-class _ServiceServer(socketserver.ThreadingTCPServer):
-    """Answers each request in a thread; `server_close` waits for the requests that are being answered."""
-
-    request_queue_size = MOST_CALLERS
-    allow_reuse_address = True
-
-    def __init__(self, address: tuple[str, int], handler: type[socketserver.BaseRequestHandler]) -> None:
-        self._callers = threading.Semaphore(MOST_CALLERS)
-        super().__init__(address, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._callers.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._callers.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        glog.error(f"a request of {client_address[0]} has failed: {glog.clean(repr(sys.exc_info()[1]), 300)}")
-
-
 class BasicService:
     """A server for requests of clients with the same key.
 
@@ -236,38 +266,47 @@ class BasicService:
 
     def __init__(self, service_name: str, key: bytes, nics: Collection[str] | None) -> None:
         self._service_name, self._nics = service_name, nics
-        self._wire = Wire(key, _list_modules(self))
-        handler = self._make_handler()
-        self._server, self._port = find_port(lambda address: _ServiceServer(address, handler))
+        self._key, self._wire = key, Wire(key, _list_modules(self))
+        listener, self._port = find_port(partial(socket.create_server, backlog=LIMITS.unproven))
         try:
             self._addresses = self._get_local_addresses()
         except NoValidAddressesFound:
-            self._server.server_close()
+            listener.close()
             raise
-        self._thread = in_thread(self._server.serve_forever, args=(0.05,), name=service_name)
+        limits = LIMITS._replace(head_s=REQUEST_S)
+        self._front = Front(listener, self._judge, self._serve, limits, partial(os.urandom, NONCE_BYTES))
 
-    def _make_handler(self) -> type[socketserver.BaseRequestHandler]:
-        service = self
+    def _judge(self, data: bytes, greeting: bytes) -> Admitted | Refused | None:
+        head = data[NONCE_BYTES:_PROOF_BYTES]
+        if len(data) < _PROOF_BYTES:
+            return None
+        nonces = greeting + data[:NONCE_BYTES]
+        is_proven = Session(nonces, b"service", b"client").is_next(self._key, head)
+        return Admitted(nonces) if is_proven else Refused(b"")
 
-        class RequestHandler(socketserver.StreamRequestHandler):
-            """Answers a request."""
+    def _serve(self, stream: socket.socket, address: str, data: bytes, nonces: bytes) -> bool:
+        """Answer the request of a connection."""
+        wire = self._wire.bind(Session(nonces, b"service", b"client"))
+        try:
+            request = wire.read(_TimedReader(stream, REQUEST_S, data[NONCE_BYTES:]))
+        except (EOFError, OSError, ConfigError, DataError):
+            return False  # no log line, because a client may go away at any time
+        stream.settimeout(ANSWER_S)
+        try:
+            self._answer(wire, stream, self._handle(request, (address, 0)), request)
+        except Exception as exc:
+            glog.error(f"a request of {address} has failed: {glog.clean(repr(exc), 300)}")
+        return False
 
-            def handle(self) -> None:
-                try:
-                    request = service._wire.read(_TimedReader(self.connection, REQUEST_S))
-                except (EOFError, OSError, ConfigError, DataError):
-                    return  # no log line, because anybody may connect, and could fill the log
-                self.connection.settimeout(ANSWER_S)
-                response = service._handle(request, self.client_address)
-                if not response:
-                    raise NotImplementedError(f"{type(service).__name__} does not answer {type(request).__name__}")
-                first, *texts = response if isinstance(response, tuple) else (response,)
-                with contextlib.suppress(ConnectionError, TimeoutError):  # the client is gone
-                    service._wire.write(first, self.wfile)
-                    for text in texts:
-                        service._wire.stream(text, self.wfile)
-
-        return RequestHandler
+    def _answer(self, wire: Wire, stream: socket.socket, response: Any, request: Any) -> None:
+        if not response:
+            raise NotImplementedError(f"{type(self).__name__} does not answer {type(request).__name__}")
+        first, *texts = response if isinstance(response, tuple) else (response,)
+        # the client may be gone
+        with contextlib.suppress(ConnectionError, TimeoutError), stream.makefile("wb") as wfile:
+            wire.write(first, wfile)
+            for text in texts:
+                wire.stream(text, wfile)
 
     def _handle(self, req: Any, client_address: tuple[str, int]) -> Any:
         """Return the response to a request: an object, or an object and a text that follows it.
@@ -294,9 +333,7 @@ class BasicService:
 
     def shutdown(self) -> None:
         """Answer the requests that have arrived, and close the port."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._front.close(ANSWER_S)
 
     def get_port(self) -> int:
         """Return the port of the service."""
@@ -379,11 +416,13 @@ class BasicClient:
 
     def _exchange(self, addr: tuple[str, int], request: Any, stream: Any, seconds: float) -> Any:
         with socket.create_connection(addr, seconds) as connection, connection.makefile("wb") as wfile:
-            self._wire.write(request, wfile)
-            rfile = _TimedReader(connection, seconds)
-            response = self._wire.read(rfile)
+            rfile, own = _TimedReader(connection, seconds), os.urandom(NONCE_BYTES)
+            wire = self._wire.bind(Session(_read_all(rfile, NONCE_BYTES) + own, b"client", b"service"))
+            wfile.write(own)
+            wire.write(request, wfile)
+            response = wire.read(rfile)
             if stream is not None and isinstance(response, AckStreamResponse):
-                self._wire.copy_stream(_TimedReader(connection, ANSWER_S), stream)
+                wire.copy_stream(_TimedReader(connection, ANSWER_S), stream)
             return response
 
     def _send(self, req: Any, stream: Any = None) -> Any:

@@ -18,6 +18,7 @@ import pytest
 from horovod.runner.common.util import secret
 from horovod.runner.common.util.network import (
     MOST_MESSAGE_BYTES,
+    NONCE_BYTES,
     AckResponse,
     AckStreamResponse,
     BasicClient,
@@ -25,6 +26,7 @@ from horovod.runner.common.util.network import (
     NoValidAddressesFound,
     PingRequest,
     PingResponse,
+    Session,
     Wire,
 )
 from horovod.runner.util import network
@@ -34,6 +36,7 @@ from horovod.runner.util.threads import in_thread
 from elastic.process.objects import dump_object
 from elastic.runner.common import network as network_module
 from runtime.errors import ConfigError, DataError, UsageError
+from runtime.network.front import FrontLimits
 
 LIMIT_S = 60.0
 NAME = "a service of tests"
@@ -256,15 +259,62 @@ def test_a_request_whose_bytes_keep_arriving_ends_at_its_deadline(monkeypatch: p
             reader.read(100)
 
 
-def test_strangers_neither_end_a_service_nor_hold_it(
-    service: HeldService, key: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("elastic.runner.common.network.REQUEST_S", 0.1)
-    for noise in (b"GET / HTTP/1.0\r\n\r\n", bytes(36), b"\xff" * 100, b""):
+def test_strangers_neither_end_a_service_nor_hold_it(service: HeldService, key: bytes) -> None:
+    service._front._limits = FrontLimits(head_s=0.1)
+    for noise in (b"GET / HTTP/1.0\r\n\r\n", bytes(36), b"\xff" * 200, b""):
         with socket.create_connection(("127.0.0.1", service.get_port()), LIMIT_S) as stream:
             stream.sendall(noise)
+            assert len(stream.recv(100)) == NONCE_BYTES
             assert stream.recv(1) == b""  # also the silent one is sent away
     assert HeldClient(service, key).addresses()
+
+
+def test_a_recorded_request_is_not_answered_again(service: HeldService, key: bytes) -> None:
+    """A command that was recorded could be run again by anybody who reached the port of a task service."""
+    service.may_end.set()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        recorded: list[bytes] = []
+
+        def pass_on() -> None:
+            stream = listener.accept()[0]
+            with stream, socket.create_connection(("127.0.0.1", service.get_port()), LIMIT_S) as inner:
+                stream.sendall(inner.recv(NONCE_BYTES))
+                recorded.append(stream.recv(1 << 16))
+                inner.sendall(recorded[-1])
+                stream.sendall(inner.recv(1 << 16))
+
+        passing = in_thread(pass_on)
+        client = HeldClient(service, key, attempts=1)
+        client._send_one(listener.getsockname(), WaitRequest(7))
+        passing.join(LIMIT_S)
+    with socket.create_connection(("127.0.0.1", service.get_port()), LIMIT_S) as stream:
+        assert len(stream.recv(100)) == NONCE_BYTES
+        stream.sendall(recorded[0])
+        assert stream.recv(1) == b""
+    assert service.numbers == [7]
+
+
+def test_messages_of_a_connection_are_bound_to_their_place_and_direction(key: bytes) -> None:
+    def bound(own: bytes, other: bytes, nonces: bytes = b"n" * 64) -> Wire:
+        return Wire(key).bind(Session(nonces, own, other))
+
+    written = io.BytesIO()
+    writer = bound(b"client", b"service")
+    writer.write("first", written)
+    first = written.getvalue()
+    writer.write("second", written)
+    second = written.getvalue()[len(first) :]
+    assert bound(b"service", b"client").read(io.BytesIO(first)) == "first"
+    for reader, data in (
+        (bound(b"client", b"service"), first),  # it comes back to its sender
+        (bound(b"service", b"client", b"m" * 64), first),  # of another connection
+        (bound(b"service", b"client"), second),  # the one before it was taken away
+    ):
+        with pytest.raises(ConfigError, match="Security error"):
+            reader.read(io.BytesIO(data))
+    changed = first[:-1] + bytes([first[-1] ^ 1])
+    with pytest.raises(DataError, match="not the one that its head names"):
+        bound(b"service", b"client").read(io.BytesIO(changed))
 
 
 def test_a_free_port_is_found_and_addresses_of_this_machine() -> None:

@@ -17,7 +17,7 @@ LIMIT_S = 60.0
 QUICK = FrontLimits(unproven=8, of_address=4, proven=2, head_bytes=100, head_s=LIMIT_S, idle_s=LIMIT_S)
 
 
-def judge(data: bytes) -> Admitted | Refused | None:
+def judge(data: bytes, greeting: bytes) -> Admitted | Refused | None:
     """A line that begins with "ok" is a request, "bug" is a bug, and any other line is refused."""
     line, end, _ = data.partition(b"\n")
     if line == b"bug":
