@@ -19,6 +19,7 @@ import pytest
 from collective_ranks import DEADLINE_S, MemoryStore, groups, on_all
 from ports import free_ports
 
+from elastic.collectives import joining
 from elastic.collectives.forming import form
 from elastic.collectives.frames import FrameKind
 from elastic.collectives.joining import GroupPlan
@@ -263,6 +264,22 @@ def test_a_published_address_that_is_none_is_refused() -> None:
     store.put("scope", "0", b'{"host": 5}')
     with pytest.raises(HorovodInternalError, match="which is no address"):
         form(GroupPlan(1, 2, "scope", timeout=DEADLINE_S), store)
+
+
+def test_a_rank_joins_while_strangers_hold_every_place_of_a_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest connection was refused, so idle ones kept all ranks out until their handshakes were late."""
+    monkeypatch.setattr(joining, "HANDSHAKE_S", 10 * DEADLINE_S)
+    store = MemoryStore()
+    plans = [GroupPlan(rank, 2, "scope", secret="s", timeout=10.0) for rank in range(2)]
+    with ThreadPoolExecutor(2) as threads, contextlib.ExitStack() as stack:
+        first = threads.submit(form, plans[0], store)
+        address = json.loads(store.get("scope", "0", DEADLINE_S) or b"")
+        place = address["host"], address["port"]
+        idle = [stack.enter_context(socket.create_connection(place)) for _ in range(joining.MAX_UNPROVEN + 20)]
+        assert idle[0].recv(1) == b""  # all places are taken: the oldest connections are closed
+        made = [first, threads.submit(form, plans[1], store)]
+        for group in [one.result(DEADLINE_S) for one in made]:
+            group.leave()
 
 
 def test_strangers_and_another_secret_do_not_disturb_a_group_that_forms() -> None:
