@@ -53,7 +53,7 @@ class WorkerMembership:
         self.on_placed: Callable[[], None] = lambda: None
         self.notice_addresses: tuple[tuple[str, int], ...] = ()
         self._group: RankGroup | None = None
-        self._secret = ""
+        self.secret = ""
         self._has_begun = False
         self._heart: threading.Thread | None = None
         self._stop = threading.Event()
@@ -130,9 +130,9 @@ class WorkerMembership:
         settings = read_settings(os.environ)
         self.settings = settings._replace(incarnation=settings.incarnation or uuid.uuid4().hex)
         os.environ["PADDLE_ELASTIC_INCARNATION"] = self.settings.incarnation
-        self._secret = read_environment(os.environ).secret
+        self.secret = read_environment(os.environ).secret
         if settings.address:
-            self.client = RendezvousClient(settings.address, settings.port, self._secret, settings.elastic_timeout)
+            self.client = RendezvousClient(settings.address, settings.port, self.secret, settings.elastic_timeout)
         elif self.placement.size > 1:
             raise ConfigError(
                 f"HOROVOD_SIZE is {self.placement.size}, and HOROVOD_GLOO_RENDEZVOUS_ADDR is empty; start the program "
@@ -179,7 +179,7 @@ class WorkerMembership:
             place.size,
             f"group_{place.generation}",
             self._own_address(),
-            self._secret,
+            self.secret,
             self.settings.timeout,
             incarnation=self.settings.incarnation,
         )
@@ -200,7 +200,7 @@ class WorkerMembership:
 
     def _beat(self) -> None:
         is_heard = True
-        client = RendezvousClient(self.settings.address, self.settings.port, self._secret, HEARTBEAT_S)
+        client = RendezvousClient(self.settings.address, self.settings.port, self.secret, HEARTBEAT_S)
         while True:  # send at once, because the driver ignores a worker's silence before its first heartbeat
             place = self.placement
             try:

@@ -7,9 +7,11 @@ is lost, CollectiveMismatchError when the ranks call different operations, and C
 
 from __future__ import annotations
 
+import hmac
 import operator
+import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +21,11 @@ from elastic.collectives.requests import DTYPES, REDUCED_DTYPES, CollectiveKind,
 from elastic.process.membership import WORKER
 from elastic.process.objects import dump_object, load_object
 from elastic.process.placement import ProcessPlacement
+from runtime.errors import ConfigError, DataError
 
 Average, Sum, Min, Max = Reduction.AVERAGE, Reduction.SUM, Reduction.MIN, Reduction.MAX
 AnyArray = npt.NDArray[Any]
+NONCE_BYTES, SIGNATURE_BYTES = 16, 32
 
 
 class PendingResult:
@@ -228,26 +232,82 @@ def broadcast_object(
     """Send an object of plain data and numpy arrays from the root to all ranks; return the object.
 
     Args: obj: only the object of the root counts.  unsafe_pickle: send any object by pickle; the root can then run any
-        code on every rank. All ranks pass the same value.
+        code on every rank. All ranks pass the same value. The pickle is signed, so that nobody else can.
     Raises: TypeError: the object has a part that cannot be sent.  DataError: the received bytes are no object.
+        ConfigError: unsafe_pickle in a job without a secret.
     """
-    data = dump_object(obj, unsafe_pickle=unsafe_pickle) if rank() == root_rank else b""
+    seal = PickleSeal.agree(name) if unsafe_pickle else None
+    data = _dump(obj, seal) if rank() == root_rank else b""
     length = broadcast(np.array([len(data)], np.int64), root_rank, name and f"{name}.length")
     content = np.frombuffer(data, np.uint8) if rank() == root_rank else np.empty(int(length[0]), np.uint8)
     content = broadcast(content, root_rank, name and f"{name}.content")
-    return obj if rank() == root_rank else load_object(content.tobytes(), unsafe_pickle=unsafe_pickle)
+    return obj if rank() == root_rank else _load(content.tobytes(), root_rank, seal)
 
 
 def allgather_object(obj: object, name: str | None = None, *, unsafe_pickle: bool = False) -> list[Any]:
     """Return the objects of all ranks by rank; see `broadcast_object`."""
-    data = np.frombuffer(dump_object(obj, unsafe_pickle=unsafe_pickle), np.uint8)
+    seal = PickleSeal.agree(name) if unsafe_pickle else None
+    data = np.frombuffer(_dump(obj, seal), np.uint8)
     lengths = allgather(np.array([len(data)], np.int64), name and f"{name}.length")
     content = allgather(data, name and f"{name}.content").tobytes()
     ends = np.cumsum(lengths).tolist()
     return [
-        load_object(content[end - int(length) : end], unsafe_pickle=unsafe_pickle)
-        for end, length in zip(ends, lengths, strict=True)
+        _load(content[end - int(length) : end], sender, seal)
+        for sender, (end, length) in enumerate(zip(ends, lengths, strict=True))
     ]
+
+
+class PickleSeal(NamedTuple):
+    """Signs the pickles of one operation, because the payloads of the ranks' connections are not signed.
+
+    Every rank contributes a nonce, and a signature covers the nonces of all ranks and the rank of the sender. So a
+    program that can change packets can neither write a pickle of its own nor repeat one of another operation or job.
+    """
+
+    secret: bytes
+    nonces: bytes
+
+    @classmethod
+    def agree(cls, name: str | None) -> PickleSeal:
+        """Exchange the nonces with the other ranks, if there are any.
+
+        Raises: ConfigError: the job has no secret.
+        """
+        if size() == 1:
+            return cls(b"", b"")
+        secret = WORKER.secret.encode()
+        if not secret:
+            raise ConfigError(
+                "unsafe_pickle=True needs a secret of the job, because any program that can send packets could run "
+                "code on this rank: set PADDLE_SECRET_FILE, or send plain data and arrays without unsafe_pickle"
+            )
+        own = secrets.token_bytes(NONCE_BYTES)
+        every = bytearray(allgather(np.frombuffer(own, np.uint8), name and f"{name}.nonces").tobytes())
+        every[rank() * NONCE_BYTES : (rank() + 1) * NONCE_BYTES] = own  # not what came back
+        return cls(secret, bytes(every))
+
+    def sign(self, sender: int, data: bytes) -> bytes:
+        """Return the signature of a pickle that a rank sends."""
+        return hmac.digest(self.secret, b"pickle %d\n" % sender + self.nonces + data, "sha256")
+
+
+def _dump(obj: object, seal: PickleSeal | None) -> bytes:
+    if seal is None:
+        return dump_object(obj)
+    data = dump_object(obj, unsafe_pickle=True)
+    return seal.sign(rank(), data) + data
+
+
+def _load(data: bytes, sender: int, seal: PickleSeal | None) -> Any:
+    if seal is None:
+        return load_object(data)
+    signature, data = data[:SIGNATURE_BYTES], data[SIGNATURE_BYTES:]
+    if not hmac.compare_digest(signature, seal.sign(sender, data)):
+        raise DataError(
+            f"the pickle of rank {sender} is not the one that it has signed: it was changed on the way; encrypt the "
+            "network of the pods"
+        )
+    return load_object(data, unsafe_pickle=True)
 
 
 def barrier() -> None:

@@ -43,6 +43,8 @@ def train(state):
     return state
 
 hvd.init()
+assert hvd.allgather_object({hvd.rank()}, unsafe_pickle=True) == [{0}, {1}]
+assert hvd.broadcast_object({hvd.rank()}, 1, unsafe_pickle=True) == {1}
 state = ObjectState(step=0, values=np.linspace(-1, 1, 64, dtype=np.float32), over=False)
 run_fn(train, reset_worker, WORKER.finish)(state)
 print(state.values.tobytes().hex()[:64], WORKER.placement.generation)

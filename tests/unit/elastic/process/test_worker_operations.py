@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import paddle.elastic as hvd
+from elastic.process import operations
 from elastic.process.membership import WORKER
+from runtime.errors import ConfigError, DataError
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +59,42 @@ def test_a_group_with_an_array_of_a_wrong_type_leaves_no_request_behind() -> Non
     with pytest.raises(TypeError, match="complex64"):
         hvd.grouped_allreduce([np.ones(1), np.ones(1, np.complex64)], name="group")
     assert hvd.grouped_allreduce([np.ones(1)], name="group")[0].tolist() == [1]
+
+
+def test_a_single_worker_gets_its_pickles_back() -> None:
+    assert hvd.broadcast_object({1, 2}, unsafe_pickle=True) == {1, 2}
+    assert hvd.allgather_object({1, 2}, unsafe_pickle=True) == [{1, 2}]
+
+
+class Bomb:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return exec, ("raise SystemExit('code of a stranger runs')",)
+
+
+def test_a_pickle_that_a_rank_has_not_signed_for_this_operation_is_not_read() -> None:
+    """A program that could change packets ran code on a rank."""
+    seal = operations.PickleSeal(b"secret", b"nonces")
+    sealed = seal.sign(1, pickle.dumps([1])) + pickle.dumps([1])
+    assert operations._load(sealed, 1, seal) == [1]
+    bomb = pickle.dumps(Bomb())
+    for data, sender, reader in (
+        (sealed[:32] + bomb, 1, seal),  # changed on the way
+        (operations.PickleSeal(b"another", b"nonces").sign(1, bomb) + bomb, 1, seal),
+        (seal.sign(1, bomb) + bomb, 0, seal),  # another rank's
+        (seal.sign(1, bomb) + bomb, 1, seal._replace(nonces=b"others")),  # of another operation or job
+        (bomb, 1, seal),
+        (b"", 1, seal),
+    ):
+        with pytest.raises(DataError, match="not the one that it has signed"):
+            operations._load(data, sender, reader)
+
+
+def test_pickles_need_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "size", lambda: 2)
+    with pytest.raises(ConfigError, match="unsafe_pickle=True needs a secret of the job"):
+        hvd.broadcast_object({1, 2}, unsafe_pickle=True)
 
 
 def test_a_number_that_is_scaled_stays_an_array() -> None:
