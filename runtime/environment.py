@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from runtime.errors import ConfigError
 from runtime.regular_files import open_regular
 
 MAX_SECRET_BYTES = 4096
+SECRET, SECRET_FILE = "PADDLE_SECRET", "PADDLE_SECRET_FILE"  # names of variables
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,24 @@ class JobEnvironment:
         return f"JobEnvironment(job={self.job!r}, attempt={self.attempt!r}, peer_timeout={self.peer_timeout!r})"
 
 
+class HandedSecret:
+    """A secret that this process has made, for the programs that it starts.
+
+    They read it from a file in memory, because everything that a program starts inherits its variables. Only processes
+    of this user can open the file, and it ends with this process.
+
+    Attributes: variables: what the programs get in their environment.
+    """
+
+    def __init__(self, secret: str) -> None:
+        self._file = os.memfd_create("paddle-secret")
+        os.write(self._file, secret.encode())
+        self.variables = {SECRET: "", SECRET_FILE: f"/proc/{os.getpid()}/fd/{self._file}"}
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+
 def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
     """Return the job of this program, from PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET(_FILE) and the two timeouts.
 
@@ -37,7 +57,7 @@ def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
     return JobEnvironment(
         _read_text(environ, "PADDLE_JOB_NAME"),
         _read_text(environ, "PADDLE_ATTEMPT"),
-        _read_text(environ, "PADDLE_SECRET") or _read_secret(environ.get("PADDLE_SECRET_FILE", "")),
+        _read_text(environ, SECRET) or _read_secret(environ.get(SECRET_FILE, "")),
         peer_timeout,
         stuck_timeout,
     )

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from elastic.rendezvous.client import RendezvousClient
+from runtime.environment import read_environment
 
 LIMIT_S = 60.0
 
@@ -34,7 +35,7 @@ class Worker:
         self.incarnation = environ["PADDLE_ELASTIC_INCARNATION"]
         self.generation = int(environ["PADDLE_ELASTIC_GENERATION"])
         address, port = environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
-        self.client = RendezvousClient(address, port, environ["PADDLE_SECRET"], LIMIT_S)
+        self.client = RendezvousClient(address, port, read_environment(environ).secret, LIMIT_S)
 
     def say(self, text: str) -> None:
         print(text)

@@ -15,6 +15,7 @@ from elastic.launching.output import OutputWriter
 from elastic.launching.processes import make_environment
 from elastic.membership.results import WorkerEvents, WorkerExit
 from runtime import glog
+from runtime.environment import SECRET, SECRET_FILE
 from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 
 POLL_S = 0.5  # seconds that a request for output waits; the driver then checks the events that end the worker
@@ -23,7 +24,7 @@ LOST = 75  # exit code for a worker whose agent is gone
 STOPPED = 143  # exit code for a worker that was never started, because the driver had already ended it
 
 _T = TypeVar("_T")
-_OWN = ("PADDLE_SECRET", "PADDLE_SECRET_FILE")  # the driver sends no such variable; an agent has its own values
+_OWN = (SECRET, SECRET_FILE)  # the driver sends no such variable; an agent has its own values
 
 
 def describe_launch(

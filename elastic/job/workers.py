@@ -32,7 +32,7 @@ from elastic.rendezvous import create_rendezvous_handler
 from elastic.settings import ElasticSettings
 from registry.choice import open_registry
 from runtime import glog
-from runtime.environment import read_environment
+from runtime.environment import HandedSecret, read_environment
 from runtime.errors import HELD_PORT, PaddleError, PortInUseError, StoppedError, UsageError, stopped_by
 from runtime.network.interfaces import ANY_ADDRESS
 
@@ -61,7 +61,10 @@ class JobWorkers:
         settle_s = 0.0 if self._record is None else settings.agent_timeout
         self._hosts = AgentHosts(settings.discovery, self.secret, policy, settle_s)
         listening = ANY_ADDRESS if self.secret else LOOPBACK  # without a secret all workers run here
-        self.secret = self.secret or program.secret or secrets.token_hex(32)
+        self._handed: HandedSecret | None = None  # workers inherit the variables of a secret that the user has set
+        if not self.secret:
+            self.secret = program.secret or secrets.token_hex(32)
+            self._handed = HandedSecret(self.secret)
         directory = Path(settings.output_filename) if settings.output_filename else None
         width = len(str(max(settings.num_proc, settings.max_num_proc or 0) - 1))
         self._writer = OutputWriter(
@@ -185,7 +188,7 @@ class JobWorkers:
             names.HOROVOD_GLOO_RENDEZVOUS_PORT: str(self.driver.port),
             names.HOROVOD_GLOO_TIMEOUT_SECONDS: f"{self._settings.gloo_timeout_seconds:g}",
             **self._settings.variables,
-            "PADDLE_SECRET": self.secret,
+            **(self._handed.variables if self._handed is not None else {}),
             **(dict.fromkeys(names.NIC_VARIABLES, nics) if (nics := self._settings.join_nics()) else {}),
             **({names.HOROVOD_ELASTIC: "1"} if self._settings.elastic else {}),
         }

@@ -2,7 +2,7 @@
 
 Users call `elastic.launch` instead. Names, signatures and return values are those of `horovod.runner.gloo_run`. A slot
 of another machine is refused, because these functions do not use ssh; `elastic.launch` starts workers on other machines
-by agents. The secret of the job is in the environment of a worker and never in its command line, which every user of
+by agents. The secret of the job is in a file that a variable names, and never in a command line, which every user of
 the machine can read.
 """
 
@@ -30,12 +30,11 @@ from elastic.runner.common import env as env_util
 from elastic.runner.common import safe_shell_exec, secret
 from elastic.runner.util import network, threads
 from elastic.settings import BaseSettings, ElasticSettings, StaticSettings
-from runtime.environment import read_environment
+from runtime.environment import SECRET, SECRET_FILE, HandedSecret, read_environment
 from runtime.errors import PaddleError, UsageError
 
 Events = Sequence[threading.Event]
 ExecCommand = Callable[[str, SlotInfo, Events], tuple[int, float]]
-_SECRETS = ("PADDLE_SECRET", "PADDLE_SECRET_FILE")
 
 
 class MultiFile:
@@ -98,7 +97,7 @@ def _slot_info_to_command_fn(run_command: str, env: Mapping[str, str]) -> Callab
     own = {
         name: value
         for name, value in env.items()
-        if os.environ.get(name) != value and env_util.is_exportable(name) and name not in _SECRETS
+        if os.environ.get(name) != value and env_util.is_exportable(name) and name not in (SECRET, SECRET_FILE)
     }
     shown = {**own, "PYTHONUNBUFFERED": "1"}
 
@@ -128,6 +127,8 @@ def _create_elastic_worker_fn(
 def _exec_command_fn(settings: BaseSettings) -> ExecCommand:
     """Return a function that runs a command line on this machine; without elasticity a failure ends all workers."""
     has_failed = None if settings.elastic else threading.Event()
+    is_inherited = settings.key is None and bool(read_environment(os.environ).secret)
+    handed = None if is_inherited else HandedSecret(_find_secret(settings))
 
     def _exec_command(command: str, slot_info: SlotInfo, events: Events) -> tuple[int, float]:
         index = slot_info.rank
@@ -139,7 +140,7 @@ def _exec_command_fn(settings: BaseSettings) -> ExecCommand:
             with _open_output(settings, index) as (stdout, stderr):
                 code = safe_shell_exec.execute(
                     command,
-                    env={**keep_exported(os.environ), _SECRETS[0]: _find_secret(settings)},
+                    env={**keep_exported(os.environ), **(handed.variables if handed is not None else {})},
                     stdout=stdout,
                     stderr=stderr,
                     index=index,

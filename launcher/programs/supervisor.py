@@ -58,8 +58,7 @@ def set_logs_aside(node: Path, attempt: int) -> None:
 
 def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that describe an attempt to its programs."""
-    environ = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_SECRET": config.secret}
-    environ["PADDLE_OUTPUT"] = str(config.output)
+    environ = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_OUTPUT": str(config.output)}
     if record.absent:  # the trainer stores in each checkpoint which trainers were absent when the samples were divided
         environ["PADDLE_ABSENT"] = ",".join(str(one["index"]) for one in record.absent)
     # if the save that the launcher chose is damaged, a program renames it; a save that a flag names is never renamed

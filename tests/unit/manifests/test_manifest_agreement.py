@@ -161,7 +161,7 @@ def test_the_secret_is_an_optional_file_and_no_variable() -> None:
     """A variable of a process is shown to whoever may look at it, and goes to every program that it starts."""
     assert "PADDLE_SECRET" not in env(JOB)
     (volume,) = [volume for volume in pod(JOB)["volumes"] if "secret" in volume]
-    assert volume["secret"]["optional"] is True and volume["secret"]["defaultMode"] == 0o444
+    assert volume["secret"]["optional"] is True and volume["secret"]["defaultMode"] == 0o440
     (mount,) = [mount for mount in container(JOB)["volumeMounts"] if mount["name"] == volume["name"]]
     assert mount["readOnly"] is True
     command = re.search(

@@ -87,7 +87,7 @@ def test_driver_and_workers_are_bounded_and_probed(name: str) -> None:
 @EACH
 def test_the_secret_is_a_file_that_must_be_there(name: str) -> None:
     (volume,) = [volume for volume in pod(name)["volumes"] if "secret" in volume]
-    assert not volume["secret"].get("optional")
+    assert not volume["secret"].get("optional") and volume["secret"]["defaultMode"] == 0o440
     (mount,) = [mount for mount in container(name)["volumeMounts"] if mount["name"] == volume["name"]]
     text = (ALLREDUCE / "kustomization.yaml").read_text()
     command = re.search(r"kubectl create secret generic (\S+) --from-literal=(\w+)=", text)

@@ -137,20 +137,25 @@ def test_what_an_impostor_answers_is_not_read(reply: bytes) -> None:
 def test_a_recorded_request_starts_nothing(agent: WorkerAgent, client: AgentClient, tmp_path: Path) -> None:
     """Neither again at this agent, when it has forgotten the worker, nor at a later one with the same secret."""
     recorded = []
+    worker = launch(f"echo >> {tmp_path}/starts")
+    body = worker.encode()
     with socket.create_server((HOST, 0)) as listener:
 
         def record() -> None:
             for _ in range(2):  # the request without the epoch, and the right one
                 stream = listener.accept()[0]
                 with stream, socket.create_connection((HOST, agent.port), WAIT_S) as inner:
-                    recorded.append(stream.recv(1 << 16))
-                    inner.sendall(recorded[-1])
+                    request = b""
+                    while not request.endswith(body):
+                        request += stream.recv(1 << 16)
+                    recorded.append(request)
+                    inner.sendall(request)
                     stream.sendall(inner.recv(1 << 16))
 
         recorder = threading.Thread(target=record, daemon=True)
         recorder.start()
         between = AgentClient(HOST, listener.getsockname()[1], SECRET)
-        between.start(agent.name, "w1", launch(f"echo >> {tmp_path}/starts"))
+        between.start(agent.name, "w1", worker)
         recorder.join(WAIT_S)
     wait_for_exit(client, agent, "w1")
     agent._workers._workers.clear()

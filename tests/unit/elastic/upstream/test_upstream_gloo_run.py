@@ -21,6 +21,7 @@ from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.http.http_server import RendezvousServer
 
 from elastic.launching.judging import JobFailedError
+from runtime.environment import read_environment
 from runtime.errors import UsageError
 
 LIMIT_S = 60.0
@@ -106,11 +107,17 @@ def test_the_first_failure_is_the_error_of_the_job() -> None:
 
 def test_a_command_is_run_with_its_index_files_and_secret(tmp_path: Path) -> None:
     settings = Settings(num_proc=2, hosts="localhost:2", output_filename=str(tmp_path / "out"), key=b"\x01" * 32)
-    with mock.patch("horovod.runner.gloo_run.safe_shell_exec.execute", return_value=0) as execute:
+    secrets = []
+
+    def run(*_: Any, env: Any, **__: Any) -> int:
+        secrets.append((env["PADDLE_SECRET"], read_environment(env).secret))
+        return 0
+
+    with mock.patch("horovod.runner.gloo_run.safe_shell_exec.execute", side_effect=run) as execute:
         gloo_run.gloo_run(settings, ["lo"], {}, "127.0.0.1", ["cmd"])
     assert execute.call_count == 2
     assert sorted(call.kwargs["index"] for call in execute.call_args_list) == [0, 1]
-    assert all(call.kwargs["env"]["PADDLE_SECRET"] == "01" * 32 for call in execute.call_args_list)
+    assert secrets == [("", "01" * 32)] * 2
     assert all(call.args[0].endswith(" cmd") for call in execute.call_args_list)
     assert sorted(str(one.relative_to(tmp_path)) for one in tmp_path.rglob("std*")) == [
         f"out/rank.{rank}/{kind}" for rank in (0, 1) for kind in ("stderr", "stdout")
