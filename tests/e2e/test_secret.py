@@ -73,14 +73,17 @@ def secret_file(tmp_path: Path) -> Path:
 
 
 def test_the_programs_of_a_static_job_have_a_path_in_the_place_of_the_secret(tmp_path: Path, secret_file: Path) -> None:
-    """The launcher handed PADDLE_SECRET to pserver and trainer, and each program of a provider inherited it."""
+    """Also those that a provider starts, which inherit its environment."""
     job = prepare(tmp_path)
     provider = job / "digits" / "digits_provider.py"
     provider.write_text(f"import subprocess\nsubprocess.run(['sleep', '0.5'])\n{provider.read_text()}")
-    with looking(tmp_path) as found, start(tmp_path, PADDLE_SECRET_FILE=str(secret_file), NUM_PASSES="2") as cluster:
+    with (
+        looking(tmp_path) as found,
+        start(tmp_path, PADDLE_SECRET_FILE="/home/jobpath/secret", NUM_PASSES="2") as cluster,
+    ):
         result = cluster.wait(deadline=100)
     assert result.outcome.is_complete, ends(result)
-    assert not [pod for pod in result.pods if "there is no secret" in pod.output]
+    assert not [pod for pod in result.pods if "WARNING: no secret" in pod.output]
     for program in ("start_paddle.py", "pserver", "train", "sleep 0.5"):
         assert [one for one in found.seen if program in one], (program, found.seen)
     assert found.having(SECRET) == []
@@ -90,6 +93,7 @@ def test_the_programs_of_a_static_job_have_a_path_in_the_place_of_the_secret(tmp
 def test_the_programs_of_an_all_reduce_job_have_a_path_in_the_place_of_the_secret(
     tmp_path: Path, secret_file: Path, is_given: bool
 ) -> None:
+    """The driver handed PADDLE_SECRET to its workers, and each program of a DataLoader inherited it."""
     (tmp_path / "train.py").write_text(TRAINING)
     command = [sys.executable, "-m", "paddle", "elastic", "run", "-np", "2", sys.executable, str(tmp_path / "train.py")]
     given = {"FOLDER": str(tmp_path), **({"PADDLE_SECRET_FILE": str(secret_file)} if is_given else {})}
