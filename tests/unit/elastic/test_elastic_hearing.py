@@ -46,6 +46,17 @@ def test_silence_counts_also_when_others_are_heard_seldom() -> None:
     assert hearing.measure_silence(now, now + 8) == pytest.approx(3)
 
 
+def test_the_silence_is_the_same_after_a_day_of_heartbeats() -> None:
+    """Of the times of heartbeats only the newest are kept, and of their sums as well."""
+    now = time.monotonic() + 1
+    hearing = make_hearing(now)
+    last = now
+    for number in range(MOST_TIMES + 100):
+        last = now + 0.5 * number
+        hearing.note(last)
+    assert hearing.measure_silence(last - 10, last + 1) == pytest.approx(9.5)
+
+
 def test_the_silence_of_all_counts_against_nobody() -> None:
     now = time.monotonic() + 1
     hearing = make_hearing(now + 0.4)

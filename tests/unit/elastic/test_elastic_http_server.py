@@ -13,6 +13,7 @@ import pytest
 from elastic import http_server
 from elastic.hosts import INVALID_SLOT_INFO, SlotInfo, get_host_assignments, parse_hosts
 from elastic.http_server import KVStoreServer, RendezvousServer
+from elastic.keyvalue.exchange import Exchanged
 from elastic.keyvalue.notices import NoticeBoard
 from elastic.keyvalue.store import FullStoreError, KeyValueStore
 from elastic.rendezvous import create_rendezvous_handler
@@ -305,6 +306,14 @@ def test_what_no_worker_says_is_refused(
 def test_a_bug_of_the_driver_is_500_and_tried_again(driver: FakeDriver, server: tuple[RendezvousServer, int]) -> None:
     with pytest.raises(PeerUnreachableError, match="it answers 500"):
         RendezvousClient("127.0.0.1", server[1], SECRET, 0.0).query_rank("h", 0, "broken", 0)
+
+
+def test_a_request_whose_body_was_late_is_sent_again(client: RendezvousClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """408 is the only refusal that another attempt can mend."""
+    answers = [Exchanged(408, {}, b""), Exchanged(200, {}, b"")]
+    monkeypatch.setattr(client._exchange, "ask", lambda *_: answers.pop(0))
+    client.put("a", "b", b"value")
+    assert answers == []
 
 
 def test_a_driver_that_is_away_is_named() -> None:

@@ -96,6 +96,24 @@ def test_what_a_former_leader_appends_between_its_two_looks_counts_for_nobody(tm
     assert list(lead(tmp_path).load()) == [("task/1", "1")]
 
 
+def test_a_leader_that_is_succeeded_while_it_appends_answers_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It appends to a segment that nobody reads, so a trainer must not be told that its task is done."""
+    leader = lead(tmp_path)
+    list(leader.load())
+    append = leader._append
+
+    def be_succeeded(data: bytes) -> None:
+        append(data)
+        (tmp_path / "claim-000000000002").touch()
+
+    monkeypatch.setattr(leader, "_append", be_succeeded)
+    with pytest.raises(LeadershipLostError, match="leader 2 has taken over"):
+        leader.commit([("a", "1")])
+    leader.resign()
+
+
 @each("content", ["", "{", "[]", '{"ttl": []}', '{"address": 5}', "\0" * 10_000, "[" * 3000, "\xff"])
 def test_a_claim_that_makes_no_sense_is_a_claim_all_the_same(tmp_path: Path, content: str) -> None:
     (tmp_path / "claim-000000000003").write_text(content)
