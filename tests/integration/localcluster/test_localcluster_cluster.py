@@ -80,6 +80,16 @@ def test_a_deleted_pod_terminates_and_vanishes_and_is_replaced(job, script, tmp_
         assert cluster.store.get(first.name) is None
 
 
+def test_a_second_stop_does_not_wait_for_the_grace_of_the_first(job, script, tmp_path):
+    job = replace(job, parallelism=1, completions=1, grace_seconds=1000.0)
+    text = "trap '' TERM; echo ready; while true; do sleep 1000; done"
+    with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script(text)) as cluster:
+        cluster.wait_for_output("ready", DEADLINE)
+        cluster.stop()
+        cluster.stop(grace=0.0)
+        assert cluster.wait(DEADLINE).pods[0].exit_code == 137
+
+
 def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(job, script, tmp_path):
     job = replace(job, parallelism=1, completions=1, grace_seconds=0.2, backoff_limit=0)
     text = "trap '' TERM; echo ready; while :; do sleep 0.01; done"

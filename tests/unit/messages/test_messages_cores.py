@@ -42,6 +42,16 @@ def test_a_quiet_member_is_sent_a_beat_by_which_a_closed_connection_is_found() -
     assert core.tick(4.3) == []
 
 
+def test_a_member_is_told_nothing_before_its_welcome() -> None:
+    """The welcome has the whole state; a change before it would be about a state that the member does not have."""
+    core = server_core()
+    core.receive(b"1", encode(Envelope(JOIN, JOINING)), 0.0)
+    assert core.push("tell", {"text": "news"}) == []
+    assert core.push("tell", {"text": "news"}, [MemberId("a", 1)]) == []
+    core.welcome(MemberId("a", 1), {"total": 0})
+    assert core.push("tell", {"text": "news"}) == [ServerSend(b"1", encode(Envelope("tell", {"text": "news"})))]
+
+
 @each(
     ("change", "code"),
     [

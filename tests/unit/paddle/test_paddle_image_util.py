@@ -31,6 +31,8 @@ def test_a_smaller_image_stands_in_the_middle_of_zeros():
     assert np.array_equal(crop[:, 2:6, 1:7], IMAGE)
     assert crop.shape == (3, 8, 8)
     assert crop.sum() == IMAGE.sum()
+    odd = image_util.crop_img(IMAGE, 7)
+    assert odd.shape == (3, 7, 7) and np.array_equal(odd[:, 1:5, :6], IMAGE)
 
 
 def test_the_mean_is_cropped_and_subtracted(tmp_path):

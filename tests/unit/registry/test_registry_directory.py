@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -180,6 +181,22 @@ def test_an_owner_that_was_frozen_knows_by_its_own_clock(tmp_path: Path, clock: 
     for _, write in WRITES[:-1]:
         with pytest.raises(LeaseLostError, match="the claim was not renewed for 5 s"):
             write(claim)
+
+
+def test_an_owner_counts_its_time_from_before_a_slow_renewal(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may see the renewal at its beginning, and then takes the key at the end of that time."""
+    claim = hold(DirectoryRegistry(tmp_path, TTL))
+    began, touch = clock.now, os.utime
+
+    def touch_slowly(path: Path) -> None:
+        touch(path)
+        clock.now += TTL - 1
+
+    monkeypatch.setattr(module.os, "utime", touch_slowly)
+    claim.renew()
+    assert claim.valid_until == began + TTL
 
 
 def test_what_was_written_through_a_claim_outlives_it(tmp_path: Path, clock: Clock) -> None:

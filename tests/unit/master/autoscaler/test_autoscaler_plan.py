@@ -117,6 +117,10 @@ def test_one_trainer_more_than_its_share_is_not_worth_a_change() -> None:
     assert after(ClusterRoom([(5,)]), job("a", 6, placed={0: 5}, waiting=1)) == [5]
 
 
+def test_one_trainer_more_than_its_share_goes_to_a_job_that_is_short() -> None:
+    assert after(ClusterRoom([(6,)]), job("a", 4), job("b", 2)) == [3, 3]
+
+
 def test_a_job_whose_trainers_find_no_node_is_lowered_and_waits_longer_each_time() -> None:
     refused = job("a", 8, placed={0: 5}, waiting=3, waiting_since=NOW - 40)
     (change,) = make_plan(ClusterRoom([(9,)]), [refused], NOW).changes
