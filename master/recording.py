@@ -26,13 +26,14 @@ from registry.servers import JOB_END, find_servers
 from runtime import glog
 from runtime.durable_files import replace_file
 from runtime.errors import BugError, DamagedError, LeadershipLostError, PaddleError, VolumeError
+from runtime.service_threads import ServiceThread
 from runtime.status_files import INTERVAL_S, write_record
 
 NOTE_S = 30.0  # seconds between two log lines about the same problem
 CLOSING_S = 5.0  # maximum seconds that the master waits at its end until the last record is written
 
 
-class RegistryLink(threading.Thread):
+class RegistryLink(ServiceThread):
     """A thread that reads the servers' addresses once a second, and writes the end of the job into the registry.
 
     Args: looks: whether to read the addresses of the parameter servers.
@@ -41,7 +42,7 @@ class RegistryLink(threading.Thread):
     """
 
     def __init__(self, registry: Registry, *, looks: bool) -> None:
-        super().__init__(name="registry-link", daemon=True)
+        super().__init__(self.serve, "registry-link")
         self.servers: list[str | None] | None = None
         self.trouble = "the registry is being read"
         self._registry, self._looks = registry, looks
@@ -65,7 +66,7 @@ class RegistryLink(threading.Thread):
         self._is_over = True
         self._changed.set()
 
-    def run(self) -> None:
+    def serve(self) -> None:
         """Read and write until closed."""
         while not self._is_over:
             try:

@@ -13,6 +13,7 @@ from typing import Any
 from master.autoscaler.api import ApiClient, ApiProblem
 from runtime import glog
 from runtime.errors import LeadershipLostError
+from runtime.service_threads import ServiceThread
 
 DURATION_S = 15  # seconds for which a lease is valid after its last renewal
 RENEW_S = 2.0
@@ -57,7 +58,7 @@ def make_lease(name: str, me: str, item: Mapping[str, Any] | None, moment: datet
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
 
-class ClusterLease(threading.Thread):
+class ClusterLease(ServiceThread):
     """A thread that acquires the Lease, renews it, and releases it at the end.
 
     Args: me: unique identity of this program.  changed: function that is called when this program becomes the leader,
@@ -65,7 +66,7 @@ class ClusterLease(threading.Thread):
     """
 
     def __init__(self, client: ApiClient, namespace: str, name: str, me: str, changed: Callable[[], None]) -> None:
-        super().__init__(name="lease", daemon=True)
+        super().__init__(self.serve, "lease")
         self._client, self._name, self._me, self._changed = client, name, me, changed
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._view: LeaseView | None = None
@@ -92,7 +93,7 @@ class ClusterLease(threading.Thread):
         if self.is_alive():
             self.join(15.0)
 
-    def run(self) -> None:
+    def serve(self) -> None:
         """Acquire and renew the Lease until stopped."""
         while not self._stopping.is_set() and self.loss is None:
             try:

@@ -16,6 +16,7 @@ from pserver.wire.connection import Frames
 from pserver.wire.protocol import Message, Op
 from runtime import glog
 from runtime.errors import LostPeerError, PaddleError
+from runtime.service_threads import ServiceThread
 
 # maximum characters of the text of a server's error; the text may contain the error of another trainer
 MAX_MESSAGE = 4000
@@ -40,7 +41,7 @@ class ServerLiveness:
         return f"pserver {self.connection.host}:{self.connection.port}"
 
 
-class Heartbeat(threading.Thread):
+class Heartbeat(ServiceThread):
     """Send heartbeats to every server, and detect servers that do not answer.
 
     Args: servers: the state of the server of each service.  describe: a function that returns the note of a ping.
@@ -56,7 +57,7 @@ class Heartbeat(threading.Thread):
         peer_timeout: float,
         describe: Callable[[], Mapping[str, Any]],
     ) -> None:
-        super().__init__(name="heartbeat", daemon=True)
+        super().__init__(self.serve, "heartbeat")
         self.failure: PaddleError | None = None
         self._trainer, self._describe = trainer, describe
         self._peer_timeout = peer_timeout
@@ -83,7 +84,7 @@ class Heartbeat(threading.Thread):
             if not self._is_over:
                 os.write(self._wake, _HURRY)
 
-    def run(self) -> None:
+    def serve(self) -> None:
         """Send pings, receive answers and check the servers, until `stop` is called or the job fails."""
         poller = Poller(list(self._of_connection), self._woken)
         for server in self._servers:
