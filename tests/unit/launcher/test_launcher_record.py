@@ -442,6 +442,7 @@ FIRST_FAILURES = {
     "who left because a peer was gone is not the cause": ([(1, 75, ""), (2, 65, "")], 1),
     "a killed program is, although its status is the same": ([(1, 75, ""), (2, 75, "SIGKILL")], 1),
     "of several causes the earliest": ([(3, 74, ""), (2, 70, "")], 1),
+    "who was stopped from outside comes before who lost a peer": ([(1, 75, ""), (2, 143, "")], 1),
     "when all were left alone, the earliest": ([(2, 75, ""), (3, 69, "")], 0),
 }
 
@@ -539,6 +540,25 @@ def test_S18_a_second_attempt_keeps_the_logs_of_the_first(config: LauncherConfig
     assert (node / "train.log.1").read_text() == "of attempt 1"
     assert (node / "train.log.2").read_text() == "of attempt 2"
     assert not (node / "train.log").exists()
+
+
+def test_S30_a_volume_that_is_full_ends_the_first_attempt_and_is_tried_again_later(
+    config: LauncherConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first attempt it ends the pod with its reason; later the next attempt may find room."""
+
+    def refuse(*_: object) -> Path:
+        raise VolumeError("the volume is full")
+
+    monkeypatch.setattr(start_paddle, "prepare_node_dir", refuse)
+    own = dataclasses.replace(config, pod_ip=in_id_order(IDS)[0])
+    launcher = start_paddle.Launcher(
+        own, {}, Stop(), PodApi(own), WaitPolicy(5.0), AttemptHistory(), agree_as(config, 0)
+    )
+    with pytest.raises(VolumeError, match="the volume is full"):
+        start_paddle.startPaddle(IDS, {}, launcher)
+    assert start_paddle.startPaddle(IDS, {}, launcher) == 74
+    assert launcher.history.status == 74
 
 
 def test_S30_an_output_that_cannot_be_written_is_named_before_training(config: LauncherConfig) -> None:
