@@ -26,10 +26,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from elastic.hosts import SlotInfo
-from elastic.keyvalue.signature import HEADER, STALE, Checker, RequestProof, digest
+from elastic.keyvalue.freshness import Checker
+from elastic.keyvalue.signature import HEADER, STALE, RequestProof, digest
 from elastic.keyvalue.store import MOST_VALUE_BYTES, FullStoreError, KeyValueStore
 from runtime import glog
-from runtime.network.front import Admitted, Front, FrontLimits, Refused
+from runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits, Refused
 
 # simultaneous requests, and connections that wait for the next one; a worker has up to three requests at a time, for
 # its rank, notices and heartbeat
@@ -247,7 +248,7 @@ class KVStoreHTTPServer:
         listener = socket.create_server(addr, backlog=1024)
         self.server_address = listener.getsockname()
         self.server_port: int = self.server_address[1]
-        self._front = Front(listener, self._judge, self._serve, limits)
+        self._front = Front(listener, FrontHandlers(self._judge, self._serve), limits)
 
     @property
     def secret(self) -> str:

@@ -16,7 +16,7 @@ from elastic.discovery import HostManager
 from elastic.membership.decisions import FAILURE, READY, SUCCESS, MembershipDecision, Slot, decide
 from elastic.membership.history import JobHistory
 from runtime import glog
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 __all__ = ["FAILURE", "READY", "SUCCESS", "WorkerStateRegistry"]
 

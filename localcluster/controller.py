@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from localcluster.job import policy
 from localcluster.job.manifest import JobSpec
 from localcluster.job.policy import Failure, JobProgress, Outcome
 from localcluster.pods.kubelet import Kubelet, Pod
-from runtime.service_threads import ServiceThread
 
 
 class Controller:
@@ -28,7 +28,7 @@ class Controller:
         self._ending: Outcome | None = None
         self._grace: float | None = None
         self._began = time.monotonic()
-        self._thread = ServiceThread(self._run, "job controller")
+        self._thread = threading.Thread(target=self._run, name="job controller", daemon=True)
 
     # ----- calls from outside -----
 

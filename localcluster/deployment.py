@@ -22,7 +22,6 @@ from localcluster.errors import HostError, OptionError
 from localcluster.host import inherited_env, resolve
 from localcluster.pods.node import PodProcess
 from localcluster.pods.plan import PodPlan
-from runtime.service_threads import ServiceThread
 
 LOOPBACK = "127.0.0.1"
 KILL_S = 30.0  # maximum time for a pod's processes to end after SIGKILL
@@ -107,7 +106,7 @@ class Deployment:
         self._closing = False
         self._error: OSError | None = None
         self._work = threading.Condition()
-        self._thread = ServiceThread(self._run, f"deployment {template.name}")
+        self._thread = threading.Thread(target=self._run, name=f"deployment {template.name}", daemon=True)
         self._logs.mkdir(parents=True, exist_ok=True)
         self._thread.start()
         self.scale(replicas)

@@ -35,7 +35,7 @@ from messages.errors import ClosedError, NoAnswerError, RequestRefusedError
 from messages.keys import derive_keys
 from runtime import glog
 from runtime.errors import ConfigError, DataError, PaddleError, PeerUnreachableError, UsageError
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 COMPARE = "see the master's log; trainer and master need the same job name, store and PADDLE_SECRET"
 

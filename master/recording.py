@@ -26,7 +26,7 @@ from registry.servers import JOB_END, find_servers
 from runtime import glog
 from runtime.durable_files import replace_file
 from runtime.errors import BugError, DamagedError, LeadershipLostError, PaddleError, VolumeError
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 from runtime.status_files import INTERVAL_S, write_record
 
 NOTE_S = 30.0  # seconds between two log lines about the same problem

@@ -33,7 +33,7 @@ from runtime.errors import (
     VolumeError,
 )
 from runtime.health.liveness import LIVENESS
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 RENEWALS = 3  # number of times that the leadership is renewed during its time to live
 SILENCE = 0.5  # fraction of a lease after which a silent member is disconnected; until the lease ends, it may reconnect

@@ -21,7 +21,7 @@ from messages.client_core import SECRET, ClientCore, ClientEffect, ClientSend, O
 from messages.envelope import MAX_BYTES
 from messages.keys import CurveKeys
 from messages.wakeup import WakeUp
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 CONNECT_S = 5.0  # maximum seconds for the TCP connection, and also for the handshake that follows
 QUEUED = 256  # maximum queued messages in each direction

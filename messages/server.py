@@ -28,7 +28,7 @@ from messages.gate.gate import LISTEN_BACKLOG, Gate, GateLimits, GateTarget, Ref
 from messages.keys import ZAP_DOMAIN, CurveKeys, answer_zap
 from messages.server_core import MemberAsked, ServerCore
 from messages.wakeup import WakeUp
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 TICK_S = 0.25  # seconds between two checks for silent members
 # maximum queued messages from a member, each up to 1 MiB; while the queue is full, libzmq reads nothing from the member
@@ -82,8 +82,8 @@ class ControlServer:
         self._keys = access.keys
         self._zap = self._open_zap() if access.keys else None
         self._router = self._open_router(inner, limits)
-        target = GateTarget(inner, b"CURVE" if access.keys else b"NULL")
-        self._gate = Gate(listener, target, admits=access.admits, limits=limits, refusals=self._refusals)
+        target = GateTarget(inner, b"CURVE" if access.keys else b"NULL", access.admits)
+        self._gate = Gate(listener, target, limits, self._refusals)
         self._is_closing = False
         self._thread = ServiceThread(self._run, "messages-server")
         self._thread.start()

@@ -32,7 +32,7 @@ REASONS = {
     ("*", "__getattr__"): "Python calls it",
     ("*", "do_[A-Z]*"): _LIBRARY,
     ("*", "log_message"): _LIBRARY,
-    ("elastic/agent/client.py", "response_class"): _LIBRARY,
+    ("elastic/keyvalue/exchange.py", "response_class"): _LIBRARY,
     ("elastic/constants.py", "HOROVOD_*"): _HOROVOD,
     ("elastic/http_server.py", "*"): _LIBRARY,
     ("elastic/launch.py", "*"): _HOROVOD,

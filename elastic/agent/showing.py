@@ -9,7 +9,7 @@ from types import TracebackType
 
 from elastic.agent.protocol import KINDS, MOST_CHUNK, StreamMark, StreamPart, WorkerNews
 from elastic.launching.output import OutputWriter
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 
 class OutputShower:

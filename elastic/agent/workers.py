@@ -13,7 +13,7 @@ from elastic.agent.protocol import StreamMark, WorkerLaunch, WorkerNews
 from elastic.launching.processes import keep_exported, run_process, start_command
 from runtime import glog
 from runtime.errors import LostPeerError
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 MOST_LIVE = 256  # maximum number of running workers
 MOST_ENDED = 1024  # maximum number of ended workers whose exit codes are kept

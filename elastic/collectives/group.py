@@ -34,7 +34,7 @@ from elastic.collectives.requests import (
 from elastic.errors import CollectiveMismatchError, HorovodInternalError
 from pserver.wire.protocol import ProtocolError
 from runtime import glog
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 CYCLE_BYTES = 8 << 20  # bytes of waiting requests at which the group's own thread begins a round
 STALL_S = 60.0  # seconds of a wait after which a warning names the missing ranks (Horovod's default)

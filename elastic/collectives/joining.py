@@ -26,7 +26,7 @@ from pserver.wire.authentication import DATA, NONCE_BYTES, ClientHandshake, Hand
 from pserver.wire.connection import Pool
 from runtime.backoff import exponential_backoff
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded, show_value
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 HANDSHAKE_S = 5.0  # maximum seconds of a handshake, which has four messages
 MAX_UNPROVEN = 128  # maximum number of connections with an unfinished handshake

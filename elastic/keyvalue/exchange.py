@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from elastic.keyvalue.signature import HEADER, STALE, Signer
+from elastic.keyvalue.freshness import Signer
+from elastic.keyvalue.signature import HEADER, STALE
 from runtime.kubernetes.timed import TimedResponse
 
 

@@ -27,7 +27,7 @@ from elastic.launching import guard
 from elastic.launching.output import KINDS, OutputWriter
 from elastic.membership.results import WorkerExit
 from runtime.errors import DirectoryInUseError, VolumeError
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 LOOK_S = 0.1  # seconds between two checks of the output and of the events that end the worker
 BEGIN_S = 10.0  # maximum seconds until a guard has written its pid

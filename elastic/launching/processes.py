@@ -25,8 +25,8 @@ from elastic.launching import guard
 from elastic.launching.output import KINDS, OutputSink
 from elastic.membership.results import WorkerExit
 from runtime.errors import ConfigError
+from runtime.health.service_threads import ServiceThread
 from runtime.network.interfaces import list_nics
-from runtime.service_threads import ServiceThread
 
 LOOK_S = 0.1  # seconds between two checks of the events that end the worker
 DRAIN_S = 5.0  # maximum seconds of reading the remaining output after the end of a worker

@@ -11,7 +11,7 @@ from typing import Protocol
 from elastic.membership.decisions import Slot
 from elastic.membership.members import Incarnation, MemberTable
 from runtime import glog
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 RESOLUTION_S = 0.1  # minimum seconds between two recorded heartbeat times
 GAP_S = 1.0  # an interval without a heartbeat of any worker counts as at most this many seconds of silence

@@ -10,7 +10,7 @@ from elastic.discovery import DiscoveredHosts, HostManager
 from elastic.worker import HostUpdateResult
 from runtime import glog
 from runtime.errors import PeerUnreachableError
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 NOTE_S = 30.0  # seconds between two equal warnings
 

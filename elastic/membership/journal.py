@@ -20,7 +20,7 @@ from registry.interface import MOST_VALUE_BYTES, Claim, Registry
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 LEAD, STATE = "elastic/lead", "elastic/state"
 LOOK_S = 1.0  # seconds between two attempts to lead

@@ -19,7 +19,7 @@ from elastic.registration import WorkerStateRegistry
 from elastic.worker import WorkerNotificationClient
 from runtime import glog
 from runtime.errors import LostPeerError
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 NOT_DONE = 1  # exit code for a process that exits with 0 before its work is done
 

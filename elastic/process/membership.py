@@ -26,8 +26,8 @@ from elastic.rendezvous.client import RendezvousClient
 from runtime import glog
 from runtime.environment import read_environment
 from runtime.errors import ConfigError, PaddleError
+from runtime.health.service_threads import ServiceThread
 from runtime.network.interfaces import resolve_nics
-from runtime.service_threads import ServiceThread
 
 HEARTBEAT_S = 2.0  # seconds between two heartbeats
 

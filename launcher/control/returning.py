@@ -14,7 +14,7 @@ from launcher.control.channel import LauncherControl
 from launcher.errors import ApiError
 from launcher.settings import LauncherConfig
 from runtime.errors import PaddleError
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 LOOK_S = 10.0  # seconds between two lists of the pods
 CONNECT_S = 2.0  # seconds for a launcher to accept a connection

@@ -18,7 +18,7 @@ from launcher.cluster.kubernetes import PodApi
 from launcher.programs.process import Program
 from launcher.settings import LauncherConfig
 from launcher.text import say
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 # Seconds for the answer of a program. A probe may need four answers (two pages of two programs). The timeout of a probe
 # in k8s/job.yaml is longer than four of these waits.

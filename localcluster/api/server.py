@@ -13,7 +13,6 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +24,6 @@ from localcluster.api.routes import ApiResponse, Hook, Routes, parse_request
 from localcluster.api.store import PodStore
 from localcluster.errors import HostError
 from localcluster.scratch import PREFIX, Scratch
-from runtime.service_threads import ServiceThread
 
 IDLE_SECONDS = 300.0
 MOST_BODY_BYTES = 3 << 20  # maximum of the API server of Kubernetes
@@ -85,7 +83,7 @@ class ApiServer:
         except OSError as error:
             self._scratch.remove()
             raise HostError(f"cannot serve the API on {host}: {error.strerror}") from error
-        self._thread = ServiceThread(partial(self._server.serve_forever, 0.05), "api")
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="api", daemon=True)
         self._thread.start()
 
     @property

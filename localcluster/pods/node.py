@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from localcluster.pods.pause import descendants
 from localcluster.pods.plan import PodPlan
-from runtime.service_threads import ServiceThread
 
 PAUSE = Path(__file__).with_name("pause.py")
 OUTPUT_SECONDS = 5.0  # maximum wait for the end of a pod's output; a process that survived the kill can delay this end
@@ -54,8 +54,8 @@ class PodProcess:
         except OSError:
             os.close(self._log)
             raise
-        self._reader = ServiceThread(self._read, f"output of {log.stem}")
-        self._waiter = ServiceThread(self._wait, f"end of {log.stem}")
+        self._reader = threading.Thread(target=self._read, name=f"output of {log.stem}", daemon=True)
+        self._waiter = threading.Thread(target=self._wait, name=f"end of {log.stem}", daemon=True)
         self._reader.start()
         self._waiter.start()
 

@@ -13,7 +13,7 @@ from typing import Any
 from master.autoscaler.api import ApiClient, ApiProblem
 from runtime import glog
 from runtime.errors import LeadershipLostError
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 DURATION_S = 15  # seconds for which a lease is valid after its last renewal
 RENEW_S = 2.0

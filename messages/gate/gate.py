@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from messages.gate.zmtp import REFUSED_PROOF, PeerBytes, ServerBytes, ZmtpError
+from runtime.health.service_threads import ServiceThread
 from runtime.network.open_files import FreeFiles, limit_of_files, make_room
-from runtime.service_threads import ServiceThread
 
 READ_BYTES = 1 << 16  # maximum bytes of one read, and of the buffer for a side that does not read
 ACCEPTED_AT_ONCE = 64  # maximum connections that are accepted before existing connections are served again
@@ -94,10 +94,15 @@ class _Passage:
 
 @dataclass(frozen=True)
 class GateTarget:
-    """The target of accepted connections: the name of libzmq's abstract socket, and the mechanism, NULL or CURVE."""
+    """The target of accepted connections.
+
+    inner: name of libzmq's abstract socket.  mechanism: NULL or CURVE.  admits: returns whether a peer at this address
+    may connect.
+    """
 
     inner: str
     mechanism: bytes
+    admits: Callable[[str], bool]
 
 
 class Refusals:
@@ -123,21 +128,11 @@ class Refusals:
 class Gate:
     """The listening port of one server, in front of libzmq.
 
-    Args: listener: a listening socket.  admits: returns whether a peer at this address may connect.
-        refusals: the counter of refused connections.
+    Args: listener: a listening socket.  refusals: the counter of refused connections.
     """
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        target: GateTarget,
-        *,
-        admits: Callable[[str], bool],
-        limits: GateLimits,
-        refusals: Refusals,
-    ) -> None:
-        self._listener, self._target = listener, target
-        self._admits, self._limits, self._refusals = admits, limits, refusals
+    def __init__(self, listener: socket.socket, target: GateTarget, limits: GateLimits, refusals: Refusals) -> None:
+        self._listener, self._target, self._limits, self._refusals = listener, target, limits, refusals
         self._unauthenticated: dict[_Passage, None] = {}  # the oldest first
         self._peers: set[_Passage] = set()
         self._selector = selectors.DefaultSelector()
@@ -231,7 +226,7 @@ class Gate:
         passage = _Passage(outer, address, self._target.mechanism, time.monotonic() + self._limits.handshake)
         with self._guarded(passage):
             outer.setblocking(False)
-            if not self._admits(address):
+            if not self._target.admits(address):
                 self._refuse(passage, "address", "the address does not belong to this job")
                 return
             if len(self._unauthenticated) >= self._limits.unauthenticated:

@@ -16,7 +16,7 @@ from pserver.wire.connection import Frames
 from pserver.wire.protocol import Message, Op
 from runtime import glog
 from runtime.errors import LostPeerError, PaddleError
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 # maximum characters of the text of a server's error; the text may contain the error of another trainer
 MAX_MESSAGE = 4000

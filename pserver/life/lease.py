@@ -10,7 +10,7 @@ from registry.interface import Claim, Registry
 from registry.records import JobEnd, find_job_end
 from runtime import glog
 from runtime.errors import LeaseLostError, PaddleError, PeerUnreachableError, VolumeError
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 RENEWALS = 3  # number of renewals during the time to live of a claim
 # seconds for which a server waits for an unreachable registry; meanwhile the server keeps its state and answers nothing

@@ -17,8 +17,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from runtime.health.service_threads import ServiceThread
 from runtime.network.open_files import FreeFiles
-from runtime.service_threads import ServiceThread
 
 READ_BYTES = 4096
 ACCEPTED_AT_ONCE = 64  # connections that are accepted before existing ones are read again
@@ -67,44 +67,99 @@ class Waiting:
         self.data = bytearray()  # of a request whose head is incomplete
 
 
-# Returns None while the head of a request is incomplete: (the bytes that have arrived, the greeting that was sent)
-Judge = Callable[[bytes, bytes], Admitted | Refused | None]
-# Answers a request in a thread, and returns whether the connection stays open: (connection, its address, the bytes
-# that have arrived, the facts of its head)
-Serve = Callable[[socket.socket, str, bytes, Any], bool]
+class FrontHandlers(NamedTuple):
+    """What a server does with its connections.
+
+    - judge: returns None while the head of a request is incomplete: (the bytes that have arrived, the greeting).
+    - serve: answers a request in a thread, and returns whether the connection stays open: (the connection, its
+      address, the bytes that have arrived, the facts of the head).
+    - greet: returns the bytes that are sent first on a new connection, for example a challenge.
+    """
+
+    judge: Callable[[bytes, bytes], Admitted | Refused | None]
+    serve: Callable[[socket.socket, str, bytes, Any], bool]
+    greet: Callable[[], bytes] = bytes
+
+
+class UnprovenConnections:
+    """The connections without a proven request, the oldest first, and their number for each address."""
+
+    def __init__(self) -> None:
+        self.oldest: dict[Waiting, None] = {}
+        self._of_address: Counter[str] = Counter()
+
+    def add(self, waiting: Waiting) -> None:
+        """Add the newest connection."""
+        self.oldest[waiting] = None
+        self._of_address[waiting.address] += 1
+
+    def discard(self, waiting: Waiting) -> None:
+        """Remove a connection, if it is there."""
+        if waiting in self.oldest:
+            del self.oldest[waiting]
+            self._of_address[waiting.address] -= 1
+            if not self._of_address[waiting.address]:
+                del self._of_address[waiting.address]
+
+    def find_excess(self, address: str, limits: FrontLimits) -> Waiting | None:
+        """Return the connection that has to go before one more comes from an address, or None."""
+        if self._of_address[address] >= limits.of_address:
+            return next(one for one in self.oldest if one.address == address)
+        return next(iter(self.oldest)) if len(self.oldest) >= limits.unproven else None
+
+
+class ServedRequests:
+    """The number of requests that threads answer, and the connections that they give back to the front."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.given_back: deque[Waiting] = deque()
+        self.is_closing = False
+        self._changed = threading.Condition()
+
+    def begin(self) -> None:
+        """Count one more request."""
+        with self._changed:
+            self.count += 1
+
+    def end(self, waiting: Waiting | None) -> bool:
+        """Count one request less, and give its connection back; return False if the front takes none back any more."""
+        with self._changed:
+            is_kept = waiting is not None and not self.is_closing
+            if waiting is not None and is_kept:
+                self.given_back.append(waiting)
+            self.count -= 1
+            self._changed.notify_all()
+            return is_kept
+
+    def close(self) -> None:
+        """Take no connection back any more."""
+        with self._changed:
+            self.is_closing = True
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the requests that are answered now."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.count, seconds)
 
 
 class Front:
-    """Accepts the connections of a listening socket until `close`.
+    """Accepts the connections of a listening socket until `close`."""
 
-    Args: greet: returns the bytes that are sent first on a new connection, for example a challenge.
-    """
-
-    def __init__(
-        self,
-        listener: socket.socket,
-        judge: Judge,
-        serve: Serve,
-        limits: FrontLimits | None = None,
-        greet: Callable[[], bytes] = bytes,
-    ) -> None:
-        self._listener, self._judge, self._serve, self._greet = listener, judge, serve, greet
+    def __init__(self, listener: socket.socket, handlers: FrontHandlers, limits: FrontLimits | None = None) -> None:
+        self._listener, self._handlers = listener, handlers
         self._limits = limits or FrontLimits()
-        self._unproven: dict[Waiting, None] = {}  # the oldest first
-        self._of_address: Counter[str] = Counter()  # unproven connections
+        self._unproven = UnprovenConnections()
         self._idle: dict[Waiting, None] = {}  # those that were proven and wait for their next request, the oldest first
-        self._serving = 0  # number of requests that are answered now
-        self._done: deque[Waiting] = deque()  # from the threads: connections that stay open
+        self._served = ServedRequests()
         self._files = FreeFiles()
         self._resume = 0.0  # time at which connections are accepted again; 0: they are accepted now
-        self._is_closing = False
-        self._changed = threading.Condition()  # of `_serving`, `_done` and `_is_closing`
         self._selector = selectors.DefaultSelector()
-        self._woken, self._waker = socket.socketpair()
-        for stream in (listener, self._woken, self._waker):
+        self._wakeup = socket.socketpair()  # the end that the front reads, and the end that wakes it
+        for stream in (listener, *self._wakeup):
             stream.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._wakeup[0], selectors.EVENT_READ)
         self._thread = ServiceThread(self._run, "front")
         self._thread.start()
 
@@ -113,44 +168,42 @@ class Front:
 
         Args: seconds: maximum time of waiting for the requests that are answered now.
         """
-        with self._changed:
-            self._is_closing = True
+        self._served.close()
         self._wake()
         self._thread.join()
-        self._waker.close()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._serving, seconds)
+        self._wakeup[1].close()
+        self._served.wait(seconds)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # full: the thread is awake already
-            self._waker.send(b"x")
+            self._wakeup[1].send(b"x")
 
     # ----- The thread of the front -----
 
     def _run(self) -> None:
         try:
-            while not self._is_closing:
+            while not self._served.is_closing:
                 self._turn()
         finally:
-            for waiting in [*self._unproven, *self._idle, *self._done]:
+            for waiting in [*self._unproven.oldest, *self._idle, *self._served.given_back]:
                 self._close(waiting)
             self._listener.close()
             self._selector.close()
-            self._woken.close()
+            self._wakeup[0].close()
 
     def _turn(self) -> None:
         for key, _ in self._selector.select(self._measure_wait()):
             if key.fileobj is self._listener:
                 self._accept()
-            elif key.fileobj is self._woken:
+            elif key.fileobj is self._wakeup[0]:
                 self._take_back()
-            elif key.data in self._unproven or key.data in self._idle:  # an earlier event may have closed it
+            elif key.data in self._unproven.oldest or key.data in self._idle:  # an earlier event may have closed it
                 self._read(key.data)
         now = time.monotonic()
         if self._resume and now >= self._resume:
             self._resume = 0.0
             self._selector.register(self._listener, selectors.EVENT_READ)
-        for pool in (self._unproven, self._idle):
+        for pool in (self._unproven.oldest, self._idle):
             for waiting in list(pool):
                 if now < waiting.deadline:
                     break
@@ -158,7 +211,7 @@ class Front:
 
     def _measure_wait(self) -> float | None:
         """Return the seconds until something is due, or None."""
-        oldest = [next(iter(pool)).deadline for pool in (self._unproven, self._idle) if pool]
+        oldest = [next(iter(pool)).deadline for pool in (self._unproven.oldest, self._idle) if pool]
         due = [*oldest, *([self._resume] if self._resume else [])]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
@@ -179,7 +232,7 @@ class Front:
 
     def _greet_new(self, waiting: Waiting) -> None:
         waiting.stream.setblocking(False)
-        waiting.greeting = self._greet()
+        waiting.greeting = self._handlers.greet()
         try:
             if waiting.greeting:
                 waiting.stream.send(waiting.greeting)
@@ -189,13 +242,11 @@ class Front:
             self._begin(waiting)
 
     def _begin(self, waiting: Waiting) -> None:
-        if self._of_address[waiting.address] >= self._limits.of_address:
-            self._close(next(one for one in self._unproven if one.address == waiting.address))
-        elif len(self._unproven) >= self._limits.unproven:
-            self._close(next(iter(self._unproven)))
+        excess = self._unproven.find_excess(waiting.address, self._limits)
+        if excess is not None:
+            self._close(excess)
         waiting.deadline = time.monotonic() + self._limits.head_s
-        self._unproven[waiting] = None
-        self._of_address[waiting.address] += 1
+        self._unproven.add(waiting)
         self._selector.register(waiting.stream, selectors.EVENT_READ, waiting)
 
     def _read(self, waiting: Waiting) -> None:
@@ -206,7 +257,7 @@ class Front:
                 self._close(waiting)
                 return
             waiting.data += data
-            verdict = self._judge(bytes(waiting.data), waiting.greeting)
+            verdict = self._handlers.judge(bytes(waiting.data), waiting.greeting)
             if verdict is None and len(waiting.data) > self._limits.head_bytes:
                 self._close(waiting)
             elif verdict is None and waiting in self._idle:  # from now on it has as much time as a new connection
@@ -224,37 +275,32 @@ class Front:
 
     def _admit(self, waiting: Waiting, facts: Any) -> None:
         self._forget(waiting)
-        if self._serving + len(self._idle) >= self._limits.proven:
+        if self._served.count + len(self._idle) >= self._limits.proven:
             if not self._idle:
                 waiting.stream.close()
                 return
             self._close(next(iter(self._idle)))
         data, waiting.data = bytes(waiting.data), bytearray()
         thread = threading.Thread(target=self._answer, args=(waiting, data, facts), name="request", daemon=True)
-        with self._changed:
-            self._serving += 1
+        self._served.begin()
         try:
             thread.start()
         except RuntimeError:  # the system permits no more threads
             waiting.stream.close()
-            self._end_service()
+            self._served.end(None)
 
     def _take_back(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            self._woken.recv(READ_BYTES)
-        while self._done:
-            waiting = self._done.popleft()
+            self._wakeup[0].recv(READ_BYTES)
+        while self._served.given_back:
+            waiting = self._served.given_back.popleft()
             waiting.deadline = time.monotonic() + self._limits.idle_s
             waiting.stream.setblocking(False)
             self._idle[waiting] = None
             self._selector.register(waiting.stream, selectors.EVENT_READ, waiting)
 
     def _forget(self, waiting: Waiting) -> None:
-        if waiting in self._unproven:
-            del self._unproven[waiting]
-            self._of_address[waiting.address] -= 1
-            if not self._of_address[waiting.address]:
-                del self._of_address[waiting.address]
+        self._unproven.discard(waiting)
         self._idle.pop(waiting, None)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(waiting.stream)
@@ -276,23 +322,13 @@ class Front:
         is_kept = False
         try:
             waiting.stream.setblocking(True)
-            is_kept = self._serve(waiting.stream, waiting.address, data, facts)
+            is_kept = self._handlers.serve(waiting.stream, waiting.address, data, facts)
         except OSError:  # the client is gone or silent
             pass
         finally:
-            with self._changed:
-                is_kept = is_kept and not self._is_closing
-                if is_kept:
-                    self._done.append(waiting)
-            if is_kept:
+            if self._served.end(waiting if is_kept else None):
                 self._wake()
             else:
                 with contextlib.suppress(OSError):
                     waiting.stream.shutdown(socket.SHUT_WR)
                 waiting.stream.close()
-            self._end_service()
-
-    def _end_service(self) -> None:
-        with self._changed:
-            self._serving -= 1
-            self._changed.notify_all()

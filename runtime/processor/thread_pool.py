@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 Task = Callable[[], object]
 Result = SimpleQueue[BaseException | None]

@@ -157,13 +157,20 @@ def test_a_server_is_ready_with_its_values_and_counts_its_rounds_and_bytes(pserv
     for _ in range(3):
         one.push_pull(np.ones(tools.size, np.float32), values, 10)
     one.finish_pass(values)
-    text = ask_until(port, lambda text: metric(text, "paddle_pserver_passes_total") == 2)
+    size = 4 * tools.size
+
+    def is_counted(text):  # what has been sent is counted after the trainer may have received it
+        return (
+            metric(text, "paddle_pserver_passes_total") == 2
+            and metric(text, "paddle_pserver_sent_bytes_total") > 4 * size
+        )
+
+    text = ask_until(port, is_counted)
     for host, number in server.services:
         name = f'pserver="{host}:{number}"'
         assert metric(text, "paddle_pserver_rounds_total", name) == 3
         assert metric(text, "paddle_pserver_passes_total", name) == 1
         assert metric(text, "paddle_pserver_joined_trainers", name) == 1
-    size = 4 * tools.size
     received, sent = (metric(text, f"paddle_pserver_{way}_bytes_total") for way in ("received", "sent"))
     assert 4 * size < received < 4 * size + 20000  # first values and three gradients
     assert 4 * size < sent < 4 * size + 20000  # three times values, and those after the pass

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from elastic.keyvalue import signature
-from elastic.keyvalue.signature import WINDOW, Checker, RequestProof, Signer
+from elastic.keyvalue import freshness
+from elastic.keyvalue.freshness import WINDOW, Checker, Signer
+from elastic.keyvalue.signature import HEADER, RequestProof
 
 SECRET = "a secret"
 
@@ -20,7 +21,7 @@ def joined() -> tuple[Signer, Checker]:
 
 
 def read(checker: Checker, signer: Signer, proof: RequestProof) -> RequestProof | None:
-    return checker.read(signer.header(proof)[signature.HEADER], proof.method, proof.path)
+    return checker.read(signer.header(proof)[HEADER], proof.method, proof.path)
 
 
 def test_a_request_is_taken_once() -> None:
@@ -52,7 +53,7 @@ def test_every_field_is_signed(field: str) -> None:
         "path": "/a/c",
     }
     forged = proof._replace(**{field: other[field]})
-    mac = signer.header(proof)[signature.HEADER].rpartition(".")[2]
+    mac = signer.header(proof)[HEADER].rpartition(".")[2]
     text = f"{forged.epoch}.{forged.sender}.{forged.number}.{forged.digest}.{mac}"
     assert checker.read(text, forged.method, forged.path) is None
 
@@ -73,7 +74,7 @@ def test_an_answer_belongs_to_one_request_and_is_no_request() -> None:
     assert not signer.is_answered(second, answer, ["200"], b"value")
     assert not signer.is_answered(first, answer, ["404"], b"value")
     assert not signer.is_answered(first, answer, ["200"], b"another")
-    assert not signer.is_answered(first, signer.header(first)[signature.HEADER], ["200"], b"value")
+    assert not signer.is_answered(first, signer.header(first)[HEADER], ["200"], b"value")
     assert checker.read(answer, "GET", "/a/b") is None
 
 
@@ -87,7 +88,7 @@ def test_an_answer_without_the_secret_changes_no_epoch() -> None:
 
 def test_what_a_server_forgets_is_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With too many senders a new epoch begins: requests of those that are forgotten are of the old one."""
-    monkeypatch.setattr(signature, "MOST_SENDERS", 2)
+    monkeypatch.setattr(freshness, "MOST_SENDERS", 2)
     signer, checker = joined()
     recorded = signer.sign("PUT", "/a/b", b"")
     assert checker.is_fresh(recorded)

@@ -21,8 +21,8 @@ def test_a_gate_that_closes_takes_no_connection_that_has_come_in_the_same_moment
 
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
-    target = GateTarget("paddle-gate-test-of-no-server", b"NULL")
-    gate = Gate(listener, target, admits=lambda _: True, limits=GateLimits(), refusals=Refusals(hold))
+    target = GateTarget("paddle-gate-test-of-no-server", b"NULL", lambda _: True)
+    gate = Gate(listener, target, GateLimits(), Refusals(hold))
     with socket.create_connection(address) as first:
         first.sendall(b"no signature of ZMTP")  # the gate refuses it, and its thread waits in `hold`
         assert is_refusing.wait(LIMIT_S)

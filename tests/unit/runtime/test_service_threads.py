@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 PROGRAM = """
 import threading
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 def serve():
     raise KeyError("one that nobody expected")
 ServiceThread(serve, "the service").start()

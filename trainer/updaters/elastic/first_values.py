@@ -23,7 +23,7 @@ from registry.servers import INIT_DONE, INIT_LOCK
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.errors import ConfigError, LeaseLostError, PeerUnreachableError, VolumeError
-from runtime.service_threads import ServiceThread
+from runtime.health.service_threads import ServiceThread
 
 INIT = "init/"
 LOOK_S = 1.0  # seconds between two attempts to take the lock

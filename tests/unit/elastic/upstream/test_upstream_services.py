@@ -18,7 +18,6 @@ import pytest
 from horovod.runner.common.util import secret
 from horovod.runner.common.util.network import (
     MOST_MESSAGE_BYTES,
-    NONCE_BYTES,
     AckResponse,
     AckStreamResponse,
     BasicClient,
@@ -26,7 +25,6 @@ from horovod.runner.common.util.network import (
     NoValidAddressesFound,
     PingRequest,
     PingResponse,
-    Session,
     Wire,
 )
 from horovod.runner.util import network
@@ -35,6 +33,7 @@ from horovod.runner.util.threads import in_thread
 
 from elastic.process.objects import dump_object
 from elastic.runner.common import network as network_module
+from elastic.runner.common.wire import NONCE_BYTES, Session
 from runtime.errors import ConfigError, DataError, UsageError
 from runtime.network.front import FrontLimits
 

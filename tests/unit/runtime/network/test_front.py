@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from waiting import until
 
-from runtime.network.front import Admitted, Front, FrontLimits, Refused
+from runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits, Refused
 
 LIMIT_S = 60.0
 QUICK = FrontLimits(unproven=8, of_address=4, proven=2, head_bytes=100, head_s=LIMIT_S, idle_s=LIMIT_S)
@@ -34,7 +34,7 @@ class Served:
         listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = listener.getsockname()[1]
         self.goes_on = threading.Event()
-        self.front = Front(listener, judge, self.serve, limits)
+        self.front = Front(listener, FrontHandlers(judge, self.serve), limits)
 
     def serve(self, stream: socket.socket, address: str, data: bytes, line: Any) -> bool:
         if line == b"ok wait":
@@ -107,7 +107,7 @@ def test_the_newest_connection_is_served_while_others_say_nothing(start: Callabl
         assert receive(silent[0]) == b""  # the oldest are closed
         assert ask(stack.enter_context(served.connect()), b"ok 2") == b"ok 2 from 127.0.0.1\n"
         assert ask(kept, b"ok 3") == b"ok 3 from 127.0.0.1\n"
-        assert len(served.front._unproven) <= QUICK.unproven
+        assert len(served.front._unproven.oldest) <= QUICK.unproven
 
 
 def test_an_address_closes_only_its_own_connections(start: Callable[..., Served]) -> None:
@@ -117,7 +117,7 @@ def test_an_address_closes_only_its_own_connections(start: Callable[..., Served]
         slow.sendall(b"ok")
         silent = [stack.enter_context(served.connect("127.0.0.3")) for _ in range(60)]
         assert receive(silent[0]) == b""
-        until(lambda: served.front._of_address["127.0.0.3"] == QUICK.of_address, "the last of them")
+        until(lambda: served.front._unproven._of_address["127.0.0.3"] == QUICK.of_address, "the last of them")
         assert ask(slow, b" at last") == b"ok at last from 127.0.0.2\n"
 
 
@@ -145,7 +145,7 @@ def test_requests_at_the_same_time_are_bounded(start: Callable[..., Served]) -> 
         idle, first, second, third = (stack.enter_context(served.connect()) for _ in range(4))
         assert ask(idle, b"ok")
         first.sendall(b"ok wait\n")
-        until(lambda: served.front._serving == 1, "the first request")
+        until(lambda: served.front._served.count == 1, "the first request")
         second.sendall(b"ok wait\n")
         assert receive(idle) == b""  # a connection that only waits makes room
         assert ask(third, b"ok") == b""
