@@ -128,3 +128,12 @@ def test_what_goes_wrong_with_a_file_is_told_with_its_status(wire, tmp_path):
     assert two.last.op == Op.ERROR and "trainer 1" in two.last.note["message"]
     one.ask(Op.SAVE, note={"directory": "here"})
     assert one.last.op == Op.ERROR and "cannot save or load values in 'here'" in one.last.note["message"]
+
+
+def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_earlier_one(tmp_path, monkeypatch):
+    """After a power cut it would have its name and not its bytes."""
+    steps, sync, replace = [], os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (steps.append("fsync"), sync(handle)))
+    monkeypatch.setattr(Path, "replace", lambda path, target: (steps.append("replace"), replace(path, target))[1])
+    value_files.save(tmp_path / "values", np.arange(3, dtype=np.float32))
+    assert steps == ["fsync", "replace", "fsync"]  # the last one is the directory's
