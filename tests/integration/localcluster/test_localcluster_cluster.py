@@ -83,7 +83,7 @@ def test_a_deleted_pod_terminates_and_vanishes_and_is_replaced(job, script, tmp_
 def test_a_second_stop_does_not_wait_for_the_grace_of_the_first(job, script, tmp_path):
     job = replace(job, parallelism=1, completions=1, grace_seconds=1000.0)
     text = "trap '' TERM; echo ready; while true; do sleep 1000; done"
-    with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script(text)) as cluster:
+    with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script(text), grace=1000.0) as cluster:
         cluster.wait_for_output("ready", DEADLINE)
         cluster.stop()
         cluster.stop(grace=0.0)
