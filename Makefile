@@ -14,7 +14,7 @@ COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
 GOLDEN ?= ../shared/golden
-.PHONY: help setup demo demo-elastic test test-jobs test-newest nightly nightly-tests lint check chaos chaos-elastic chaos-elastic-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-elastic e2e-faults e2e-faults-short e2e-kueue e2e-nightly e2e-observability fuzz golden golden-arm64 bench proto format clean
+.PHONY: help setup demo demo-elastic sanitize test test-jobs test-newest nightly nightly-tests lint check chaos chaos-elastic chaos-elastic-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-elastic e2e-faults e2e-faults-short e2e-kueue e2e-nightly e2e-observability fuzz golden golden-arm64 bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -93,7 +93,7 @@ check: lint test test-jobs golden chaos-short chaos-elastic-short e2e e2e-faults
 nightly: COUNT = 100
 nightly: SEED = $(shell date +%j)
 nightly: MINUTES = 30
-nightly: nightly-tests test-newest e2e-observability e2e e2e-nightly e2e-faults e2e-elastic golden-arm64 chaos chaos-elastic chaos-endurance fuzz  ## what no landing waits for (docs/testing.md); use make --keep-going nightly
+nightly: nightly-tests test-newest e2e-observability e2e e2e-nightly e2e-faults e2e-elastic golden-arm64 chaos chaos-elastic chaos-endurance fuzz sanitize  ## what no landing waits for (docs/testing.md); use make --keep-going nightly
 
 nightly-tests: setup  ## the tests that make test leaves out, and every extract of a recorded run
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal -m "nightly or golden" tests/integration tests/unit tests/e2e
@@ -115,6 +115,9 @@ chaos-endurance: setup  ## 64 trainers on 4 servers for MINUTES: flat memory, no
 
 fuzz: setup  ## hostile messages and peers for MINUTES, with seeds that were not tried yet (docs/security.md)
 	PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES)
+
+sanitize: setup  ## the kernels and the recorded layers under gcc's sanitizers of memory and of undefined behaviour
+	tests/sanitize
 
 golden: setup  ## every recorded run of the legacy program again (../shared/golden, else the extracts of tests/golden)
 	@test -d $(GOLDEN) || echo "golden: $(GOLDEN) is not beside this repository: the extracts of tests/golden are repeated"
