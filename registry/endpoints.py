@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import os
 import re
 import threading
 import time
@@ -17,6 +18,7 @@ from etcd3gw.client import Etcd3Client
 from etcd3gw.exceptions import Etcd3Exception, WatchTimedOut
 from etcd3gw.lease import Lease
 
+from registry.etcd_access import EtcdAccess
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.errors import PeerUnreachableError, UsageError
@@ -29,6 +31,7 @@ PAGE = 10_000  # maximum keys that one answer may contain
 LEAST_TTL_S = 2  # minimum duration of a lease in seconds; etcd lengthens shorter leases
 
 _SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] [^'\"()]+|Read timed out|timed out")
+_INVALID_TOKEN = "invalid auth token"  # in etcd's answer; tokens end after five minutes, and with their member
 _Result = TypeVar("_Result")
 
 
@@ -37,12 +40,16 @@ class EtcdEndpoints:
 
     Thread safety: any thread may use `call`.
 
-    Args: endpoints: addresses of the form http://host:port.
-    Raises: UsageError: an endpoint is malformed.
+    Args: endpoints: addresses of the form http://host:port.  access: what this program proves to etcd; None: what the
+        environment says.
+    Raises: UsageError: an endpoint is malformed.  ConfigError: see `EtcdAccess`.
     """
 
-    def __init__(self, endpoints: Sequence[str]) -> None:
+    def __init__(self, endpoints: Sequence[str], access: EtcdAccess | None = None) -> None:
         self._places = [read_endpoint(one) for one in endpoints]
+        self._access = EtcdAccess.of(os.environ) if access is None else access
+        for number, (protocol, _, _) in enumerate(self._places):
+            self._access.check(protocol, self.name(number))
         self._chosen = 0
         self._local = threading.local()  # an HTTP session belongs to one thread
 
@@ -59,7 +66,7 @@ class EtcdEndpoints:
             for _ in self._places:
                 chosen = self._chosen
                 try:
-                    return work(self._client(chosen))
+                    return self._work(work, chosen)
                 except WatchTimedOut:
                     raise
                 except (Etcd3Exception, requests.RequestException, ValueError, KeyError) as exc:
@@ -72,6 +79,16 @@ class EtcdEndpoints:
                 )
             time.sleep(PAUSE_S)
 
+    def _work(self, work: Callable[[Etcd3Client], _Result], number: int) -> _Result:
+        """Return the result of `work`; if etcd no longer knows the token of this user, get another token."""
+        try:
+            return work(self._client(number))
+        except Etcd3Exception as exc:
+            if not self._access.user or _INVALID_TOKEN not in str(exc.detail_text):
+                raise
+            self._clients.pop(number).session.close()
+            return work(self._client(number))
+
     def name(self, number: int) -> str:
         """Return an endpoint as protocol://host:port."""
         return "{}://{}:{}".format(*self._places[number])
@@ -81,16 +98,31 @@ class EtcdEndpoints:
         """All endpoints, in the form of the flag `--etcd_endpoints`."""
         return ",".join(map(self.name, range(len(self._places))))
 
-    def _client(self, number: int) -> Etcd3Client:
+    @property
+    def _clients(self) -> dict[int, Etcd3Client]:
+        """The clients of this thread, by the number of the endpoint."""
         clients: dict[int, Etcd3Client] = self._local.__dict__.setdefault("clients", {})
+        return clients
+
+    def _client(self, number: int) -> Etcd3Client:
+        clients = self._clients
         if number not in clients:
             protocol, host, port = self._places[number]
-            clients[number] = Etcd3Client(host=host, port=port, protocol=protocol, timeout=REQUEST_S, api_path="/v3/")
+            session = self._access.open_session()
+            client = Etcd3Client(
+                host=host, port=port, protocol=protocol, timeout=REQUEST_S, api_path="/v3/", session=session
+            )
+            if self._access.user:
+                asked = {"name": self._access.user, "password": self._access.password}
+                session.headers["Authorization"] = client.post(client.get_url("/auth/authenticate"), json=asked)[
+                    "token"
+                ]
+            clients[number] = client
         return clients[number]
 
     def close(self) -> None:
         """Close this thread's connections."""
-        for client in self._local.__dict__.get("clients", {}).values():
+        for client in self._clients.values():
             client.session.close()
 
 

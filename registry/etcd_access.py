@@ -1,0 +1,87 @@
+"""How a program and an etcd prove to each other who they are: TLS, a client certificate, and a user with a password.
+
+    PADDLE_ETCD_CA               file with the certificate of the authority that has signed etcd's certificate
+    PADDLE_ETCD_CERT             file with this program's certificate, for an etcd with --client-cert-auth
+    PADDLE_ETCD_KEY              file with the key of that certificate
+    PADDLE_ETCD_USER             name of a user of etcd's authentication
+    PADDLE_ETCD_PASSWORD_FILE    file with the password of the user
+
+Without PADDLE_ETCD_CA, the authorities of the package requests count. The files come from a mounted Secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import requests
+
+from runtime.errors import ConfigError
+from runtime.regular_files import open_regular
+
+CA, CERT, KEY = "PADDLE_ETCD_CA", "PADDLE_ETCD_CERT", "PADDLE_ETCD_KEY"
+USER, PASSWORD_FILE = "PADDLE_ETCD_USER", "PADDLE_ETCD_PASSWORD_FILE"
+MOST_BYTES = 64 << 10  # of a file
+
+
+@dataclass(frozen=True)
+class EtcdAccess:
+    """The paths of the certificates, and the user; all of them are empty for an etcd that asks for nothing."""
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> EtcdAccess:
+        """Read the variables and the files that they name.
+
+        Raises: ConfigError: a file cannot be read, or one variable of a pair is missing.
+        """
+        given = {name: environ.get(name, "") for name in (CA, CERT, KEY, USER, PASSWORD_FILE)}
+        for one, other in ((CERT, KEY), (USER, PASSWORD_FILE)):
+            if bool(given[one]) != bool(given[other]):
+                missing, there = (other, one) if given[one] else (one, other)
+                raise ConfigError(f"{there} is set, and {missing} is not: etcd needs both, or none of them")
+        for name in (CA, CERT, KEY):
+            if given[name]:
+                _read(name, given[name])
+        password = _read(PASSWORD_FILE, given[PASSWORD_FILE]).strip() if given[USER] else ""
+        return cls(given[CA], given[CERT], given[KEY], given[USER], password)
+
+    def check(self, protocol: str, endpoint: str) -> None:
+        """Check that no password goes over an open connection, and no certificate is forgotten.
+
+        Raises: ConfigError: the endpoint begins with http:// although this program has a proof for it.
+        """
+        given = [name for name, value in ((CA, self.ca), (CERT, self.certificate), (USER, self.user)) if value]
+        if protocol != "https" and given:
+            raise ConfigError(
+                f"--etcd_endpoints has {endpoint}, which is not encrypted, and {given[0]} is set: write https://"
+            )
+
+    def open_session(self) -> requests.Session:
+        """Return a session that uses nothing else of the environment, such as proxies or other authorities."""
+        session = requests.Session()
+        session.trust_env = False
+        if self.ca:
+            session.verify = self.ca
+        if self.certificate:
+            session.cert = (self.certificate, self.key)
+        return session
+
+
+def _read(variable: str, name: str) -> str:
+    try:
+        with open_regular(Path(name)) as file:
+            content = file.read(MOST_BYTES + 1)
+        text = content.decode()
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "the file is not UTF-8 text"
+        raise ConfigError(f"{variable} names {name}, which cannot be read: {reason}") from exc
+    if not text.strip() or len(content) > MOST_BYTES:
+        raise ConfigError(f"{variable} names {name}, which holds {'nothing' if not text.strip() else 'too much'}")
+    return text
