@@ -31,6 +31,7 @@ from elastic.keyvalue.signature import HEADER, STALE, RequestProof, digest
 from elastic.keyvalue.store import MOST_VALUE_BYTES, FullStoreError, KeyValueStore
 from runtime import glog
 from runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits, Refused
+from runtime.network.open_files import make_room
 
 # simultaneous requests, and connections that wait for the next one; a worker has up to three requests at a time, for
 # its rank, notices and heartbeat
@@ -268,10 +269,11 @@ class KVStoreHTTPServer:
 
     def _judge(self, data: bytes, greeting: bytes) -> Admitted | Refused | None:
         """Admit a request with a right path and a signature; refuse others."""
+        if b"\n\r\n" not in data and b"\n\n" not in data:
+            return None
         head = _HEAD.match(data)
         if head is None:
-            is_over = b"\n\r\n" in data or b"\n\n" in data
-            return _refuse(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1") if is_over else None
+            return _refuse(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1")
         method, target = head[1].decode(), head[2].decode("latin-1")
         parts = target.partition("?")[0].split("/")
         if not hasattr(self._handler, f"do_{method}"):
@@ -326,7 +328,11 @@ class _HttpServerThread(Generic[_S]):
         self._stopping = threading.Lock()
 
     def _start(self, handler_cls: type[KVStoreHandler], address: tuple[str, int]) -> int:
-        self._httpd = self._make(address, handler_cls, self._verbose, self._secret, self._limits)
+        limits = self._limits
+        if limits is LIMITS:  # a program that serves a whole job; a worker keeps the limit that its user has chosen
+            room = make_room(limits.unproven + limits.proven)
+            limits = limits._replace(proven=max(1, room - limits.unproven))
+        self._httpd = self._make(address, handler_cls, self._verbose, self._secret, limits)
         if self._httpd.verbose:
             glog.info(f"the rendezvous server listens on port {self._httpd.server_port}")
         return self._httpd.server_port

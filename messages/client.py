@@ -188,6 +188,18 @@ class ControlClient:
         self._caller.step(lambda core: what(core, *facts, now))
 
     def _connect(self) -> None:
+        try:
+            self._dealer = self._open_dealer()
+            self._monitor = self._dealer.get_monitor_socket()
+        except zmq.ZMQError as exc:  # no file descriptor is free; the next attempt may find some
+            self._fail(f"no connection can be opened: {exc.strerror}")
+            return
+        try:
+            self._dealer.connect(self._endpoint)
+        except zmq.ZMQError as exc:
+            self._fail(f"{self._endpoint} is not an address: {exc.strerror}")
+
+    def _open_dealer(self) -> zmq.Socket[bytes]:
         dealer = self._context.socket(zmq.DEALER)
         for option, value in (
             (zmq.MAXMSGSIZE, MAX_BYTES),
@@ -204,12 +216,7 @@ class ControlClient:
             dealer.setsockopt(zmq.CURVE_SERVERKEY, self._keys.server_public)
             dealer.setsockopt(zmq.CURVE_PUBLICKEY, self._keys.client_public)
             dealer.setsockopt(zmq.CURVE_SECRETKEY, self._keys.client_private)
-        self._monitor = dealer.get_monitor_socket()
-        self._dealer = dealer
-        try:
-            dealer.connect(self._endpoint)
-        except zmq.ZMQError as exc:
-            self._fail(f"{self._endpoint} is not an address: {exc.strerror}")
+        return dealer
 
     def _disconnect(self, linger: float) -> None:
         """Close the connection if it exists; queued messages may still be sent."""

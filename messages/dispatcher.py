@@ -199,7 +199,7 @@ class Dispatcher:
             return exc
         except Exception as exc:  # an error in a handler must not end the server
             self._report(what, exc)
-            return RequestRefusedError("failed", f"an error in the server: {type(exc).__name__}: {exc}")
+            return RequestRefusedError("failed", f"an error in the server: {_describe(exc)}")
         return None
 
     def _report(self, what: str, error: Exception) -> None:
@@ -208,3 +208,10 @@ class Dispatcher:
 
     def _collect(self, effects: Iterable[ServerEffect]) -> None:
         self._unsent.extend(one for one in effects if isinstance(one, ServerSend))
+
+
+def _describe(error: Exception) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # the error's own text fails
+        return type(error).__name__

@@ -27,6 +27,7 @@ from pserver.wire.connection import Pool
 from runtime.backoff import exponential_backoff
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded, show_value
 from runtime.health.service_threads import ServiceThread
+from runtime.network.open_files import FREE_FILES
 
 HANDSHAKE_S = 5.0  # maximum seconds of a handshake, which has four messages
 MAX_UNPROVEN = 128  # maximum number of connections with an unfinished handshake
@@ -208,10 +209,10 @@ class Acceptor:
                 self._drop(poller, file)
 
     def _accept(self, poller: select.poll) -> None:
+        if len(self._unproven) >= MAX_UNPROVEN or (self._unproven and not FREE_FILES.take(1)):
+            self._drop(poller, next(iter(self._unproven)))  # the oldest goes: idle connections must not keep a rank out
         with contextlib.suppress(OSError):
             stream = self._listener.accept()[0]
-            if len(self._unproven) >= MAX_UNPROVEN:  # the oldest goes: idle connections must not keep a rank out
-                self._drop(poller, next(iter(self._unproven)))
             stream.setblocking(False)
             handshake = ServerHandshake(self._plan.secret, secrets.token_bytes(NONCE_BYTES))
             self._unproven[stream.fileno()] = (stream, handshake, time.monotonic() + HANDSHAKE_S)

@@ -14,6 +14,8 @@ from elastic.keyvalue.freshness import Signer
 from elastic.keyvalue.signature import HEADER, STALE
 from runtime.kubernetes.timed import TimedResponse
 
+MOST_UNREAD = 16 << 10  # bytes of a body that the connection takes although the server does not read them
+
 
 class UnprovenAnswerError(http.client.HTTPException):
     """An answer does not prove the job's secret. `status` is its status."""
@@ -63,7 +65,7 @@ class SignedExchange:
         most_kept: int = 4,
         on_connect: Callable[[], None] = lambda: None,
     ) -> None:
-        self._address, self._port, self._signer = address, port, Signer(secret)
+        self._address, self._port, self._secret, self._signer = address, port, secret, Signer(secret)
         self._own_headers, self._most, self._gone_s = own_headers, most, gone_s
         self._most_kept, self._on_connect = most_kept, on_connect
         self._lock = threading.Lock()
@@ -75,19 +77,19 @@ class SignedExchange:
 
         Raises: OSError, http.client.HTTPException: there is no answer.  UnprovenAnswerError: see there.
         """
-        for is_last in (False, False, True):  # a kept connection may be closed, and the epoch may be another
-            connection = self._take()
-            is_new = connection is None
-            try:
-                connection = connection or self._connect(connect_s)
-                found = self._send(connection, method, path, body, answer_s)
-            except (ConnectionError, http.client.BadStatusLine):
-                if is_new or is_last:
-                    raise
-                continue
-            if found.status != STALE or is_last:
-                return found
-        raise http.client.HTTPException("the server finds no request fresh")
+        if len(body) > MOST_UNREAD and not self._signer.has_epoch:  # the server would refuse the body without its epoch
+            self._ask("GET", "/epoch/now", b"", connect_s, connect_s)
+        found = self._ask(method, path, body, connect_s, answer_s)
+        return found if found.status != STALE else self._ask(method, path, body, connect_s, answer_s)
+
+    def _ask(self, method: str, path: str, body: bytes, connect_s: float, answer_s: float) -> Exchanged:
+        """Send a request on a kept connection or on a new one; what the server has closed meanwhile is replaced."""
+        kept = self._take()
+        if kept is not None:
+            with contextlib.suppress(ConnectionError, http.client.BadStatusLine):
+                return self._send(kept, method, path, body, answer_s)
+            self.close()  # the others are probably closed, too
+        return self._send(self._connect(connect_s), method, path, body, answer_s)
 
     def close(self) -> None:
         """Close the connections that wait for a request."""
@@ -101,8 +103,10 @@ class SignedExchange:
 
     def _take(self) -> _Connection | None:
         with self._lock:
-            if self._process != os.getpid():  # a forked process must not use the connections of its parent
-                self._process, self._kept = os.getpid(), []
+            if self._process != os.getpid():  # a forked process must use neither connections nor numbers of its parent
+                for connection in self._kept:  # this closes only the copy that this process has
+                    connection.close()
+                self._process, self._kept, self._signer = os.getpid(), [], Signer(self._secret)
             return self._kept.pop() if self._kept else None
 
     def _connect(self, seconds: float) -> _Connection:
@@ -123,7 +127,8 @@ class SignedExchange:
             stream: socket.socket = connection.sock
             stream.settimeout(seconds)
             proof = self._signer.sign(method, path, body)
-            connection.request(method, path, body if method == "PUT" else None, self._signer.header(proof))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server may refuse to read the body
+                connection.request(method, path, body if method == "PUT" else None, self._signer.header(proof))
             answer = connection.getresponse()
             found = answer.read(self._most + 1)
             if len(found) > self._most:

@@ -22,6 +22,11 @@ class Signer:
         self._sender, self._numbers = secrets.token_hex(16), itertools.count(1)
         self._epoch = NO_EPOCH
 
+    @property
+    def has_epoch(self) -> bool:
+        """Whether a server has told its epoch, or asks for none."""
+        return not self._secret or self._epoch != NO_EPOCH
+
     def sign(self, method: str, path: str, body: bytes) -> RequestProof:
         """Return a proof of a request that is sent once; a repeated request needs a new proof."""
         return RequestProof(self._epoch, self._sender, next(self._numbers), digest(body), method, path)

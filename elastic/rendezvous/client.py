@@ -19,6 +19,7 @@ from urllib.parse import quote
 from elastic.hosts import SlotInfo
 from elastic.keyvalue.exchange import Exchanged, SignedExchange, UnprovenAnswerError
 from elastic.keyvalue.notices import HostsNotice
+from elastic.keyvalue.signature import STALE
 from elastic.keyvalue.store import MOST_VALUE_BYTES
 from elastic.rendezvous.handler import GENERATION_HEADER, OWN_HEADERS, REVISION_HEADER
 from runtime import glog
@@ -188,7 +189,7 @@ class RendezvousClient:
                     ) from exc
             if status in _GOOD:
                 return answer
-            if 400 <= status < 500 and status != HTTPStatus.REQUEST_TIMEOUT:
+            if 400 <= status < 500 and status not in (HTTPStatus.REQUEST_TIMEOUT, STALE):
                 text = glog.clean(found.decode("utf-8", "replace").strip(), 200)
                 raise BugError(f"{self._name} refuses {method} {path}: {status} {text}")
             if time.monotonic() + delay >= until:

@@ -21,19 +21,21 @@ import socket
 import struct
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from messages.gate.zmtp import REFUSED_PROOF, PeerBytes, ServerBytes, ZmtpError
 from runtime.health.service_threads import ServiceThread
-from runtime.network.open_files import FreeFiles, limit_of_files, make_room
+from runtime.network.open_files import FREE_FILES, limit_of_files, make_room
 
 READ_BYTES = 1 << 16  # maximum bytes of one read, and of the buffer for a side that does not read
-ACCEPTED_AT_ONCE = 64  # maximum connections that are accepted before existing connections are served again
+ACCEPTED_AT_ONCE = 8  # maximum connections that are accepted before existing connections are served again
 PAUSE_S = 0.1  # seconds without accepting connections after the process ran out of file descriptors
 LISTEN_BACKLOG = 128  # maximum connections that the kernel queues for this port
 REPEAT_S = 30.0  # seconds between two log lines of the same kind
 FILES_OF_A_CONNECTION = 3  # file descriptors: the peer's socket, and both ends of the local connection to libzmq
+FEW_FILES = "the process has too few file descriptors left"
 RESET = struct.pack("ii", 1, 0)  # value of SO_LINGER by which the kernel forgets a closed connection at once
 
 
@@ -136,7 +138,6 @@ class Gate:
         self._unauthenticated: dict[_Passage, None] = {}  # the oldest first
         self._peers: set[_Passage] = set()
         self._selector = selectors.DefaultSelector()
-        self._files = FreeFiles()
         self._resume = 0.0  # time at which the gate accepts connections again; 0: the gate accepts now
         self._is_closing = False
         self._wakeup = os.pipe()  # the read end and the write end of a pipe
@@ -209,10 +210,11 @@ class Gate:
             except OSError as exc:  # no free file descriptor
                 self._pause(str(exc.strerror))
                 return
-            if self._files.take(FILES_OF_A_CONNECTION - 1, self._count_coming):
+            coming = partial(count_coming, self._unauthenticated)
+            if FREE_FILES.take(FILES_OF_A_CONNECTION - 1, coming) or self._make_room("descriptors", FEW_FILES):
                 self._begin(outer, str(address[0]).removeprefix("::ffff:"))
             else:
-                self._refusals.add("descriptors", "the process has too few file descriptors left")
+                self._refusals.add("descriptors", FEW_FILES)
                 outer.close()
 
     def _pause(self, reason: str) -> None:
@@ -230,10 +232,17 @@ class Gate:
                 self._refuse(passage, "address", "the address does not belong to this job")
                 return
             if len(self._unauthenticated) >= self._limits.unauthenticated:
-                self._refuse(next(iter(self._unauthenticated)), "crowd", "too many handshakes are unfinished")
+                self._make_room("crowd", "too many handshakes are unfinished")
             outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._unauthenticated[passage] = None
             self._set_events(outer, passage, selectors.EVENT_READ)
+
+    def _make_room(self, code: str, reason: str) -> bool:
+        """Close an unauthenticated connection; return False without any."""
+        idlest = find_idlest(self._unauthenticated)
+        if idlest is not None:
+            self._refuse(idlest, code, reason)
+        return idlest is not None
 
     def _serve(self, passage: _Passage, is_outer: bool, mask: int) -> None:
         """Forward the bytes of one side as far as the other side has room."""
@@ -285,19 +294,13 @@ class Gate:
         inner = socket.socket(socket.AF_UNIX)
         inner.setblocking(False)
         try:
-            if not self._files.take(1, self._count_coming):  # libzmq opens one when it accepts
+            if not FREE_FILES.take(1, partial(count_coming, self._unauthenticated)):  # libzmq opens one when it accepts
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             inner.connect("\0" + self._target.inner)
         except OSError as exc:  # EAGAIN means that the queue of connections to libzmq is full
             inner.close()
             raise ConnectionError(f"libzmq accepts no connection: {exc.strerror}") from exc
         return inner
-
-    def _count_coming(self) -> int:
-        """Return how many descriptors unauthenticated connections will open that are not open yet."""
-        return sum(
-            FILES_OF_A_CONNECTION - 1 if one.inner is None else not one.is_answered for one in self._unauthenticated
-        )
 
     def _read_inner(self, passage: _Passage, inner: socket.socket) -> None:
         data = inner.recv(READ_BYTES)
@@ -332,7 +335,8 @@ class Gate:
 
     def _watch(self, passage: _Passage) -> None:
         """Select the events to wait for. Read from one side only if the buffer for the other side is empty."""
-        reads_outer = not passage.to_inner and not passage.is_ending
+        # before the signature is whole there is no inner connection yet; `PeerBytes` bounds what waits for it
+        reads_outer = (passage.inner is None or not passage.to_inner) and not passage.is_ending
         wanted = selectors.EVENT_READ * reads_outer | selectors.EVENT_WRITE * bool(passage.to_outer)
         self._set_events(passage.outer, passage, wanted)
         if passage.inner is not None:
@@ -371,3 +375,14 @@ class Gate:
                 with contextlib.suppress(KeyError, ValueError):
                     self._selector.unregister(stream)
                 stream.close()
+
+
+def find_idlest(unauthenticated: Iterable[_Passage]) -> _Passage | None:
+    """Return the oldest connection, if possible one whose peer has not shown that it knows the server's key."""
+    candidates = list(unauthenticated)
+    return next((one for one in candidates if not one.server.has_welcomed), next(iter(candidates), None))
+
+
+def count_coming(unauthenticated: Iterable[_Passage]) -> int:
+    """Return how many descriptors these connections will open that are not open yet."""
+    return sum(FILES_OF_A_CONNECTION - 1 if one.inner is None else not one.is_answered for one in unauthenticated)

@@ -12,11 +12,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 
 from runtime import glog
 from runtime.errors import BugError
+
+REPORT_S = 2.0  # maximum seconds that a report of an error may take
 
 
 class ServiceThread(threading.Thread):
@@ -33,18 +36,27 @@ class ServiceThread(threading.Thread):
         """Run the target."""
         try:
             super().run()
-        except BaseException:
-            end_program(self.name, traceback.format_exc())
+        except BaseException as error:
+            end_program(self.name, error)
 
 
-def end_program(name: str, report: str) -> None:
+def end_program(name: str, error: BaseException) -> None:
     """End this process with status 70 after an error in a service thread; the main thread gets no chance to go on.
 
     Nothing happens if the main thread has already ended: Python then takes away what a thread may use.
-    Args: name: of the thread. report: its traceback.
+    Args: name: of the thread. error: what it has raised.
     """
     if sys.is_finalizing() or not threading.main_thread().is_alive():
         return
-    glog.write(report)
-    glog.fatal(f"the thread {name} has ended by an error, so this program ends: it could only do half of its work")
+    try:
+        # stderr may be a pipe that nobody reads, and another thread may hold the lock of the log
+        threading.Thread(target=_end_soon, name="end", daemon=True).start()
+        glog.write("".join(traceback.format_exception(error)))
+        glog.fatal(f"the thread {name} has ended by an error, so this program ends: it could only do half of its work")
+    finally:
+        os._exit(BugError.exit_code)
+
+
+def _end_soon() -> None:
+    time.sleep(REPORT_S)
     os._exit(BugError.exit_code)

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from runtime.health.service_threads import ServiceThread
-from runtime.network.open_files import FreeFiles
+from runtime.network.open_files import FREE_FILES
 
 READ_BYTES = 4096
-ACCEPTED_AT_ONCE = 64  # connections that are accepted before existing ones are read again
+ACCEPTED_AT_ONCE = 64  # maximum connections that are accepted before existing ones are read again
 PAUSE_S = 0.1  # seconds without accepting connections after the process ran out of file descriptors
 
 
@@ -152,7 +152,6 @@ class Front:
         self._unproven = UnprovenConnections()
         self._idle: dict[Waiting, None] = {}  # those that were proven and wait for their next request, the oldest first
         self._served = ServedRequests()
-        self._files = FreeFiles()
         self._resume = 0.0  # time at which connections are accepted again; 0: they are accepted now
         self._selector = selectors.DefaultSelector()
         self._wakeup = socket.socketpair()  # the end that the front reads, and the end that wakes it
@@ -192,7 +191,8 @@ class Front:
             self._wakeup[0].close()
 
     def _turn(self) -> None:
-        for key, _ in self._selector.select(self._measure_wait()):
+        events = self._selector.select(self._measure_wait())
+        for key, _ in sorted(events, key=lambda event: event[0].fileobj is self._listener):  # new connections come last
             if key.fileobj is self._listener:
                 self._accept()
             elif key.fileobj is self._wakeup[0]:
@@ -216,7 +216,9 @@ class Front:
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTED_AT_ONCE):
+        # a turn must not close connections that no turn has read
+        most = max(1, min(ACCEPTED_AT_ONCE, self._limits.unproven // 2, self._limits.of_address // 2))
+        for _ in range(most):
             try:
                 stream, address = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
@@ -225,21 +227,30 @@ class Front:
                 self._selector.unregister(self._listener)
                 self._resume = time.monotonic() + PAUSE_S
                 return
-            if self._files.take(1, lambda: 0):
-                self._greet_new(Waiting(stream, str(address[0])))
+            waiting = Waiting(stream, str(address[0]))
+            if FREE_FILES.take(1) or self._make_room():
+                self._greet_new(waiting)
             else:
                 stream.close()
 
+    def _make_room(self) -> bool:
+        """Close the oldest connection without a proven request; return False if there is none."""
+        oldest = next(iter(self._unproven.oldest), None)
+        if oldest is not None:
+            self._close(oldest)
+        return oldest is not None
+
     def _greet_new(self, waiting: Waiting) -> None:
-        waiting.stream.setblocking(False)
-        waiting.greeting = self._handlers.greet()
         try:
+            waiting.stream.setblocking(False)
+            waiting.greeting = self._handlers.greet()
             if waiting.greeting:
                 waiting.stream.send(waiting.greeting)
-        except OSError:
-            waiting.stream.close()
-        else:
             self._begin(waiting)
+        except OSError:
+            self._close(waiting)
+        else:
+            self._read(waiting)  # usually the request is there already, and gets its answer whatever comes next
 
     def _begin(self, waiting: Waiting) -> None:
         excess = self._unproven.find_excess(waiting.address, self._limits)

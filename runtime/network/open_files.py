@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
+import time
 from collections.abc import Callable
 
 from runtime.errors import ConfigError
@@ -17,6 +19,8 @@ LEAST_FILES = 64  # a limit below this leaves no room for connections beside a p
 MOST_OWN_FILES = 512  # descriptors that a program sets aside for its own files, of a limit that is large enough
 SPARE_FILES = 24  # descriptors that stay free at every moment
 UNLIMITED = 1 << 20  # what counts as the limit of a process that has none
+COUNT_S = 0.05  # seconds for which a count of the descriptors serves
+MOST_CREDIT = 64  # descriptors that a count may give away
 
 
 def limit_of_files() -> int:
@@ -49,22 +53,34 @@ class FreeFiles:
     """Tells whether new descriptors fit below the limit of the process, and leave SPARE_FILES free.
 
     The number of a new descriptor does not show it: it is the lowest free number, and the numbers above it may be in
-    use. So the descriptors are counted. Because this takes 0.2 us for each of them, a count serves until half of what
-    it found is given away; the other half is for descriptors that others open meanwhile.
+    use. So the descriptors are counted. Because this takes 0.2 us for each of them, a count serves for COUNT_S, and for
+    at most half of what it found; the other half is for descriptors that others open meanwhile.
+
+    Thread safety: any thread may call `take`; a process has one instance, FREE_FILES.
     """
 
     def __init__(self) -> None:
-        self._credit = 0
+        self._lock = threading.Lock()
+        self._credit, self._until = 0, 0.0
 
-    def take(self, wanted: int, coming: Callable[[], int]) -> bool:
+    def take(self, wanted: int, coming: Callable[[], int] = int) -> bool:
         """Return whether there is room for `wanted` more descriptors, and note them.
 
         Args: coming: returns how many descriptors of earlier calls are not open yet.
         """
-        if self._credit < wanted:
-            free = limit_of_files() - SPARE_FILES - coming() - len(os.listdir("/proc/self/fd"))  # noqa: PTH208  # fast
-            if free < wanted:
-                return False
-            self._credit = max(wanted, free // 2)
-        self._credit -= wanted
-        return True
+        with self._lock:
+            now = time.monotonic()
+            if self._credit < wanted or now > self._until:
+                try:
+                    used = len(os.listdir("/proc/self/fd"))  # noqa: PTH208  # fast
+                except OSError:  # the count itself needs a descriptor
+                    return False
+                free = limit_of_files() - SPARE_FILES - coming() - used
+                if free < wanted:
+                    return False
+                self._credit, self._until = max(wanted, min(free // 2, MOST_CREDIT)), now + COUNT_S
+            self._credit -= wanted
+            return True
+
+
+FREE_FILES = FreeFiles()

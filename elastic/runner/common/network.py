@@ -53,6 +53,7 @@ __all__ = [
 
 LIMITS = FrontLimits(unproven=64, of_address=32, proven=64)
 REQUEST_S = 10.0  # maximum seconds until a request has arrived
+PAUSE_S = 0.2  # seconds before the second attempt to reach a service; the third comes after twice the time
 ANSWER_S = 600.0  # maximum seconds until a service has answered
 _PROOF_BYTES = NONCE_BYTES + HEAD_BYTES  # of a client's nonce and the head of its request
 
@@ -221,7 +222,8 @@ class BasicClient:
     def _probe_one(
         self, intf: str, addr: tuple[str, int], result_queue: queue.SimpleQueue[tuple[str, tuple[str, int]]]
     ) -> None:
-        for _ in range(self._attempts):
+        for attempt in range(self._attempts):
+            time.sleep(PAUSE_S * attempt)  # a flood of others may have closed the connection
             with contextlib.suppress(OSError, EOFError, ConfigError, DataError):
                 response = self._exchange(addr, PingRequest(), None, self._probe_timeout)
                 if not isinstance(response, PingResponse) or response.service_name != self._service_name:

@@ -19,6 +19,7 @@ from typing import IO, Protocol
 from elastic.launching.guard import GRACE_S
 from elastic.launching.output import KINDS, MOST_LINE_BYTES
 from elastic.launching.processes import run_process, start_command
+from runtime import glog
 
 GRACEFUL_TERMINATION_TIME_S = GRACE_S
 _ENDS = re.compile(r"(?<=[\r\n])")
@@ -88,16 +89,21 @@ def prefix_connection(
     `[index]<prefix>:`, after the time if `prefix_output_with_timestamp` is set.
     """
     decoder = codecs.getincrementaldecoder("utf8")("replace")
-    line, chunk = "", b"-"
+    line, chunk, is_shown = "", b"-", True
     with contextlib.closing(src_connection):
         while chunk:
             chunk = os.read(src_connection.fileno(), 1 << 16)
             *whole, line = _ENDS.split(line + decoder.decode(chunk, final=not chunk))
             if line and (not chunk or len(line) >= MOST_LINE_BYTES):
                 whole, line = [*whole, line], ""
-            for one in whole:
-                stamp = time.asctime() if prefix_output_with_timestamp else ""
-                start = "" if index is None or prefix is None else f"{stamp}[{index}]<{prefix}>:"
-                dst_stream.write(start + one)
-            if whole:
+            stamp = time.asctime() if prefix_output_with_timestamp else ""
+            start = "" if index is None or prefix is None else f"{stamp}[{index}]<{prefix}>:"
+            if not whole or not is_shown:
+                continue
+            try:
+                for one in whole:
+                    dst_stream.write(start + one)
                 dst_stream.flush()
+            except (OSError, ValueError) as exc:  # the program must go on, so its pipe is read to the end all the same
+                glog.warning(f"output of a program is lost: its stream takes no more ({type(exc).__name__}: {exc})")
+                is_shown = False

@@ -27,6 +27,7 @@ ALONE = {
     "paddle/doctor/probing.py": (1, "a probe, for a bounded time"),
     "pserver/server/event_loop.py": (1, "it only imports"),
     "pserver/server/handlers/background_task.py": (1, "its error goes to the trainer that waits"),
+    "runtime/health/service_threads.py": (1, "it ends the program"),
     "runtime/health/metrics.py": (1, "it only imports"),
     "runtime/network/front.py": (1, "it answers one request"),
     "trainer/data/reader.py": (1, "its error goes to the training"),

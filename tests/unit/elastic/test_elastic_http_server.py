@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import threading
 import time
@@ -100,6 +101,49 @@ def test_values_are_stored_read_and_deleted(client: RendezvousClient) -> None:
     client.delete("global", "0")
     client.delete("global", "0")
     assert client.get("global", "0") is None
+
+
+def test_a_large_first_value_is_stored(server: tuple[RendezvousServer, int]) -> None:
+    """The server refused the body unread, for the client did not know the epoch; so it failed again and again."""
+    for size in (100 << 10, 12 << 20):
+        client = RendezvousClient("127.0.0.1", server[1], SECRET, WAIT_S)
+        client.put("a", "b", bytes(size))
+        assert client.get("a", "b") == bytes(size)
+
+
+def test_a_large_value_with_another_secret_is_refused_with_the_reason(server: tuple[RendezvousServer, int]) -> None:
+    with pytest.raises(ConfigError, match="refuses the secret"):
+        RendezvousClient("127.0.0.1", server[1], "another", WAIT_S).put("a", "b", bytes(4 << 20))
+
+
+def test_connections_of_a_server_that_has_ended_are_replaced_at_once(driver: FakeDriver) -> None:
+    """Two of them used up the attempts, and the epoch of the new server then was a refusal for good."""
+    first = RendezvousServer(secret=SECRET)
+    port = first.start(create_rendezvous_handler(driver), address="127.0.0.1")
+    client = RendezvousClient("127.0.0.1", port, SECRET, WAIT_S)
+    readers = [threading.Thread(target=client.get, args=("a", "b", 0.2)) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(WAIT_S)
+    assert len(client._exchange._kept) >= 2
+    first.stop()
+    second = RendezvousServer(secret=SECRET)
+    second.start(create_rendezvous_handler(driver), port, "127.0.0.1")
+    try:
+        client.put("a", "b", b"value")
+        assert client.get("a", "b") == b"value"
+    finally:
+        client.close()
+        second.stop()
+
+
+def test_a_forked_client_has_numbers_of_its_own(client: RendezvousClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.put("a", "b", b"1")
+    sender = client._exchange._signer
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    client.put("a", "b", b"2")
+    assert client._exchange._signer is not sender
 
 
 def test_a_reader_waits_for_a_value(client: RendezvousClient) -> None:

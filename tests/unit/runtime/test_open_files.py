@@ -1,5 +1,6 @@
 """The budget of file descriptors."""
 
+import errno
 import os
 import resource
 from pathlib import Path
@@ -38,4 +39,31 @@ def test_descriptors_above_a_hole_are_counted(monkeypatch: pytest.MonkeyPatch) -
         for one in held:
             os.close(one)
     files = FreeFiles()
-    assert files.take(4, lambda: 0) and not files.take(4, lambda: 5)
+    assert files.take(4) and not files.take(4, lambda: 5)
+
+
+def test_a_count_that_needs_the_last_descriptor_itself_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With exactly one free descriptor, strangers ended the gate of a master and the front of a driver."""
+
+    def refuse(_: str) -> list[str]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert not FreeFiles().take(1)
+
+
+def test_a_count_serves_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that others open meanwhile are seen; an old count gave away the descriptors that have to stay free."""
+    clock, own = [100.0], len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(open_files, "limit_of_files", lambda: own + SPARE_FILES + 40)
+    monkeypatch.setattr(open_files.time, "monotonic", lambda: clock[0])
+    files = FreeFiles()
+    assert files.take(1)
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(60)]
+    try:
+        assert files.take(1)
+        clock[0] += 2 * open_files.COUNT_S
+        assert not files.take(1)
+    finally:
+        for one in held:
+            os.close(one)

@@ -12,6 +12,7 @@ import pytest
 from waiting import until
 
 from runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits, Refused
+from runtime.network.open_files import FREE_FILES
 
 LIMIT_S = 60.0
 QUICK = FrontLimits(unproven=8, of_address=4, proven=2, head_bytes=100, head_s=LIMIT_S, idle_s=LIMIT_S)
@@ -153,13 +154,41 @@ def test_requests_at_the_same_time_are_bounded(start: Callable[..., Served]) -> 
         assert receive(first) == receive(second) == b"ok wait from 127.0.0.1\n"
 
 
-def test_a_process_without_free_descriptors_closes_new_connections(
+def test_a_process_without_free_descriptors_closes_connections_that_prove_nothing(
     start: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = start()
-    with served.connect() as old:
+    with served.connect() as old, served.connect("127.0.0.2") as silent:
         assert ask(old, b"ok 1")
-        monkeypatch.setattr(served.front._files, "take", lambda *_: False)
+        until(lambda: len(served.front._unproven.oldest) == 1, "the silent one")
+        monkeypatch.setattr(FREE_FILES, "take", lambda *_: False)
         with served.connect() as new:
-            assert receive(new) == b""
-        assert ask(old, b"ok 2") == b"ok 2 from 127.0.0.1\n"
+            assert ask(new, b"ok 2") == b"ok 2 from 127.0.0.1\n"
+            assert receive(silent) == b""
+        with served.connect() as another:
+            assert receive(another) == b""
+        assert ask(old, b"ok 3") == b"ok 3 from 127.0.0.1\n"
+
+
+def test_a_request_that_is_there_is_answered_whatever_comes_after_it(start: Callable[..., Served]) -> None:
+    """A turn accepted more connections than may be unproven, and closed those that no turn had read."""
+    served = start()
+    hold, goes_on = threading.Event(), threading.Event()
+    judge_as_before = served.front._handlers.judge
+
+    def judge_slowly(data: bytes, greeting: bytes) -> Admitted | Refused | None:
+        if data == b"hold\n":
+            hold.set()
+            goes_on.wait(LIMIT_S)
+        return judge_as_before(data, greeting)
+
+    served.front._handlers = served.front._handlers._replace(judge=judge_slowly)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(served.connect()).sendall(b"hold\n")
+        assert hold.wait(LIMIT_S)
+        request = stack.enter_context(served.connect())
+        request.sendall(b"ok\n")
+        for _ in range(40):
+            stack.enter_context(served.connect())
+        goes_on.set()
+        assert receive(request) == b"ok from 127.0.0.1\n"
