@@ -8,7 +8,7 @@ PAGE = (ROOT / "docs/security-tables.md").read_text()
 SOURCES = [
     path
     for path in ROOT.glob("[a-z]*/**/*.py")
-    if path.relative_to(ROOT).parts[0] not in ("tests", "bench", "examples")
+    if path.relative_to(ROOT).parts[0] not in ("tests", "bench", "build", "examples")
 ]
 NAME = re.compile(r'ServiceThread\([^"\n]*f?"([a-z -]+)|__init__\(self\.serve, "([a-z-]+)"')
 # threads that end alone: file -> number of them, and why nobody waits for them
