@@ -7,7 +7,6 @@ handshake both sides prove that they know the job's secret, and the connecting s
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import secrets
@@ -30,6 +29,7 @@ from runtime.health.service_threads import ServiceThread
 from runtime.network.open_files import FREE_FILES
 
 HANDSHAKE_S = 5.0  # maximum seconds of a handshake, which has four messages
+PAUSE_S = 0.1  # seconds without accepting connections after the process ran out of file descriptors
 MAX_UNPROVEN = 128  # maximum number of connections with an unfinished handshake
 _NAME = struct.Struct("<8sII")  # name of a connection: hash of the group's scope, rank of the client, group's size
 MAX_ADDRESS_BYTES = 1 << 12
@@ -211,12 +211,17 @@ class Acceptor:
     def _accept(self, poller: select.poll) -> None:
         if len(self._unproven) >= MAX_UNPROVEN or (self._unproven and not FREE_FILES.take(1)):
             self._drop(poller, next(iter(self._unproven)))  # the oldest goes: idle connections must not keep a rank out
-        with contextlib.suppress(OSError):
+        try:
             stream = self._listener.accept()[0]
-            stream.setblocking(False)
-            handshake = ServerHandshake(self._plan.secret, secrets.token_bytes(NONCE_BYTES))
-            self._unproven[stream.fileno()] = (stream, handshake, time.monotonic() + HANDSHAKE_S)
-            poller.register(stream, select.POLLIN)
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            return
+        except OSError:  # no free file descriptor, and no connection whose descriptor could serve
+            time.sleep(PAUSE_S)
+            return
+        stream.setblocking(False)
+        handshake = ServerHandshake(self._plan.secret, secrets.token_bytes(NONCE_BYTES))
+        self._unproven[stream.fileno()] = (stream, handshake, time.monotonic() + HANDSHAKE_S)
+        poller.register(stream, select.POLLIN)
 
     def _drop(self, poller: select.poll, file: int) -> None:
         stream = self._unproven.pop(file)[0]

@@ -306,9 +306,12 @@ class Front:
         while self._served.given_back:
             waiting = self._served.given_back.popleft()
             waiting.deadline = time.monotonic() + self._limits.idle_s
-            waiting.stream.setblocking(False)
             self._idle[waiting] = None
-            self._selector.register(waiting.stream, selectors.EVENT_READ, waiting)
+            try:
+                waiting.stream.setblocking(False)
+                self._selector.register(waiting.stream, selectors.EVENT_READ, waiting)
+            except OSError:  # the kernel watches no more descriptors
+                self._close(waiting)
 
     def _forget(self, waiting: Waiting) -> None:
         self._unproven.discard(waiting)
