@@ -15,7 +15,8 @@ TTL = 5.0
 
 
 def say(*words: object) -> None:
-    print(*words, flush=True)
+    sys.stdout.write(" ".join(map(str, words)) + "\n")  # at once, because two threads say something
+    sys.stdout.flush()
 
 
 def main(place: str, name: str) -> None:
