@@ -22,17 +22,25 @@ from runtime.environment import read_environment
 
 hvd.init()
 hvd.allreduce(np.ones(4, np.float32))
-subprocess.run([sys.executable, "-c", "import time; time.sleep(0.5)"], check=True)  # as a DataLoader starts its workers
+subprocess.run(CHILD, check=True)  # as a DataLoader starts its workers
 print(read_environment(os.environ).secret, os.environ.get("PADDLE_SECRET", ""), sep="|", flush=True)
 hvd.shutdown()
 """
+
+
+WAITS = "until test -e"
+
+
+def make_child(folder: Path) -> list[str]:
+    """The command of a program that ends when it has been seen."""
+    return ["sh", "-c", f"{WAITS} {folder}/seen; do sleep 0.05; done"]
 
 
 class Look:
     """What a thread sees in /proc of the processes of a job, whose environment or command line names its folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = str(folder).encode()
+        self._folder, self._is_seen = str(folder).encode(), folder / "seen"
         self.seen: dict[str, set[bytes]] = {}  # for each command line, the environments of its processes
 
     def look(self) -> None:
@@ -41,6 +49,8 @@ class Look:
                 environ, command = (place / "environ").read_bytes(), (place / "cmdline").read_bytes()
                 if self._folder in environ + command:
                     self.seen.setdefault(command.replace(b"\0", b" ").decode(), set()).add(environ)
+        if any(WAITS in one for one in self.seen):
+            self._is_seen.touch()
 
     def having(self, secret: str) -> list[str]:
         """The command lines of the programs that have the secret in their arguments or environment."""
@@ -76,7 +86,7 @@ def test_the_programs_of_a_static_job_have_a_path_in_the_place_of_the_secret(tmp
     """Also those that a provider starts, which inherit its environment."""
     job = prepare(tmp_path)
     provider = job / "digits" / "digits_provider.py"
-    provider.write_text(f"import subprocess\nsubprocess.run(['sleep', '0.5'])\n{provider.read_text()}")
+    provider.write_text(f"import subprocess\nsubprocess.run({make_child(tmp_path)})\n{provider.read_text()}")
     with (
         looking(tmp_path) as found,
         start(tmp_path, PADDLE_SECRET_FILE="/home/jobpath/secret", NUM_PASSES="2") as cluster,
@@ -84,7 +94,7 @@ def test_the_programs_of_a_static_job_have_a_path_in_the_place_of_the_secret(tmp
         result = cluster.wait(deadline=100)
     assert result.outcome.is_complete, ends(result)
     assert not [pod for pod in result.pods if "WARNING: no secret" in pod.output]
-    for program in ("start_paddle.py", "pserver", "train", "sleep 0.5"):
+    for program in ("start_paddle.py", "pserver", "train", WAITS):
         assert [one for one in found.seen if program in one], (program, found.seen)
     assert found.having(SECRET) == []
 
@@ -94,7 +104,7 @@ def test_the_programs_of_an_all_reduce_job_have_a_path_in_the_place_of_the_secre
     tmp_path: Path, secret_file: Path, is_given: bool
 ) -> None:
     """The driver handed PADDLE_SECRET to its workers, and each program of a DataLoader inherited it."""
-    (tmp_path / "train.py").write_text(TRAINING)
+    (tmp_path / "train.py").write_text(TRAINING.replace("CHILD", str(make_child(tmp_path))))
     command = [sys.executable, "-m", "paddle", "elastic", "run", "-np", "2", sys.executable, str(tmp_path / "train.py")]
     given = {"FOLDER": str(tmp_path), **({"PADDLE_SECRET_FILE": str(secret_file)} if is_given else {})}
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PADDLE_SECRET")}
@@ -106,6 +116,6 @@ def test_the_programs_of_an_all_reduce_job_have_a_path_in_the_place_of_the_secre
     (shown,) = {line.partition(">:")[2] for line in ended.stdout.splitlines()}
     secret, variable = shown.split("|")
     assert variable == "" and len(secret) >= 32 and (secret == SECRET) == is_given
-    for program in ("elastic run", "train.py", "time.sleep"):
+    for program in ("elastic run", "train.py", WAITS):
         assert [one for one in found.seen if program in one], found.seen
     assert found.having(secret) == []
