@@ -102,11 +102,12 @@ class SignedExchange:
         self.close()
 
     def _take(self) -> _Connection | None:
+        if (
+            self._process != os.getpid()
+        ):  # a forked process must use neither lock, connections nor numbers of its parent
+            self._process, self._lock, self._signer = os.getpid(), threading.Lock(), Signer(self._secret)
+            self.close()  # only the copies that this process has
         with self._lock:
-            if self._process != os.getpid():  # a forked process must use neither connections nor numbers of its parent
-                for connection in self._kept:  # this closes only the copy that this process has
-                    connection.close()
-                self._process, self._kept, self._signer = os.getpid(), [], Signer(self._secret)
             return self._kept.pop() if self._kept else None
 
     def _connect(self, seconds: float) -> _Connection:

@@ -84,3 +84,5 @@ class FreeFiles:
 
 
 FREE_FILES = FreeFiles()
+# another thread may hold the lock while its process forks; the new process does not have that thread
+os.register_at_fork(after_in_child=FREE_FILES.__init__)  # type: ignore[misc]

@@ -142,7 +142,8 @@ def test_a_forked_client_has_numbers_of_its_own(client: RendezvousClient, monkey
     client.put("a", "b", b"1")
     sender = client._exchange._signer
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    client.put("a", "b", b"2")
+    with client._exchange._lock:  # another thread of the parent has held it
+        client.put("a", "b", b"2")
     assert client._exchange._signer is not sender
 
 

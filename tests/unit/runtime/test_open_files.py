@@ -9,7 +9,7 @@ import pytest
 
 from runtime.errors import ConfigError
 from runtime.network import open_files
-from runtime.network.open_files import SPARE_FILES, FreeFiles, make_room
+from runtime.network.open_files import FREE_FILES, SPARE_FILES, FreeFiles, make_room
 
 
 @pytest.mark.parametrize(("limit", "wanted", "left"), [(4096, 300, 300), (256, 300, 192), (1024, 3000, 768)])
@@ -50,6 +50,14 @@ def test_a_count_that_needs_the_last_descriptor_itself_finds_no_room(monkeypatch
 
     monkeypatch.setattr(os, "listdir", refuse)
     assert not FreeFiles().take(1)
+
+
+def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent() -> None:
+    with FREE_FILES._lock:
+        child = os.fork()
+        if not child:
+            os._exit(0 if FREE_FILES.take(0) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_count_serves_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
