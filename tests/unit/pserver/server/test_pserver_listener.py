@@ -1,0 +1,129 @@
+"""The listener: what a peer may send and keep before it has joined, and for how long. Times are those of the test."""
+
+import contextlib
+import os
+import select
+import socket
+
+import pytest
+from waiting import until
+
+from pserver.server.admission import Identity
+from pserver.server.listener import MAX_UNSENT, Listener, bind_port
+from pserver.server.service import Service
+from pserver.wire import protocol
+from pserver.wire.authentication import DATA, ClientHandshake
+from pserver.wire.connection import Connection
+from pserver.wire.protocol import Message, Op
+
+BEGIN = 100.0
+SESSION = protocol.session_of("", "")
+
+
+class Port:
+    """A listener without a process, whose loop turns when the test wants it."""
+
+    def __init__(self):
+        self.poller = select.epoll()
+        self.listener = Listener(bind_port("127.0.0.1", 0), Service(Identity("here", 1)), self.poller, backlog=9)
+        self.address = self.listener._socket.getsockname()
+
+    def turn_until(self, condition, what, now=BEGIN):
+        def turn():
+            for file, events in self.poller.poll(0):
+                self.listener.handle(file, events, now)
+            return condition()
+
+        until(turn, what)
+
+    def dropped(self):
+        return self.listener.service.sessions.complaints.malformed
+
+    def connect(self, stack):
+        stream = stack.enter_context(socket.create_connection(self.address))
+        before = len(self.listener._peers)
+        self.turn_until(lambda: len(self.listener._peers) > before, "the connection")
+        return stream
+
+    def prove(self, stream, now=BEGIN):
+        """Shake hands; without a secret everybody can."""
+        caller = ClientHandshake("", os.urandom(16) + DATA, os.urandom(32))
+        stream.setblocking(False)
+        stream.sendall(caller.greeting)
+
+        def step():
+            with contextlib.suppress(BlockingIOError):
+                stream.sendall(caller.feed(stream.recv(caller.wanted)))
+            return not caller.wanted
+
+        self.turn_until(step, "the handshake", now)
+
+
+@pytest.fixture
+def port():
+    made = Port()
+    yield made
+    made.listener.close(0)
+    made.poller.close()
+
+
+@pytest.fixture
+def stack():
+    with contextlib.ExitStack() as made:
+        yield made
+
+
+def hello_of(note_bytes=0, payload=0):
+    """A hello whose note has so many bytes."""
+    note = {"job": "x" * (note_bytes - len('{"job":""}'))} if note_bytes else {}
+    made = protocol.encode(Message(Op.HELLO, SESSION, 0, 1, note=note, payload=[bytes(payload)] if payload else []))
+    return b"".join(bytes(frame) for frame in made)
+
+
+def test_a_peer_has_ten_seconds_to_prove_and_ten_to_join(port, stack):
+    port.connect(stack)
+    port.prove(port.connect(stack), BEGIN + 5)
+    port.listener.tidy(BEGIN + 10)
+    assert len(port.listener._peers) == 2
+    port.listener.tidy(BEGIN + 10.1)
+    assert len(port.listener._unjoined) == len(port.listener._peers) == 1
+    port.listener.tidy(BEGIN + 15)
+    assert len(port.listener._peers) == 1
+    port.listener.tidy(BEGIN + 15.1)
+    assert port.listener._peers == {}
+
+
+@pytest.mark.parametrize(("note", "payload"), [(8193, 0), (100, 1)])
+def test_a_hello_over_the_limits_is_not_read(port, stack, capsys, note, payload):
+    stream = port.connect(stack)
+    port.prove(stream)
+    stream.sendall(hello_of(note, payload))
+    port.turn_until(lambda: port.listener._peers == {}, "its end")
+    assert "limits of 8192 and 0 bytes" in capsys.readouterr().err and port.dropped() == 1
+
+
+def test_a_hello_of_8_kib_is_read(port, stack, capsys):
+    stream = port.connect(stack)
+    port.prove(stream)
+    stream.sendall(hello_of(8192))
+    port.turn_until(lambda: "was called by" in capsys.readouterr().err, "the refusal")
+    assert port.dropped() == 0
+
+
+def test_who_has_not_joined_asks_once(port, stack, monkeypatch):
+    taken = []
+    monkeypatch.setattr(Service, "handle", lambda *said: taken.append(said) or [])
+    stream = port.connect(stack)
+    port.prove(stream)
+    stream.sendall(hello_of(100) * 3)
+    port.turn_until(lambda: port.listener._peers == {}, "its end")
+    assert len(taken) == 1
+
+
+@pytest.mark.parametrize(("unsent", "reads"), [(MAX_UNSENT - 1, True), (MAX_UNSENT, False)])
+def test_a_peer_that_reads_no_answers_is_not_read(port, stack, monkeypatch, unsent, reads):
+    port.prove(port.connect(stack))
+    [peer] = port.listener._peers.values()
+    monkeypatch.setattr(Connection, "unsent", unsent)
+    port.listener._watch(peer)
+    assert bool(peer.events & select.EPOLLIN) is reads and peer.events & select.EPOLLOUT
