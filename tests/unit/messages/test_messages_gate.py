@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import threading
 
-from messages.gate.gate import Gate, GateLimits, GateTarget, Refusals
+import pytest
+
+from messages.gate.gate import Gate, GateLimits, GateTarget, Refusals, _Passage, find_idlest
 
 LIMIT_S = 60.0
 
@@ -33,3 +36,27 @@ def test_a_gate_that_closes_takes_no_connection_that_has_come_in_the_same_moment
             goes_on.set()
             closing.join(LIMIT_S)
     assert not closing.is_alive()
+
+
+def test_the_oldest_connection_goes_if_possible_one_that_does_not_know_the_key() -> None:
+    with contextlib.ExitStack() as stack:
+        made = [_Passage(stack.enter_context(socket.socket()), "10.0.0.1", b"CURVE", 0.0) for _ in range(3)]
+        assert find_idlest(made) is made[0]
+        made[0].server.has_welcomed = True
+        assert find_idlest(made) is made[1]
+        made[1].server.has_welcomed = made[2].server.has_welcomed = True
+        assert find_idlest(made) is made[0]
+        assert find_idlest([]) is None
+
+
+def test_a_reason_of_refusals_is_logged_once_in_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said = [100.0], list[str]()
+    monkeypatch.setattr("messages.gate.gate.time.monotonic", lambda: now[0])
+    refusals = Refusals(said.append)
+    for second in range(31):
+        now[0] = 100.0 + second
+        refusals.add("late", "one")
+        refusals.add("crowd", "another")
+    assert refusals.counts == {"late": 31, "crowd": 31}
+    assert [line.rpartition(": ")[2] for line in said] == ["one", "another"] * 2
+    assert "31 for this reason so far" in said[-1]
