@@ -6,7 +6,9 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import zmq
 from control_programs import AddingMember, AddingServer, client_core, server_core
+from waiting import until
 
 from messages.client import ControlClient
 from messages.envelope import MAX_BYTES, MemberId
@@ -152,6 +154,23 @@ def test_a_secret_on_one_side_only_is_named(ours: str, theirs: str) -> None:
             client.ask("add", {"number": 1}, 1.0)
         assert server.counts["mechanism"] >= 1
         assert server.members == []
+
+
+def test_a_message_of_many_frames_of_a_program_with_the_secret_is_counted_and_dropped() -> None:
+    """CURVE hides from the gate which frames form a message."""
+    keys = derive_keys(SECRET)
+    assert keys
+    with serve(AddingServer(), keys) as server, zmq.Context() as context, context.socket(zmq.DEALER) as peer:
+        peer.curve_serverkey = keys.server_public
+        peer.curve_publickey, peer.curve_secretkey = keys.client_public, keys.client_private
+        peer.linger = 0
+        peer.connect(f"tcp://127.0.0.1:{server.port}")
+        peer.send_multipart([b"{}"] * 1000)
+        until(lambda: server.counts.get("frames"), "the message")
+        assert server.counts == {"frames": 1}
+        client, member = join(server.port, keys)
+        with client:
+            assert member.next() == "welcome of server.1: 0"
 
 
 def test_without_a_secret_other_addresses_are_refused() -> None:
