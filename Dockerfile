@@ -3,8 +3,10 @@
 # In the target `data`, the entrypoint is the data job's program, for a Job without a command such as the tutorial's data job:
 #   docker build -t REPO/paddle:data --target data .
 # --build-arg BASE=... sets another base, which can be any Debian-like image with python3 (3.11 or newer), also of another CPU.
+# A BASE with a digest, NAME@sha256:..., is the same in each build (docs/cluster.md). The default has the release of Debian and the
+# minor version of Python with which the tests on a cluster build this image.
 # `paddle train` and `paddle pserver` use no GPU; a BASE with CUDA serves scripts of `paddle elastic` whose own library uses one
-ARG BASE=python:3.11-slim-bookworm
+ARG BASE=python:3.13-slim-trixie
 # If downloads need a CA bundle that the image must not keep, BUILD_BASE is BASE plus this bundle, and PIP_CERT is the bundle's path
 ARG BUILD_BASE=${BASE}
 
