@@ -2,7 +2,7 @@
 #   docker build -t REPO/paddle:mypaddle .
 # In the target `data`, the entrypoint is the data job's program, for a Job without a command such as the tutorial's data job:
 #   docker build -t REPO/paddle:data --target data .
-# --build-arg BASE=... sets another base, which can be any Debian-like image with python3 (3.11 or newer), also of another CPU.
+# --build-arg BASE=... sets another base, which can be any Debian-like image with python3 (3.11 to 3.14), also of another CPU.
 # A BASE with a digest, NAME@sha256:..., is the same in each build (docs/cluster.md). The default has the release of Debian and the
 # minor version of Python with which the tests on a cluster build this image.
 # `paddle train` and `paddle pserver` use no GPU; a BASE with CUDA serves scripts of `paddle elastic` whose own library uses one
@@ -18,12 +18,11 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 # pip is in a separate environment, so the environment of the image never contains pip
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/venv
-COPY constraints.txt /src/
-# setuptools is removed, because a dependency of etcd3gw needs it only for its own build. Files that only the packages' tests, type
-# checkers and builds against numpy need are removed, too. pyzmq carries control messages (messages/); gradients use plain sockets
-RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --only-binary :all: --constraint /src/constraints.txt \
-        cramjam etcd3gw numpy prometheus-client protobuf pyzmq requests \
-    && /pip/bin/pip --python /opt/venv/bin/python uninstall --yes setuptools \
+COPY requirements-image.txt /src/
+# pip installs only files whose digests the list has, and no package that the list lacks. Files that only the packages' tests, type
+# checkers and builds against numpy need are removed. pyzmq carries control messages (messages/); gradients use plain sockets
+RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --only-binary :all: \
+        --require-hashes --requirement /src/requirements-image.txt \
     && cd /opt/venv/lib/python3*/site-packages \
     && find . -type d -name tests -prune -exec rm -r {} + \
     && find . -type f \( -name '*.pyi' -o -name '*.a' \) -delete \
@@ -45,8 +44,11 @@ COPY runtime/ /src/runtime/
 COPY trainer/ /src/trainer/
 COPY examples/ /src/examples/
 # The files under /image get their final modes here, because a chmod in the last stage would store each file twice. A compiled
-# module contains the digest of its source instead of the source's modification time, so each build makes the same bytes
-RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps /src \
+# module contains the digest of its source instead of the source's modification time, so each build makes the same bytes.
+# The project is built with the setuptools of the list, because pip would download another one without a digest. Then setuptools is
+# removed: a dependency of etcd3gw also needs it only for its own build
+RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps --no-index --no-build-isolation /src \
+    && /pip/bin/pip --python /opt/venv/bin/python uninstall --yes setuptools \
     && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
     && mkdir -p /image/usr/bin /image/opt/paddle /image/root \
     && cp /usr/bin/tini-static /image/usr/bin/tini \
