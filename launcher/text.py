@@ -78,9 +78,7 @@ class LauncherLog(logging.Handler):
         """Write one message; on a full disk or a closed pipe only that message is lost."""
         stamp = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
         with contextlib.suppress(OSError):
-            first, *others = printable(self.secrets.redact(record.getMessage())).split("\n")
-            shown = "\n".join([first, *(line if line[:1] in ("", " ") else f"  {line}" for line in others)])
-            print(f"{stamp} start_paddle: {shown}", flush=True)
+            print(f"{stamp} start_paddle: {_indent(self.secrets.redact(record.getMessage()))}", flush=True)
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -107,8 +105,14 @@ def end_in_one_line(work: Callable[[], int], secrets: Secrets) -> int:
         return error.exit_code
     except Exception:  # a bug of this program
         with contextlib.suppress(OSError):
-            print(printable(secrets.redact(traceback.format_exc())), end="", file=sys.stderr)
+            print(_indent(secrets.redact(traceback.format_exc())), end="", file=sys.stderr)
         return BugError.exit_code
+
+
+def _indent(text: str) -> str:
+    """Return a printable text of which only the first line starts in column 1."""
+    first, *others = printable(text).split("\n")
+    return "\n".join([first, *(line if line[:1] in ("", " ") else f"  {line}" for line in others)])
 
 
 def say(message: str) -> None:

@@ -84,6 +84,20 @@ def test_a_bug_of_ours_does_not_show_the_token(secrets: Secrets, capsys: pytest.
     assert "RuntimeError: <token>" in capsys.readouterr().err
 
 
+def test_a_text_in_a_bug_of_ours_does_not_look_like_a_message(
+    secrets: Secrets, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A traceback with a text of the API's answer had lines of the form of the launcher's own."""
+
+    def work() -> int:
+        raise RuntimeError("no\n2026-01-01 00:00:00 start_paddle: training finished\x1b[2J")
+
+    assert end_in_one_line(work, secrets) == 70
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert others[-2:] == ["  RuntimeError: no", "  2026-01-01 00:00:00 start_paddle: training finished\\x1b[2J"]
+
+
 def test_a_short_word_is_no_token(secrets: Secrets) -> None:
     secrets.keep("pod")
     assert secrets.redact("pod") == "pod"
