@@ -12,7 +12,7 @@ from pserver.server.admission import Identity
 from pserver.server.listener import MAX_UNSENT, Listener, bind_port
 from pserver.server.service import Service
 from pserver.wire import protocol
-from pserver.wire.authentication import DATA, ClientHandshake
+from pserver.wire.authentication import DATA, HEARTBEAT, PROBE, ClientHandshake
 from pserver.wire.connection import Connection
 from pserver.wire.protocol import Message, Op
 
@@ -45,9 +45,9 @@ class Port:
         self.turn_until(lambda: len(self.listener._peers) > before, "the connection")
         return stream
 
-    def prove(self, stream, now=BEGIN):
+    def prove(self, stream, now=BEGIN, kind=DATA):
         """Shake hands; without a secret everybody can."""
-        caller = ClientHandshake("", os.urandom(16) + DATA, os.urandom(32))
+        caller = ClientHandshake("", os.urandom(16) + kind, os.urandom(32))
         stream.setblocking(False)
         stream.sendall(caller.greeting)
 
@@ -118,6 +118,15 @@ def test_who_has_not_joined_asks_once(port, stack, monkeypatch):
     stream.sendall(hello_of(100) * 3)
     port.turn_until(lambda: port.listener._peers == {}, "its end")
     assert len(taken) == 1
+
+
+@pytest.mark.parametrize(("kind", "limits"), [(DATA, (16 << 20, 4 << 20)), (HEARTBEAT, (64 << 10, 0))])
+def test_a_trainer_has_the_limits_of_its_connection(port, stack, monkeypatch, kind, limits):
+    monkeypatch.setattr(port.listener.service.sessions, "knows", lambda name: name[-1:] == kind)
+    for one in (kind, PROBE):
+        port.prove(port.connect(stack), kind=one)
+    assert [peer.connection.limits[:2] for peer in port.listener._peers.values()] == [limits, (8 << 10, 0)]
+    assert [peer.has_joined for peer in port.listener._peers.values()] == [True, False]
 
 
 @pytest.mark.parametrize(("unsent", "reads"), [(MAX_UNSENT - 1, True), (MAX_UNSENT, False)])

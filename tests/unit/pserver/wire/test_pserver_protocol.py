@@ -118,6 +118,20 @@ def test_too_large_a_message_is_refused_before_it_is_sent(monkeypatch):
         protocol.encode(PUSH)
 
 
+@each("op", Op)
+def test_what_becomes_a_part_of_another_note_has_fewer_levels(op):
+    """What a trainer gives to a checkpoint is stored, and sent again inside of a note of up to 32 levels."""
+
+    def deep(levels):
+        note = b'{"a":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+        return [header(op=op, note=len(note), payload=0), note]
+
+    most = 28 if op in (Op.FINISH_PASS, Op.CHECKPOINT) else 32
+    assert protocol.decode(deep(most)).op == op
+    with pytest.raises(ProtocolError, match=f"more than {most} levels"):
+        protocol.decode(deep(most + 1))
+
+
 @given(st.lists(st.binary(max_size=80), max_size=8))
 def test_any_frames_decode_or_are_refused(bad):
     with contextlib.suppress(ProtocolError):

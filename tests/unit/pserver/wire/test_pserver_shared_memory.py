@@ -1,5 +1,6 @@
 """Memory that two processes share: what one writes the other reads, and what is no such memory is declined."""
 
+import fcntl
 import json
 import mmap
 import os
@@ -86,3 +87,13 @@ def test_other_files_of_a_process_are_declined(offer, tmp_path):
             assert SharedMemory.open({**offer, "file": file}) is None
     for file in (unsealed, reader, writer):
         os.close(file)
+
+
+def test_sealed_memory_of_another_name_is_declined(offer):
+    """The secret of a job may be in such memory of another program."""
+    file = os.memfd_create("paddle-secret", os.MFD_ALLOW_SEALING)
+    os.write(file, os.pread(offer["file"], 1 << 20, 0))
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.fcntl(offer["file"], fcntl.F_GET_SEALS))
+    assert SharedMemory.open({**offer, "file": file}) is None
+    os.close(file)
+    assert SharedMemory.open(offer) is not None
