@@ -13,6 +13,7 @@ from waiting import until
 from messages.client import ControlClient
 from messages.envelope import MAX_BYTES, MemberId
 from messages.errors import NoAnswerError, RequestRefusedError, SchemaError
+from messages.gate.gate import GateLimits
 from messages.keys import CurveKeys, derive_keys
 from messages.server import ControlAccess, ControlServer
 
@@ -171,6 +172,19 @@ def test_a_message_of_many_frames_of_a_program_with_the_secret_is_counted_and_dr
         client, member = join(server.port, keys)
         with client:
             assert member.next() == "welcome of server.1: 0"
+
+
+def test_one_more_than_may_be_connected_is_refused_and_the_others_stay(keys: CurveKeys | None) -> None:
+    access, limits = ControlAccess(keys, lambda address: True), GateLimits(peers=1)
+    with ControlServer("127.0.0.1", 0, server_core(), AddingServer(), access, limits=limits, note=print) as server:
+        client, member = join(server.port, keys)
+        with client:
+            assert member.next() == "welcome of server.1: 0"
+            second, _ = join(server.port, keys, "b")
+            with second:
+                until(lambda: server.counts.get("full"), "the refusal")
+            assert client.ask("add", {"number": 4}, SOON) == {"total": 4}
+            assert (client.trouble, server.members) == ("", [MemberId("a", 1)])
 
 
 def test_without_a_secret_other_addresses_are_refused() -> None:

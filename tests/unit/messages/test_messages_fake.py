@@ -8,6 +8,7 @@ from control_programs import AddingMember, AddingServer, client_core, server_cor
 from messages.envelope import MemberId
 from messages.errors import ClosedError, NoAnswerError, RequestRefusedError, SchemaError
 from messages.fake import FakeClient, FakeNetwork, FakeServer
+from messages.server_core import ServerCore, ServerEffect
 
 
 class Stage:
@@ -80,6 +81,25 @@ def test_what_the_handler_refuses_or_fails_at_is_told(number: int, code: str, re
     assert stage.server.counts[code] >= 1
     assert client.ask("add", {"number": 1}, 5.0) == {"total": 1}
     assert bool(stage.network.notes) == (code == "failed")
+
+
+def test_a_message_that_fails_in_the_server_ends_its_connection_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    client, _ = stage.join()
+    other, _ = stage.join("b")
+    whole = ServerCore.receive
+
+    def receive(core: ServerCore, route: bytes, data: bytes, now: float) -> list[ServerEffect]:
+        if b"1313" in data:
+            raise RecursionError("a bug")
+        return whole(core, route, data, now)
+
+    monkeypatch.setattr(ServerCore, "receive", receive)
+    client.submit("add", {"number": 1313}, 0.5)
+    stage.network.run()
+    assert "a.1 lost: a message of the member caused an error in the server" in stage.adding.heard
+    assert stage.server.counts["failed"] >= 1 and "RecursionError: a bug" in stage.network.notes[0]
+    assert other.ask("add", {"number": 2}, 5.0) == {"total": 2}
 
 
 def test_a_fault_of_a_members_handler_ends_nothing() -> None:
