@@ -20,7 +20,7 @@ from localcluster.api.store import PodStore
 from localcluster.controller import Controller
 from localcluster.errors import OptionError, WaitError
 from localcluster.faults import compile_pattern, concerns, parse_faults
-from localcluster.host import make_directories, make_host, make_logs
+from localcluster.host import make_directories, make_host, make_logs, with_secret
 from localcluster.job.manifest import JobSpec
 from localcluster.pods.kubelet import Kubelet, Places, Pod
 from localcluster.pods.plan import PodIdentity, match_volumes, plan_pod
@@ -87,6 +87,7 @@ class Cluster:
             )
             stack.callback(self.api.close)
             host = make_host(make_directories(given), entrypoint, env or {}, self.api.host, self.api.port)
+            host = with_secret(host, job, roots / "secret")
             self._trial = plan_pod(
                 job, host, PodIdentity("check", "", subnet.api_address, None, str(roots), str(roots))
             )

@@ -114,7 +114,8 @@ class Controller:
             self.progress = policy.count_success(self.progress, pod.state.index)
             return
         conditions = {kind: status for kind, (status, _, _) in pod.state.conditions.items()}
-        failure = Failure(pod.state.name, pod.state.index, pod.state.exit_code, self.job.container.name, conditions)
+        container = pod.state.init or self.job.container.name
+        failure = Failure(pod.state.name, pod.state.index, pod.state.exit_code, container, conditions)
         self.progress = policy.count_failure(self.progress, self.job, failure, now)
 
     def _next_look(self, now: float) -> float:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import stat
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from localcluster.errors import ManifestError, MissingError, OptionError
 from localcluster.job.manifest import JobSpec, parse_job
-from localcluster.pods.plan import Host
+from localcluster.pods.plan import JOB_SECRET, Host
 
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 MOST_MANIFEST_BYTES = 16 << 20  # the API server accepts at most 3 MiB for one object
@@ -111,6 +113,17 @@ def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
             raise OptionError(f"--volume {name}={directory}: {error.strerror}") from error
         found[name] = str(path)
     return found
+
+
+def with_secret(host: Host, job: JobSpec, directory: Path) -> Host:
+    """Return the host with a new secret for the pods that mount the Secret JOB_SECRET and got no directory for it."""
+    names = [each.name for each in job.volumes if each.secret == JOB_SECRET and each.name not in host.directories]
+    if not names:
+        return host
+    directory.mkdir(mode=0o700)
+    (directory / "secret").write_text(f"{secrets.token_hex(32)}\n")
+    directories = {**host.directories, **dict.fromkeys(names, str(directory))}
+    return replace(host, directories=directories, secret_directory=str(directory))
 
 
 def make_logs(logs: str | Path) -> Path:

@@ -20,7 +20,8 @@ class PodState:
     """The properties of a pod that the API shows; `evolve` returns the next state. Times are seconds since the epoch.
 
     phase: Pending, Running, Succeeded or Failed. waiting: the reason why a Pending container waits, and a message.
-    conditions: type -> (status, reason, message) of the conditions that do not follow from the phase.
+    conditions: type -> (status, reason, message) of the conditions that do not follow from the phase. init: the name of
+    the init container that runs or has failed.
     """
 
     name: str
@@ -42,6 +43,7 @@ class PodState:
     annotations: Mapping[str, str] = field(default_factory=dict)
     conditions: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     container: str = "trainer"
+    init: str = ""
     image: str = ""
     node: str = "localhost"
     service_account: str = "default"
@@ -118,20 +120,26 @@ def _status(state: PodState) -> dict[str, Any]:
     if state.ip:
         status["podIP"] = state.ip
         status["podIPs"] = [{"ip": state.ip}]
-    running = state.phase == "Running"
-    status["containerStatuses"] = [
-        {
-            "name": state.container,
-            "image": state.image,
-            "imageID": "",
-            "ready": running,
-            "started": running,
-            "restartCount": 0,
-            "lastState": {},
-            "state": _container_state(state),
-        }
-    ]
+    if state.init:
+        of_init = state.evolve(phase="Running") if state.phase == "Pending" else state
+        status["initContainerStatuses"] = [_container_status(state.init, of_init)]
+        state = state.evolve(phase="Pending", waiting=("PodInitializing", ""))
+    status["containerStatuses"] = [_container_status(state.container, state)]
     return status
+
+
+def _container_status(name: str, state: PodState) -> dict[str, Any]:
+    running = state.phase == "Running"
+    return {
+        "name": name,
+        "image": state.image,
+        "imageID": "",
+        "ready": running,
+        "started": running,
+        "restartCount": 0,
+        "lastState": {},
+        "state": _container_state(state),
+    }
 
 
 def _container_state(state: PodState) -> dict[str, Any]:

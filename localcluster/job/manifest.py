@@ -41,12 +41,14 @@ class Volume:
     """One entry of `volumes`; this package creates empty directories, and the user supplies all other volumes.
 
     is_optional: whether the volume is an optional Secret or ConfigMap, which becomes an empty directory here.
+    secret: the name of the Secret.
     """
 
     name: str
     kind: str
     claim: str = ""
     is_optional: bool = False
+    secret: str = ""
 
     @property
     def is_empty_dir(self) -> bool:
@@ -56,7 +58,7 @@ class Volume:
 
 @dataclass(frozen=True)
 class Container:
-    """The only container of the pod."""
+    """A container of the pod: the only one, or one that runs to its end before it."""
 
     name: str
     image: str = ""
@@ -74,6 +76,7 @@ class JobSpec:
 
     name: str
     container: Container
+    init_containers: tuple[Container, ...] = ()
     namespace: str = "default"
     parallelism: int = 1
     completions: int | None = 1
@@ -90,6 +93,11 @@ class JobSpec:
     annotations: Mapping[str, str] = field(default_factory=dict)
     service_account: str = "default"
     mounts_token: bool = True
+
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        """All containers, in the order in which they run."""
+        return (*self.init_containers, self.container)
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -171,7 +179,8 @@ def _job(document: Object) -> JobSpec:
     rules = parse_rules(spec.get("podFailurePolicy"), per_index=spec.get("backoffLimitPerIndex") is not None)
     return JobSpec(
         name=name,
-        container=_container(pod, volumes),
+        container=_only_container(pod, volumes),
+        init_containers=tuple(_container(entry, volumes) for entry in pod.get("initContainers") or []),
         namespace=metadata.get("namespace") or "default",
         parallelism=parallelism,
         completions=completions,
@@ -196,8 +205,8 @@ def _refuse(spec: Object, pod: Object) -> None:
     policy = pod.get("restartPolicy")
     if policy != "Never":
         raise ManifestError(f"spec.template.spec.restartPolicy is {policy!r}: only Never is supported here")
-    if pod.get("initContainers"):
-        raise ManifestError("spec.template.spec.initContainers: init containers are not supported here")
+    if any(entry.get("restartPolicy") for entry in pod.get("initContainers") or []):
+        raise ManifestError("spec.template.spec.initContainers: one with a restartPolicy is not supported here")
     if spec.get("suspend"):
         raise ManifestError("spec.suspend is true: the Job would never start a pod")
 
@@ -228,12 +237,15 @@ def _replaces_terminating(spec: Object, has_rules: bool) -> bool:
     return bool(policy == "TerminatingOrFailed")
 
 
-def _container(pod: Object, volumes: tuple[Volume, ...]) -> Container:
+def _only_container(pod: Object, volumes: tuple[Volume, ...]) -> Container:
     containers = pod.get("containers")
     if not isinstance(containers, list) or len(containers) != 1:
         count = len(containers) if isinstance(containers, list) else 0
         raise ManifestError(f"spec.template.spec.containers has {count} entries: a pod runs one container here")
-    entry = containers[0]
+    return _container(containers[0], volumes)
+
+
+def _container(entry: Object, volumes: tuple[Volume, ...]) -> Container:
     known = {volume.name for volume in volumes}
     mounts = tuple(
         VolumeMount(str(mount["name"]), str(mount["mountPath"]).rstrip("/") or "/", str(mount.get("subPath") or ""))
@@ -280,7 +292,8 @@ def _volume(entry: Object) -> Volume:
     claim = (entry.get("persistentVolumeClaim") or {}).get("claimName") or ""
     kind = kinds[0] if kinds else "emptyDir"
     is_optional = kind in ("secret", "configMap") and bool((entry[kind] or {}).get("optional"))
-    return Volume(str(entry["name"]), kind, str(claim), is_optional)
+    secret = str((entry.get("secret") or {}).get("secretName") or "")
+    return Volume(str(entry["name"]), kind, str(claim), is_optional, secret)
 
 
 def _mapping(parent: Object, key: str, where: str) -> Object:

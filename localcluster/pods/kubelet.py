@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localcluster.addresses import Subnet
@@ -17,11 +18,13 @@ from localcluster.errors import HostError
 from localcluster.faults import Fault, Orders
 from localcluster.job.manifest import JobSpec
 from localcluster.pods.node import PodProcess
-from localcluster.pods.plan import Host, PodIdentity, plan_pod
+from localcluster.pods.pause import START_ERROR
+from localcluster.pods.plan import Host, PodIdentity, PodPlan, plan_pod
 from localcluster.report import JobReporter
 
 # Kubernetes uses the same letters for names, because they cannot form words
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+KILLED = 128 + signal.SIGKILL
 HELD_BACK = ("Unschedulable", "0/1 nodes are available: 1 held back by --delay.")
 
 
@@ -30,6 +33,7 @@ class Pod:
     """A pod on this machine. Times are from the monotonic clock.
 
     number: the pod's index, or the pod's place in the order of creation if the pod has no index.
+    plans: name and plan of each container that has not started yet; the last is the pod's own.
     """
 
     state: PodState
@@ -37,6 +41,7 @@ class Pod:
     log: Path
     created: float
     delay: int | None = None
+    plans: list[tuple[str, PodPlan]] = field(default_factory=list)
     process: PodProcess | None = None
     started: float | None = None
     end: int | None = None
@@ -94,6 +99,7 @@ class Kubelet:
         self._reporter = reporter
         self._orders = Orders(faults)
         self._uid = str(uuid.uuid4())
+        self._is_closing = False
 
     def create(self, index: int | None, now: float) -> None:
         """Create a pod with this index; `start_if_open` starts it later."""
@@ -139,13 +145,24 @@ class Kubelet:
             pod.state.all_labels,
             pod.state.all_annotations,
         )
-        plan = plan_pod(self._job, self._host, identity)
+        pod.plans = [
+            (each.name, plan_pod(replace(self._job, container=each), self._host, identity))
+            for each in self._job.containers
+        ]
         try:
-            pod.process = PodProcess(plan, pod.log, self._line_hearer(pod), self._end_hearer(pod))
+            self._start_container(pod, ip=address)
         except OSError as error:
             raise HostError(f"cannot start {pod.state.name}: {error.strerror}: {error.filename}") from error
-        pod.started = time.monotonic()
-        self._set(pod, phase="Running", ip=address, started=time.time())
+
+    def _start_container(self, pod: Pod, **changes: object) -> None:
+        """Start the next container of a pod: the init containers, one after the other, and then the pod's own."""
+        name, plan = pod.plans.pop(0)
+        pod.process = PodProcess(plan, pod.log, self._line_hearer(pod), self._end_hearer(pod))
+        if pod.plans:
+            self._set(pod, init=name, started=time.time(), **changes)
+        else:
+            pod.started = time.monotonic()
+            self._set(pod, phase="Running", init="", started=time.time(), **changes)
 
     def _set(self, pod: Pod, **changes: object) -> None:
         pod.state = pod.state.evolve(**changes)
@@ -200,6 +217,8 @@ class Kubelet:
 
     def kill_all(self) -> None:
         """Kill all processes of all pods, and wait until they have ended."""
+        with self.lock:
+            self._is_closing = True
         for pod in list(self.pods):
             if pod.process is not None:
                 pod.process.kill()
@@ -228,7 +247,15 @@ class Kubelet:
     def _end_hearer(self, pod: Pod) -> Callable[[int], None]:
         def hear(code: int) -> None:
             with self.lock:
-                pod.end = code
+                goes_on = pod.plans and code == 0 and not (self._is_closing or pod.killed or pod.state.deleted)
+                try:
+                    if goes_on:
+                        self._start_container(pod)
+                        return
+                except OSError as error:
+                    self._reporter.say(f"cannot start {pod.state.name}: {error.strerror}: {error.filename}")
+                    code = START_ERROR
+                pod.end = code or (KILLED if pod.plans else 0)
                 self.work.notify()
 
         return hear

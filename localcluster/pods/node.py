@@ -35,7 +35,7 @@ class PodProcess:
         self._on_line = on_line
         self._on_end = on_end
         self._log_failed = False
-        with log.open("wb", buffering=0) as output:
+        with log.open("ab", buffering=0) as output:
             self._log = os.dup(output.fileno())
         command = [sys.executable, "-I", "-S", str(PAUSE), *plan.argv]
         try:

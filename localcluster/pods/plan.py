@@ -14,6 +14,7 @@ from localcluster.pods.quantity import resource_value
 START_SCRIPT = "/root/start.sh"
 LAUNCHER = "/root/start_paddle.py"
 TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
+JOB_SECRET = "paddle-secret"  # the Secret of our manifests; here each run makes it itself (docs/security.md)
 WORK_DIRECTORIES = ("/work", "/root")  # the image's default of WORK_DIR, and the tutorial's value
 
 
@@ -23,6 +24,7 @@ class Host:
 
     Args:
         directories: volume name -> directory, for the volumes that the user supplies.
+        secret_directory: one of these directories, whose secret this run has made.
         entrypoint: a file that replaces the image's /root/start.sh.
         launcher: a file that replaces the image's /root/start_paddle.py.
         inherited: variables that the image would set.
@@ -39,6 +41,7 @@ class Host:
     api_port: int
     extra_env: Mapping[str, str] = field(default_factory=dict)
     has_tini: bool = False
+    secret_directory: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,12 +85,12 @@ def match_volumes(job: JobSpec, given: Mapping[str, str]) -> dict[str, str]:
         if name not in names:
             known = ", ".join(sorted(names)) or "none"
             raise OptionError(f"--volume {name}: the pods have no such volume or claim (they have: {known})")
-    mounted = {mount.volume for mount in job.container.mounts}
+    mounted = {mount.volume for container in job.containers for mount in container.mounts}
     for volume in job.volumes:
         directory = given.get(volume.name, given.get(volume.claim) if volume.claim else None)
         if directory is not None:
             found[volume.name] = directory
-        elif not volume.is_empty_dir and volume.name in mounted:
+        elif not volume.is_empty_dir and volume.name in mounted and volume.secret != JOB_SECRET:
             raise OptionError(f"{_describe(volume)} needs a directory: --volume {volume.name}=DIR")
     return found
 
@@ -96,9 +99,16 @@ def _describe(volume: Volume) -> str:
     return f"volume {volume.name} (claim {volume.claim})" if volume.claim else f"volume {volume.name} ({volume.kind})"
 
 
-def _mount_path(mount: VolumeMount, host: Host, identity: PodIdentity) -> str:
+def _mount_path(mount: VolumeMount, host: Host, identity: PodIdentity) -> tuple[str, str]:
+    """Return a path in the pod and the directory that it stands for.
+
+    A directory of the volume that is mounted under its own name stands for the whole volume, so that the paths beside
+    it, such as a JOB_PATH, have a meaning here too: no pod is kept from the other directories.
+    """
     base = host.directories.get(mount.volume, f"{identity.root}/{mount.volume}")
-    return f"{base}/{mount.sub_path}" if mount.sub_path else base
+    if mount.sub_path and mount.path.endswith(f"/{mount.sub_path}"):
+        return mount.path.removesuffix(f"/{mount.sub_path}"), base
+    return mount.path, f"{base}/{mount.sub_path}" if mount.sub_path else base
 
 
 def _work_directory(job: JobSpec, mounts: Mapping[str, str], identity: PodIdentity) -> str:
@@ -206,11 +216,11 @@ def build_argv(job: JobSpec, host: Host, env: Mapping[str, str], paths: PathMap)
 
 
 def plan_pod(job: JobSpec, host: Host, identity: PodIdentity) -> PodPlan:
-    """Return the program to start for a pod, and all replacements of paths and variables.
+    """Return the program to start for a pod's container, and all replacements of paths and variables.
 
     Raises: OptionError, ManifestError: if a value is not available here.
     """
-    mounts = {mount.path: _mount_path(mount, host, identity) for mount in job.container.mounts}
+    mounts = dict(_mount_path(mount, host, identity) for mount in job.container.mounts)
     work = _work_directory(job, mounts, identity)
     scripts = {START_SCRIPT: host.entrypoint, LAUNCHER: host.launcher}
     found = {path: to for path, to in scripts.items() if to is not None}
@@ -249,6 +259,8 @@ def _tell(
     special["CONF_PADDLE_NIC"] = special["POD_IP"]
 
     def shown(path: str) -> str:
+        if path == host.secret_directory:
+            return "<a secret that this run has made>"
         return path if any(path == each or path.startswith(f"{each}/") for each in shared) else own
 
     told = [Replacement("mount", path, shown(target)) for path, target in sorted(mounts.items())]

@@ -119,6 +119,50 @@ def test_a_job_goes_on_without_a_stdout(project: Path, redirection: str):
     assert (project / "vol" / "out.1").read_text() == "1\n"
 
 
+INIT = """      initContainers:
+        - name: first
+          image: x
+          args: [first]
+          env: [{name: OUT, value: /home/jobpath/first}]
+          volumeMounts: [{name: jobpath, mountPath: /home/jobpath}]
+      containers:
+"""
+
+
+def test_the_init_container_runs_to_its_end_before_the_pods_own(project: Path):
+    (project / "k8s" / "job.yaml").write_text(MANIFEST.replace("      containers:\n", INIT))
+    write_script(project, 'if [ "$1" = first ]; then echo made > $OUT; else cat ${OUT%out}first; fi')
+    code, out, _ = run(project, "k8s/job.yaml", *VOLUME, "--follow", "made")
+    assert code == 0
+    assert [line.partition("| ")[2] for line in out.splitlines() if "| " in line] == ["made", "made"]
+
+
+def test_after_an_init_container_that_fails_the_pods_own_does_not_start(project: Path):
+    (project / "k8s" / "job.yaml").write_text(MANIFEST.replace("      containers:\n", INIT))
+    write_script(project, '[ "$1" = first ] && exit 66; touch $OUT')
+    code, out, _ = run(project, "k8s/job.yaml", *VOLUME)
+    assert (code, list((project / "vol").iterdir())) == (66, [])
+    assert " Running " not in out
+
+
+def test_a_job_gets_a_secret_that_only_its_pods_read(project: Path):
+    """On a cluster a command of the pages makes it; without it the programs end."""
+    volumes = "      volumes: [{name: secret, secret: {secretName: paddle-secret, optional: true}}, "
+    text = MANIFEST.replace("      volumes: [", volumes).replace(
+        "volumeMounts: [", "volumeMounts: [{name: secret, mountPath: /etc/paddle-secret}, "
+    )
+    (project / "k8s" / "job.yaml").write_text(
+        text.replace("value: /home/jobpath/out", "value: /etc/paddle-secret/secret")
+    )
+    write_script(project, "stat -c %a ${OUT%/*}; cat $OUT")
+    code, out, _ = run(project, "k8s/job.yaml", *VOLUME, "--follow", "^[0-9a-f]*$")
+    lines = [line.partition("| ")[2] for line in out.splitlines() if "| " in line]
+    secrets = set(lines) - {"700"}
+    assert (code, len(lines), len(secrets)) == (0, 4, 1) and len(secrets.pop()) == 64
+    assert "mount: /etc/paddle-secret -> <a secret that this run has made>" in out
+    assert temporary(project) == []
+
+
 def test_a_failed_job_ends_with_the_pods_code_and_its_last_lines(project: Path):
     write_script(project, "[ $JOB_COMPLETION_INDEX = 1 ] && exec sleep 99; printf 'a\\nb\\n\\nc\\nlast\\n\\n'; exit 66")
     code, out, _ = run(project, "k8s/job.yaml", "--volume", "mfs=vol")
@@ -274,7 +318,9 @@ def test_what_a_killed_run_has_left_goes_at_the_next_start(project: Path):
         assert any(" Running " in line for line in process.stdout)
     assert temporary(project) == ["localcluster", "localcluster-ca", "localcluster-logs"]
     # a child that was forked just before the kill shares the locks until its exec
-    waiting.until(lambda: not any(is_locked(marker) for marker in project.glob(f"localcluster-*/{MARKER}")), "the locks")
+    waiting.until(
+        lambda: not any(is_locked(marker) for marker in project.glob(f"localcluster-*/{MARKER}")), "the locks"
+    )
     write_script(project, "exit 0")
     code, out, _ = run(project, "k8s/job.yaml", *VOLUME)
     assert (code, temporary(project)) == (0, [])

@@ -78,7 +78,7 @@ BAD_SPECS = {
     "restart policy": ({"pod": {"restartPolicy": "OnFailure"}}, "restartPolicy is 'OnFailure'"),
     "two containers": ({"pod": {"containers": [{}, {}]}}, "containers has 2 entries"),
     "no container": ({"pod": {"containers": None}}, "containers has 0 entries"),
-    "init container": ({"pod": {"initContainers": [{}]}}, "initContainers"),
+    "container beside": ({"pod": {"initContainers": [{"restartPolicy": "Always"}]}}, "initContainers"),
     "suspended": ({"suspend": True}, "suspend is true"),
     "negative": ({"parallelism": -1}, "parallelism is -1"),
     "text for a number": ({"completions": "3"}, "completions is '3'"),

@@ -60,6 +60,17 @@ def test_a_directory_below_its_own_mount_path_is_replaced_once():
     assert planned.argv == ("prog", "/home/jobpath/there/out")
 
 
+def test_a_job_that_is_mounted_under_its_own_name_lies_where_it_would_lie_in_the_whole_volume():
+    mounts = (
+        VolumeMount("jobpath", "/home/jobpath/j", "j"),
+        VolumeMount("jobpath", "/home/jobpath/j/output", "j/output"),
+        VolumeMount("jobpath", "/data", "j/0"),
+    )
+    planned = plan(mounts=mounts, command=("prog",), args=("/home/jobpath", "/home/jobpath/j/output/x", "/data"))
+    assert planned.argv == ("prog", "/data/vol", "/data/vol/j/output/x", "/data/vol/j/0")
+    assert "/data/vol/j/0" in planned.directories
+
+
 # ----- command lines -----
 
 COMMANDS = {
