@@ -14,6 +14,7 @@ from launcher.cluster.layout import PodLayout
 from launcher.text import say
 from launcher.variables import VARIABLES, find_misspelt, parse_variable
 from launcher.volume import read_file
+from runtime.environment import MAKE_SECRET, SECRET, SECRET_FILE, WITHOUT_SECRET, read_environment
 from runtime.errors import ConfigError
 
 TOKEN_LIMIT = 64 << 10  # maximum bytes of a file of the service account; a token has about 1,000 bytes
@@ -55,6 +56,7 @@ class LauncherConfig:
     stuck_timeout: float
     secret: str = dataclasses.field(repr=False)
     secret_file: str
+    without_secret: bool
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> LauncherConfig:
@@ -102,6 +104,7 @@ class LauncherConfig:
             stuck_timeout=values.pop("paddle_stuck_timeout"),
             secret=values.pop("paddle_secret"),
             secret_file=values.pop("paddle_secret_file"),
+            without_secret=bool(values.pop("paddle_without_secret")),
         )
         return cls(**values)
 
@@ -234,15 +237,18 @@ def read_text(path: Path) -> str | None:
 
 
 def warn_without_secret(config: LauncherConfig) -> None:
-    """Log a warning if the programs of this pod have no secret."""
-    if config.secret or (config.secret_file and Path(config.secret_file).is_file()):
+    """Log a warning if the programs of this pod have no secret.
+
+    Raises: ConfigError: the secret's file is missing or unusable (runtime.environment).
+    """
+    secret = {SECRET: config.secret, SECRET_FILE: config.secret_file, WITHOUT_SECRET: str(int(config.without_secret))}
+    if read_environment(secret).secret:
         return
     absent = f"no file {config.secret_file}" if config.secret_file else "no PADDLE_SECRET_FILE"
     last = config.port + config.ports_num + config.ports_num_sparse - 1
     say(
         f"WARNING: no secret ({absent}): anyone who reaches ports {config.port} to {last} of this pod can take part in "
-        "the training. Before you create the next Job, run kubectl create secret generic paddle-secret "
-        '--from-literal=secret="$(openssl rand -hex 32)" (docs/security.md)'
+        f"the training. Before you create the next Job, run {MAKE_SECRET} (docs/security.md)"
     )
 
 

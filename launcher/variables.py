@@ -176,7 +176,13 @@ VARIABLES = (
     EnvironmentVariable(
         "PADDLE_SECRET_FILE",
         "",
-        "file with the shared secret (a mounted Secret); without the file the job has no secret and logs a WARNING",
+        "file with the shared secret (a mounted Secret); if the file is missing, the pod ends with status 78",
+    ),
+    EnvironmentVariable(
+        "PADDLE_WITHOUT_SECRET",
+        "0",
+        "1: if the secret's file is missing, run without a secret, so that everyone who reaches a port can take part",
+        integer(0, 1),
     ),
 )
 

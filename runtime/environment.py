@@ -12,6 +12,8 @@ from runtime.regular_files import open_regular
 
 MAX_SECRET_BYTES = 4096
 SECRET, SECRET_FILE = "PADDLE_SECRET", "PADDLE_SECRET_FILE"  # names of variables
+WITHOUT_SECRET = "PADDLE_WITHOUT_SECRET"  # 1: run if the secret's file is missing, so that every program can take part
+MAKE_SECRET = 'kubectl create secret generic paddle-secret --from-literal=secret="$(openssl rand -hex 32)"'
 
 
 @dataclass(frozen=True)
@@ -49,15 +51,15 @@ class HandedSecret:
 def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
     """Return the job of this program, from PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET(_FILE) and the two timeouts.
 
-    Raises: ConfigError: a timeout is not a number of seconds of at least 0.1, the secret's file is unusable, or a
-        text is not UTF-8.
+    Raises: ConfigError: a timeout is not a number of seconds of at least 0.1, the secret's file is unusable, or it is
+        missing without PADDLE_WITHOUT_SECRET=1, or a text is not UTF-8.
     """
     peer_timeout = _read_seconds(environ, "PADDLE_PEER_TIMEOUT", 10, 86400)
     stuck_timeout = _read_seconds(environ, "PADDLE_STUCK_TIMEOUT", 1800, 1000000)
     return JobEnvironment(
         _read_text(environ, "PADDLE_JOB_NAME"),
         _read_text(environ, "PADDLE_ATTEMPT"),
-        _read_text(environ, SECRET) or _read_secret(environ.get(SECRET_FILE, "")),
+        _read_text(environ, SECRET) or _read_secret(environ),
         peer_timeout,
         stuck_timeout,
     )
@@ -83,16 +85,38 @@ def _read_seconds(environ: Mapping[str, str], name: str, default: int, most: int
     return seconds
 
 
-def _read_secret(name: str) -> str:
-    """Return the content of the secret's file, or "" if the file does not exist; a mounted Secret may be optional."""
+def is_without_secret(environ: Mapping[str, str]) -> bool:
+    """Return whether the user asks for a job in which every program can take part.
+
+    Raises: ConfigError: the variable is not 0 or 1.
+    """
+    text = environ.get(WITHOUT_SECRET) or "0"
+    if text not in ("0", "1"):
+        raise ConfigError(f"{WITHOUT_SECRET} is '{text}'; set it to 1 for a job without a secret, or remove it")
+    return text == "1"
+
+
+def _read_secret(environ: Mapping[str, str]) -> str:
+    """Return the content of the secret's file, or "" if no variable names a file.
+
+    A missing file ends the program, because without a secret everyone who reaches a port could take part.
+    """
+    may_be_missing = is_without_secret(environ)
+    name = environ.get(SECRET_FILE, "")
     if not name:
         return ""
     try:
         with open_regular(Path(name)) as file:
             content = file.read(MAX_SECRET_BYTES + 1)
         secret = content.decode().strip()
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        if may_be_missing:
+            return ""
+        raise ConfigError(
+            f"there is no secret: PADDLE_SECRET_FILE names {name}, which does not exist. In the job's namespace, run "
+            f"{MAKE_SECRET} and create the job again. A job in which every program that reaches a port can take part "
+            f"needs {WITHOUT_SECRET}=1 (docs/security.md)"
+        ) from exc
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "the file is not UTF-8 text"
         raise ConfigError(f"PADDLE_SECRET_FILE names {name}, which cannot be read: {reason}") from exc

@@ -35,7 +35,7 @@ from elastic.constants import AGENT_PORT
 from elastic.http_server import HttpAnswer, HttpRequest, KVStoreHandler, KVStoreServer
 from elastic.launching.guard import GRACE_S
 from runtime import glog
-from runtime.environment import read_environment
+from runtime.environment import MAKE_SECRET, read_environment
 from runtime.errors import HELD_PORT, ConfigError, LostPeerError, PortInUseError, UsageError, stopped_by
 from runtime.gflags import suggest_flag
 
@@ -104,7 +104,7 @@ class WorkerAgent:
         if not self._secret:
             raise ConfigError(
                 "an agent needs the secret of its job, or anybody could start programs here; set PADDLE_SECRET or "
-                "PADDLE_SECRET_FILE to the secret of `paddle elastic run`"
+                f"PADDLE_SECRET_FILE to the secret of `paddle elastic run`; in a cluster, run {MAKE_SECRET}"
             )
         self.name = secrets.token_hex(8)
         self._workers = AgentWorkers(environ, options.driver_timeout)

@@ -12,7 +12,7 @@ from launcher.volume import read_file
 from paddle.doctor.findings import Diagnosis
 from paddle.doctor.probing import DoctorCase
 from paddle.doctor.volume import MOST_SKEW_S, judge_skew
-from runtime.environment import read_environment
+from runtime.environment import MAKE_SECRET, read_environment
 from runtime.errors import ApiForbiddenError, ConfigError
 from runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem, find_place
 
@@ -93,8 +93,7 @@ def check_secret(case: DoctorCase) -> list[Diagnosis]:
             "secret",
             f"none: there is no file {name}" if name else "none: neither PADDLE_SECRET nor PADDLE_SECRET_FILE is set",
             "any program that can connect to the ports of the job can take part in the training",
-            'kubectl create secret generic paddle-secret --from-literal=secret="$(openssl rand -hex 32)" '
-            "(docs/security.md)",
+            f"{MAKE_SECRET} (docs/security.md)",
         )
     ]
 

@@ -38,6 +38,7 @@ PROGRAMS = {
     "POD_UID": ("empty", "UID of the trainer's pod, by which the master recognises the trainer; see --trainer_uid"),
     "PADDLE_SECRET": ("empty", "as in the launcher"),
     "PADDLE_SECRET_FILE": ("empty", "as in the launcher"),
+    "PADDLE_WITHOUT_SECRET": ("0", "as in the launcher"),
     "KUBERNETES_SERVICE_PORT": (
         "443",
         "autoscaler and driver: port of the API server if the variable with _HTTPS is not set",

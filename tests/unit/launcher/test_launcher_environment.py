@@ -84,11 +84,18 @@ def test_without_a_secret_there_is_one_warning(
     secret: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "PADDLE_SECRET_FILE" in secret:
-        secret["PADDLE_SECRET_FILE"] = str(tmp_path / "absent")
+        secret |= {"PADDLE_SECRET_FILE": str(tmp_path / "absent"), "PADDLE_WITHOUT_SECRET": "1"}
     warn_without_secret(LauncherConfig.from_env(pod_environment(**secret)))
     said = capsys.readouterr().out
     assert said.count("\n") == said.count("WARNING") == 1 and "anyone who reaches ports 7164 to 7167" in said
     assert secret.get("PADDLE_SECRET_FILE", "") in said
+
+
+def test_a_pod_without_the_secret_it_names_ends(tmp_path: Path) -> None:
+    """Everyone who reached a port could take part."""
+    secret = {"PADDLE_SECRET_FILE": str(tmp_path / "absent")}
+    with pytest.raises(ConfigError, match="absent, which does not exist.* run kubectl create secret generic"):
+        warn_without_secret(LauncherConfig.from_env(pod_environment(**secret)))
 
 
 def test_with_a_secret_there_is_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,9 +196,11 @@ def test_a_pod_without_a_mount_keeps_nothing(monkeypatch, tmp_path):
 # ---- the secret
 def test_the_secret_is_looked_for_and_never_printed(tmp_path):
     file = tmp_path / "secret"
+    (found,) = check_secret(in_pod(PADDLE_SECRET_FILE=str(file), PADDLE_WITHOUT_SECRET="1"))
+    assert found.state == "lacks" and found.text == f"none: there is no file {file}"
     case = in_pod(PADDLE_SECRET_FILE=str(file))
     (found,) = check_secret(case)
-    assert found.state == "lacks" and found.text == f"none: there is no file {file}"
+    assert found.exit_code == 78 and "kubectl create secret generic paddle-secret" in found.text
     file.write_text(SECRET)
     (found,) = check_secret(case)
     assert found.state == "ok" and case.secrets.redact(f"a {SECRET}") == "a <token>"
