@@ -15,6 +15,7 @@ from master.server import SILENCE, Master, MasterOptions
 from master.store.choice import open_store
 from master.tasks.state import TaskSettings
 from registry.choice import name_job, open_registry
+from registry.etcd_flags import set_variables
 from runtime import glog
 from runtime.command import run_program
 from runtime.environment import JobEnvironment, read_environment
@@ -44,6 +45,7 @@ def _run(arguments: list[str]) -> int:
         glog.warning(
             "there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): every program that reaches the port may take part"
         )
+    set_variables(line.text, os.environ)
     master = Master(
         open_store(line.endpoints, line.store_dir, name, line.seconds("ttl")),
         open_registry(line.endpoints, line.store_dir, name),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from registry.etcd_flags import ETCD_FLAGS
 from runtime.command import FlagValues, format_flags
 from runtime.errors import UsageError
 from runtime.gflags import Flag, Status, index_flags, read_arguments
@@ -22,6 +23,7 @@ FLAGS = index_flags(
          "addresses, and publish the first that is not a loopback address"),
     Flag("etcd_endpoints", "", _S, "endpoints of an etcd 3.4 or newer that keeps the state: http://host:port,..."),
     Flag("endpoints", "", _S, "the 2017 name of --etcd_endpoints"),
+    *ETCD_FLAGS,
     Flag("store_dir", "", _S, "local directory that keeps the state, instead of etcd"),
     Flag("job", "", _S, "name of the job in the store; empty: PADDLE_JOB_NAME, or 'job'"),
     Flag("ttl", "10s", _S, "time after which a silent leader loses the lead; the default was 60s in 2017"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from registry.etcd_flags import ETCD_FLAGS
 from runtime.command import FlagValues, format_flags
 from runtime.errors import UsageError
 from runtime.gflags import Flag, Status, Value, index_flags, read_arguments
@@ -81,6 +82,7 @@ FLAGS = index_flags(
     Flag("store_dir", "", _S, "elastic: local directory in which the programs of a job find each other"),
     Flag("etcd_endpoints", "", _S, "elastic: endpoints of an etcd, instead of --store_dir: http://host:port,..."),
     Flag("etcd_endpoint", "", _S, "the 2017 name of --etcd_endpoints"),
+    *ETCD_FLAGS,
     Flag("job", "", _S, "elastic: name of the job; empty: PADDLE_JOB_NAME, or 'job'"),
     Flag("num_pservers", 1, _S, "elastic: number of servers of the job; the value of the first server counts", 1, 4096),
     Flag("index", -1, _S, "elastic: index of this server; -1: the smallest free index", -1, 4095),
@@ -182,7 +184,7 @@ def _check_together(values: dict[str, Value]) -> None:
 
 
 def _check_static(line: PserverFlags, given: Mapping[str, Value]) -> None:
-    alone = [f"--{name}" for name in ELASTIC_ONLY if name in given]
+    alone = [f"--{name}" for name in (*ELASTIC_ONLY, *(flag.name for flag in ETCD_FLAGS)) if name in given]
     if alone and not line.is_elastic:
         raise UsageError(
             f"{', '.join(alone)} need{'s' * (len(alone) == 1)} a store: also give the --store_dir=DIR (one machine) or "

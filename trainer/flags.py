@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from registry.etcd_flags import ETCD_FLAGS
 from runtime.errors import UsageError
 from runtime.gflags import Flag, Status, index_flags, read_arguments, read_seconds
 from runtime.network.addresses import list_hosts, list_services
@@ -187,6 +188,7 @@ TABLE: tuple[Flag, ...] = (
         _S,
         "endpoints of the etcd that replaces --store_dir and lists the master and the pservers: http://host:port,...",
     ),
+    *ETCD_FLAGS,
     Flag("job_name", "", _S, "name of the master's and the pservers' job; if empty, PADDLE_JOB_NAME, or 'job'"),
     Flag("wait", "3600s", _S, "time after which the trainer gives up if the master or a pserver is absent"),
     Flag("trainer_uid", "", _S, "this trainer's name at the master; if empty, POD_UID, or a generated name"),
@@ -346,7 +348,7 @@ def _check_elastic(values: Values) -> None:
 
 
 def _refuse_without_store(values: Values) -> None:
-    for name in ("job_name", "wait", "trainer_uid"):
+    for name in ("job_name", "wait", "trainer_uid", *(flag.name for flag in ETCD_FLAGS)):
         if name in values.given:
             raise UsageError(f"--{name} is for training with a master: add --store_dir or --etcd_endpoints")
 

@@ -10,6 +10,7 @@ claim changes nothing in the registry.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +26,7 @@ from pserver.life.snapshots import Snapshots, SnapshotStore
 from pserver.server.elastic.service import ElasticService
 from pserver.server.event_loop import Server
 from registry.choice import name_job, open_registry
+from registry.etcd_flags import set_variables
 from registry.interface import Claim, Registry
 from registry.records import JobEnd, find_job_end
 from registry.servers import ServerRecord, claim_index, write_desired
@@ -54,6 +56,7 @@ def run_elastic(line: PserverFlags, job: JobEnvironment) -> int:
         )
     health = ElasticHealth(job, name)
     with _watched(health, line, host):
+        set_variables(line.text, os.environ)
         registry = open_registry(line.endpoints, line.store_dir, name, line.seconds("etcd_ttl"))
         end = find_job_end(registry) or _take_part(line, job, registry, host, health)
     registry.close()

@@ -18,6 +18,7 @@ from messages.envelope import MemberId
 from proto.DataConfig_pb2 import DataConfig
 from proto.TrainerConfig_pb2 import TrainerConfig
 from registry.choice import name_job, open_registry
+from registry.etcd_flags import set_variables
 from registry.interface import Registry
 from runtime import glog
 from runtime.environment import read_environment
@@ -83,6 +84,7 @@ def open_job(
     member = MemberId(name_trainer(flags.trainer_uid, environ), time.time_ns() // 1_000_000)
     addresses = find_own_addresses(flags.nics if "nics" in flags.given else "")
     patience = read_seconds("wait", flags.wait)
+    set_variables(lambda name: str(getattr(flags, name)), os.environ)
     registry = open_registry(flags.endpoints, directory, name)
     book = open_store(flags.endpoints, directory, name, STORE_TTL_S)
     master = MasterClient(book, name, member, secret=own.secret, config=config, patience=patience)
