@@ -14,6 +14,7 @@ help() {
     cat <<'HELP'
 start.sh [FLAG...]       stages the job's config directory and starts the launcher with the flags below and FLAG...
 start.sh ROLE [FLAG...]  starts a program of an elastic job (docs/elastic.md, docs/allreduce.md) with its own flags; ROLE is master, pserver, trainer, autoscaler or driver
+start.sh directories [--new] [NAME...]  makes directories of the job on the volume, which later containers of the pod mount; without --new, JOB_PATH/JOB_NAME must exist
 start.sh COMMAND [ARG...] runs COMMAND instead (COMMAND must not begin like a flag): start.sh paddle version
 start.sh --help          prints this and touches nothing
 
@@ -318,6 +319,29 @@ choose_config() {
         "set TRAIN_CONFIG to one of its files: $(printf '%s ' *.py)"
 }
 
+# make_directories [--new] [NAME...]: makes JOB_PATH/JOB_NAME/NAME. An init container does this, because a directory that
+# the kubelet makes for a subPath belongs to root, and because the other containers mount no more of the volume.
+make_directories() {
+    local job is_new='' each said
+    if [ "${1:-}" = --new ]; then
+        is_new=1
+        shift
+    fi
+    check_environment k8s/job.yaml JOB_PATH JOB_NAME
+    job=$JOB_PATH/$JOB_NAME
+    check_volume "$job"
+    if [ -z "$is_new" ]; then
+        check_readable "$JOB_PATH"
+        [ -d "$job" ] || fail $EXIT_MISSING_INPUT "no directory $job" "$(explain_missing)" \
+            "run the data job first (it makes JOB_PATH/JOB_NAME), or correct JOB_NAME and the subPath of the volume's mounts"
+    fi
+    for each in "" "${@/#//}"; do
+        if said=$(LC_ALL=C mkdir -p -- "$job$each" 2>&1); then continue; fi
+        fail $EXIT_VOLUME "uid $(id -u) cannot make $job$each (${said##*: })" \
+            "on the file server, make this uid the owner of the shared directory: chown $(id -u):$(id -g) DIRECTORY"
+    done
+}
+
 # ----- Roles of an elastic job
 
 # wait_for_data JOB: waits until the config directory and the data are on the volume, because the data job may still run
@@ -386,6 +410,7 @@ main() {
     case ${1:-} in
         -h | --help) help; return 0 ;;
         -* | '') ;;
+        directories) make_directories "${@:2}"; return 0 ;;
         master | pserver | trainer | autoscaler | driver) start_role "$@" ;;
         *) exec "$@" ;;
     esac

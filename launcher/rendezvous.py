@@ -194,7 +194,7 @@ def volume_obstacles(config: LauncherConfig, history: AttemptHistory) -> Iterato
         error of the volume, because the volume may recover during the wait.
     """
     try:
-        check_mount(config.job_path)
+        check_mount(config.job_dir)
         with volume_errors(config.output):
             yield
     except VolumeError as error:

@@ -1,6 +1,7 @@
 {{/* These templates change fields of an object. Each template changes its arguments in place and prints nothing. */}}
 
-{{/* A strategic merge. Lists of objects with names are merged by name; those of the patch come first, as with kustomize.
+{{/* A strategic merge. Lists of mounts are merged by path, and other lists of objects with names by name; those of the
+     patch come first, as with kustomize.
      into: the object. from: the patch; null removes a field. */}}
 {{- define "paddle.merge" -}}
 {{- range $key, $new := .from }}
@@ -9,17 +10,18 @@
     {{- include "paddle.merge" (dict "into" $old "from" $new) }}
   {{- else if kindIs "invalid" $new }}
     {{- $_ := unset $.into $key }}
-  {{- else if and (kindIs "slice" $new) (kindIs "slice" $old) (eq "named" (include "paddle.listKind" (concat $old $new))) }}
+  {{- else if and (kindIs "slice" $new) (kindIs "slice" $old) (include "paddle.listKey" (concat $old $new)) }}
+    {{- $field := include "paddle.listKey" (concat $old $new) }}
     {{- $first := list }}
     {{- $names := list }}
     {{- range $item := $new }}
       {{- $merged := dict }}
-      {{- range $old }}{{ if eq .name $item.name }}{{ $merged = . }}{{ end }}{{ end }}
+      {{- range $old }}{{ if eq (get . $field) (get $item $field) }}{{ $merged = . }}{{ end }}{{ end }}
       {{- include "paddle.merge" (dict "into" $merged "from" $item) }}
       {{- $first = append $first $merged }}
-      {{- $names = append $names $item.name }}
+      {{- $names = append $names (get $item $field) }}
     {{- end }}
-    {{- range $old }}{{ if not (has .name $names) }}{{ $first = append $first . }}{{ end }}{{ end }}
+    {{- range $old }}{{ if not (has (get . $field) $names) }}{{ $first = append $first . }}{{ end }}{{ end }}
     {{- $_ := set $.into $key $first }}
   {{- else if kindIs "map" $new }}
     {{- $_ := set $.into $key (deepCopy $new) }}
@@ -29,11 +31,15 @@
 {{- end }}
 {{- end }}
 
-{{/* Prints "named" if all items of a list are objects with a name. */}}
-{{- define "paddle.listKind" -}}
-{{- $kind := "named" }}
-{{- range . }}{{ if not (and (kindIs "map" .) (hasKey . "name")) }}{{ $kind = "plain" }}{{ end }}{{ end }}
-{{- $kind }}
+{{/* Prints the field by which the items of a list are known, or nothing if some item has no such field. */}}
+{{- define "paddle.listKey" -}}
+{{- $found := "" }}
+{{- range $field := list "name" "mountPath" }}
+  {{- $all := true }}
+  {{- range $ }}{{ if not (and (kindIs "map" .) (hasKey . $field)) }}{{ $all = false }}{{ end }}{{ end }}
+  {{- if $all }}{{ $found = $field }}{{ end }}
+{{- end }}
+{{- $found }}
 {{- end }}
 
 {{/* A JSON patch whose paths have only names of fields. object; changes: the list of `op`, `path` and `value`. */}}
@@ -56,26 +62,25 @@
 {{- end }}
 {{- end }}
 
-{{/* Follows a field path of kustomize, such as spec.template.spec.containers.[name=trainer].image, to the object around
-     the last field. object; path; found: receives `node` and `key`, if the path exists. */}}
+{{/* Follows a field path of kustomize, such as spec.template.spec.containers.[name=trainer].image, to the objects around
+     the last field. object; path; found: receives `nodes`, the objects that have the field, and `key`. */}}
 {{- define "paddle.find" -}}
 {{- $parts := splitList "." .path }}
-{{- $node := .object }}
-{{- range initial $parts }}
-  {{- $part := . }}
-  {{- $next := dict }}
-  {{- if hasPrefix "[" $part }}
-    {{- $pair := splitn "=" 2 (trimAll "[]" $part) }}
-    {{- if kindIs "slice" $node }}
-      {{- range $node }}{{ if eq (toString (get . $pair._0)) $pair._1 }}{{ $_ := set $next "node" . }}{{ end }}{{ end }}
+{{- $nodes := list .object }}
+{{- range $part := initial $parts }}
+  {{- $next := list }}
+  {{- range $node := $nodes }}
+    {{- if hasPrefix "[" $part }}
+      {{- $pair := splitn "=" 2 (trimAll "[]" $part) }}
+      {{- range $node }}{{ if eq (toString (get . $pair._0)) $pair._1 }}{{ $next = append $next . }}{{ end }}{{ end }}
+    {{- else if kindIs "slice" $node }}
+      {{- if lt (int $part) (len $node) }}{{ $next = append $next (index $node (int $part)) }}{{ end }}
+    {{- else if hasKey $node $part }}
+      {{- $next = append $next (get $node $part) }}
     {{- end }}
-  {{- else if kindIs "map" $node }}
-    {{- $_ := set $next "node" (get $node $part) }}
   {{- end }}
-  {{- $node = get $next "node" }}
+  {{- $nodes = $next }}
 {{- end }}
-{{- if kindIs "map" $node }}
-  {{- $_ := set .found "node" $node }}
-  {{- $_ := set .found "key" (last $parts) }}
-{{- end }}
+{{- $_ := set .found "nodes" $nodes }}
+{{- $_ := set .found "key" (last $parts) }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* These templates replace kustomize for the features that k8s/ uses. `job` is the state: root, dir, objects, settings, namespace.
+{{/* These templates replace kustomize for the features that k8s/ uses. `job` is the state: root, dir, objects, settings, components, namespace.
      Each template changes the state in place and prints nothing. */}}
 
 {{/* Adds the objects of a file. job; path: in the chart. */}}
@@ -54,7 +54,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Adds a component: its objects, settings, patches and namespace. job; name. */}}
+{{/* Adds a component: its objects, settings, patches and namespace; its replacements follow later. job; name. */}}
 {{- define "paddle.addComponent" -}}
 {{- $offered := regexFindAll "(?m)^#  - (\\.\\./)?components/\\S+" (.job.root.Files.Get (clean (print .job.dir "/kustomization.yaml"))) -1 }}
 {{- $line := "" }}
@@ -72,6 +72,7 @@
   {{- include "paddle.patch" (dict "job" $.job "target" .target "patch" .patch) }}
 {{- end }}
 {{- if $kustomization.namespace }}{{ $_ := set .job "namespace" $kustomization.namespace }}{{ end }}
+{{- $_ := set .job "components" (append .job.components $kustomization) }}
 {{- end }}
 
 {{/* Copies the settings to the fields that the kustomization's replacements name. job; kustomization. */}}
@@ -84,17 +85,19 @@
         {{- range $target.fieldPaths }}
           {{- $found := dict }}
           {{- include "paddle.find" (dict "object" $object "path" . "found" $found) }}
-          {{- if not $found.node }}{{ fail (printf "%s %s has no field %s" $object.kind $object.metadata.name .) }}{{ end }}
-          {{- $old := get $found.node $found.key }}
-          {{- $new := ternary $value (int $value) (kindIs "string" $old) }}
-          {{- with $target.options }}
-            {{- $parts := list }}
-            {{- range $number, $part := splitList .delimiter $old }}
-              {{- $parts = append $parts (ternary $value $part (eq $number (int $target.options.index))) }}
+          {{- if not $found.nodes }}{{ fail (printf "%s %s has no field %s" $object.kind $object.metadata.name .) }}{{ end }}
+          {{- range $found.nodes }}
+            {{- $old := get . $found.key }}
+            {{- $new := ternary $value (int $value) (kindIs "string" $old) }}
+            {{- with $target.options }}
+              {{- $parts := list }}
+              {{- range $number, $part := splitList .delimiter $old }}
+                {{- $parts = append $parts (ternary $value $part (eq $number (int $target.options.index))) }}
+              {{- end }}
+              {{- $new = join .delimiter $parts }}
             {{- end }}
-            {{- $new = join .delimiter $parts }}
+            {{- $_ := set . $found.key $new }}
           {{- end }}
-          {{- $_ := set $found.node $found.key $new }}
         {{- end }}
       {{- end }}
     {{- end }}

@@ -5,7 +5,8 @@
 {{- include "paddle.addConfigMap" .job }}
 {{- include "paddle.leaveOut" . }}
 {{- range $object := .job.objects }}
-  {{- range dig "spec" "template" "spec" "containers" list $object }}
+  {{- $pod := dig "spec" "template" "spec" dict $object }}
+  {{- range concat (get $pod "initContainers" | default list) (get $pod "containers" | default list) }}
     {{- if hasPrefix "REPO/paddle:" .image }}
       {{- $_ := set . "image" (print $.values.image.repository ":" $.values.image.tag) }}
     {{- else if hasPrefix "REPO/etcd:" .image }}
@@ -16,10 +17,6 @@
       {{- $env = append $env (dict "name" $name "value" (include "paddle.text" $value)) }}
     {{- end }}
     {{- if $env }}{{ include "paddle.merge" (dict "into" . "from" (dict "env" $env)) }}{{ end }}
-  {{- end }}
-  {{- /* the budget of a Job's pods is a number that kustomize cannot compute */}}
-  {{- if and (eq $object.kind "PodDisruptionBudget") (eq $.job.mode "static") }}
-    {{- $_ := set $object.spec "minAvailable" (sub (int $.job.settings.count) 1) }}
   {{- end }}
 {{- end }}
 {{- range .values.patches }}

@@ -85,9 +85,9 @@ def test_driver_and_workers_are_bounded_and_probed(name: str) -> None:
 
 
 @EACH
-def test_the_secret_is_a_file_that_must_be_there(name: str) -> None:
+def test_the_secret_is_a_file_without_which_the_program_ends(name: str) -> None:
     (volume,) = [volume for volume in pod(name)["volumes"] if "secret" in volume]
-    assert not volume["secret"].get("optional") and volume["secret"]["defaultMode"] == 0o440
+    assert volume["secret"]["optional"] is True and volume["secret"]["defaultMode"] == 0o440
     (mount,) = [mount for mount in container(name)["volumeMounts"] if mount["name"] == volume["name"]]
     text = (ALLREDUCE / "kustomization.yaml").read_text()
     command = re.search(r"kubectl create secret generic (\S+) --from-literal=(\w+)=", text)
@@ -138,7 +138,7 @@ def test_workers_are_what_the_driver_looks_for() -> None:
     assert dict(pair.split("=") for pair in SELECTOR.split(",")).items() <= labels("worker").items()
     assert int(WORKLOADS["worker"]["spec"]["template"]["metadata"]["annotations"][SLOTS]) == 1
     assert int(SETTINGS["NUM_PROC"]) == WORKLOADS["worker"]["spec"]["replicas"]
-    (replacement,) = KUSTOMIZATION["replacements"]
+    replacement, _ = KUSTOMIZATION["replacements"]
     assert replacement["source"]["fieldPath"] == "data.NUM_PROC"
     assert replacement["targets"][0]["select"]["name"] == WORKLOADS["worker"]["metadata"]["name"]
     budget = OBJECTS["PodDisruptionBudget", "paddle-worker"]["spec"]

@@ -80,7 +80,7 @@ def test_an_object_is_valid_and_chosen_by_a_component_label(name: str, document:
     if document["kind"] not in CUSTOM:
         kubernetes_validate.validate(document, "1.34", strict=True)
     assert document["metadata"]["labels"]["app.kubernetes.io/part-of"] == "paddle"
-    expected = {"nfs": "volume", "single-node": "volume", "kueue": "queue"}
+    expected = {"nfs": "volume", "single-node": "volume", "restricted": "volume", "kueue": "queue"}
     expected |= dict.fromkeys(("volcano", "disruption-budget"), "training")
     assert document["metadata"]["labels"]["app.kubernetes.io/component"] == expected.get(name, "access")
 
@@ -123,7 +123,7 @@ def admits(
     policy: dict[str, Any], source: dict[str, str], source_namespace: dict[str, str], *, same_namespace: bool, port: int
 ) -> bool:
     """Tells whether the policy lets a pod (its labels, its namespace's labels) reach a TCP port of a selected pod."""
-    for rule in policy["spec"]["ingress"]:
+    for rule in policy["spec"].get("ingress", []):
         for peer in rule["from"]:
             if "namespaceSelector" in peer:
                 known = matches(peer["namespaceSelector"], source_namespace)
@@ -136,7 +136,7 @@ def admits(
     return False
 
 
-POLICY = added("network-policy", "NetworkPolicy")
+POLICY, DATA_POLICY = yaml.safe_load_all((K8S / "network-policy.yaml").read_text())
 OWN = {"kubernetes.io/metadata.name": "default"}
 MONITORING = {"kubernetes.io/metadata.name": "monitoring"}
 FIRST = int(environment(JOB)["CONF_PADDLE_PORT"])
@@ -153,6 +153,12 @@ def test_the_policy_selects_the_pods_of_the_training_job_only() -> None:
     assert matches(POLICY["spec"]["podSelector"], pod_labels(JOB))
     assert not matches(POLICY["spec"]["podSelector"], pod_labels(DATA))
     assert POLICY["spec"]["policyTypes"] == ["Ingress"]
+
+
+def test_the_pods_of_the_data_job_accept_no_connection() -> None:
+    assert matches(DATA_POLICY["spec"]["podSelector"], pod_labels(DATA))
+    assert not matches(DATA_POLICY["spec"]["podSelector"], pod_labels(JOB))
+    assert DATA_POLICY["spec"]["policyTypes"] == ["Ingress"] and "ingress" not in DATA_POLICY["spec"]
 
 
 @each("port", [FIRST - 1, *JOB_PORTS, JOB_PORTS.stop, *METRICS_PORTS])

@@ -8,7 +8,7 @@ import yaml
 
 K8S = Path(__file__).parents[3] / "k8s"
 CHART = ("Chart.yaml", "values.yaml")  # tests/kubernetes/faults/test_chart.py
-FILES = ("rbac.yaml", "pvc.yaml", "pv-nfs.yaml", "data-job.yaml", "job.yaml")
+FILES = ("rbac.yaml", "pvc.yaml", "network-policy.yaml", "pv-nfs.yaml", "data-job.yaml", "job.yaml")
 DOCUMENTS = [(file, document) for file in FILES for document in yaml.safe_load_all((K8S / file).read_text())]
 
 
