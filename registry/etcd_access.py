@@ -6,7 +6,8 @@
     PADDLE_ETCD_USER             name of a user of etcd's authentication
     PADDLE_ETCD_PASSWORD_FILE    file with the password of the user
 
-A program's flags, such as --etcd_ca, set these variables. Without PADDLE_ETCD_CA, the authorities of the package requests count. The files come from a mounted Secret.
+A program's flags, such as --etcd_ca, set these variables. Without PADDLE_ETCD_CA, the authorities of the package
+requests count. The files come from a mounted Secret.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def _read(variable: str, name: str) -> str:
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "the file is not UTF-8 text"
         raise ConfigError(
-            f"{variable} names {name}, which cannot be read: {reason}; mount a Secret with the file, as k8s/elastic does"
+            f"{variable} names {name}, which cannot be read: {reason}; mount a Secret with it, as k8s/elastic does"
         ) from exc
     if not text.strip() or len(content) > MOST_BYTES:
         raise ConfigError(f"{variable} names {name}, which holds {'nothing' if not text.strip() else 'too much'}")

@@ -94,7 +94,7 @@ def test_without_a_secret_there_is_one_warning(
 def test_a_pod_without_the_secret_it_names_ends(tmp_path: Path) -> None:
     """Everyone who reached a port could take part."""
     secret = {"PADDLE_SECRET_FILE": str(tmp_path / "absent")}
-    with pytest.raises(ConfigError, match="absent, which does not exist.* run kubectl create secret generic"):
+    with pytest.raises(ConfigError, match=r"absent, which does not exist.* run kubectl create secret generic"):
         warn_without_secret(LauncherConfig.from_env(pod_environment(**secret)))
 
 

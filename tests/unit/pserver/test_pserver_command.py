@@ -148,7 +148,7 @@ def test_the_environment_defaults_to_stand_alone_and_never_shows_its_secret():
 
 def test_the_secret_comes_from_a_file_unless_it_is_given(tmp_path):
     file = tmp_path / "secret"
-    with pytest.raises(ConfigError, match="kubectl create secret generic paddle-secret .*PADDLE_WITHOUT_SECRET=1"):
+    with pytest.raises(ConfigError, match=r"kubectl create secret generic paddle-secret .*PADDLE_WITHOUT_SECRET=1"):
         read_environment({"PADDLE_SECRET_FILE": str(file)})
     assert read_environment({"PADDLE_SECRET_FILE": str(file), "PADDLE_WITHOUT_SECRET": "1"}).secret == ""
     with pytest.raises(ConfigError, match="PADDLE_WITHOUT_SECRET is 'yes'"):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from each import each
 
 from pserver.wire.shared_memory import SharedMemory
 
@@ -89,11 +90,18 @@ def test_other_files_of_a_process_are_declined(offer, tmp_path):
         os.close(file)
 
 
-def test_sealed_memory_of_another_name_is_declined(offer):
-    """The secret of a job may be in such memory of another program."""
-    file = os.memfd_create("paddle-secret", os.MFD_ALLOW_SEALING)
+@each(
+    ("name", "seals", "is_taken"),
+    [
+        ("paddle", fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL, True),
+        ("paddle", fcntl.F_SEAL_GROW, False),
+        ("paddle-secret", fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL, False),
+    ],
+)
+def test_a_copy_of_the_memory_is_declined_by_its_name_or_seals(offer, name, seals, is_taken):
+    """The secret of a job may be in memory of another name, and what can be shortened kills its reader."""
+    file = os.memfd_create(name, os.MFD_ALLOW_SEALING)
     os.write(file, os.pread(offer["file"], 1 << 20, 0))
-    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.fcntl(offer["file"], fcntl.F_GET_SEALS))
-    assert SharedMemory.open({**offer, "file": file}) is None
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+    assert (SharedMemory.open({**offer, "file": file}) is not None) is is_taken
     os.close(file)
-    assert SharedMemory.open(offer) is not None
