@@ -102,6 +102,34 @@ def test_without_a_service_account_no_header_is_sent() -> None:
 
 
 @responses.activate
+def test_without_its_own_authority_the_certificate_is_verified_all_the_same(
+    account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    responses.get(URL, json=podlist())
+    (account / "ca.crt").unlink()
+    verified: list[object] = []
+    send = requests.Session.get
+
+    def spy(session: requests.Session, url: str, **options: Any) -> requests.Response:
+        verified.append(options["verify"])
+        return send(session, url, **options)
+
+    monkeypatch.setattr(requests.Session, "get", spy)
+    make_api(account).list_pods()
+    assert verified == [True]
+
+
+@responses.activate
+def test_no_cookie_is_kept(account: Path) -> None:
+    responses.get(URL, json=podlist(), headers={"Set-Cookie": "a=b; Path=/"})
+    api = make_api(account)
+    for _ in range(2):
+        api.list_pods()
+    assert [call.request.headers.get("Cookie") for call in responses.calls] == [None, None]
+    assert len(api.session.cookies) == 0
+
+
+@responses.activate
 def test_the_token_is_read_again_for_every_request(account: Path) -> None:
     responses.get(URL, json=podlist())
     api = make_api(account)
