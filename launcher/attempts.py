@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from launcher.cluster.layout import PodLayout
 from launcher.cluster.pods import IdMap, PodStatus
 from launcher.errors import NEVER_RETRY
-from launcher.shards.division import Portion
+from launcher.shards.overlay import StagedData
 from launcher.text import JsonObject, is_shallow, is_time, list_some, parse_json, say
 from launcher.variables import MOST_TRAINERS
 
@@ -226,7 +226,7 @@ class AttemptHistory:
     record: JobRecord | None = None  # record of the last attempt of this launcher
     is_dissolved: bool = False  # whether the last attempt ended before training because the set of pods changed
     status: int = 0  # exit status of this pod in the last attempt
-    staged: Portion | None = None  # the shard and the files of other shards that are in ./data
+    staged: StagedData | None = None  # the shard and the files of other shards that are in ./data
     lost: set[str] = dataclasses.field(default_factory=set)  # UIDs of the failed pods that have been logged
     # {number of an attempt: the decisions about the next attempt that have been logged}
     said: dict[int, set[str]] = dataclasses.field(default_factory=dict)

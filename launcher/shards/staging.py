@@ -17,6 +17,7 @@ from launcher.attempts import AttemptHistory, JobRecord
 from launcher.errors import IndivisibleError
 from launcher.settings import LauncherConfig
 from launcher.shards.division import STAGED, Portion, ShardLists, assign_bases, divide, place_of
+from launcher.shards.overlay import Overlay, StagedData
 from launcher.volume import describe_volume_error, load, on_volume, read_file, volume_errors
 from runtime.errors import DataError, MissingInputError, PaddleError, VolumeError
 
@@ -32,12 +33,14 @@ def read_split_count(marker: Path) -> int | None:
         return None
 
 
-def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
-    """Copy this trainer's shard into `target` and return the number of files.
+def stage_data(config: LauncherConfig, trainer_id: int, overlay: Overlay, place: str = "") -> int:
+    """Copy a trainer's shard to a place below the overlay's directory, and return the number of files.
 
     Raises: MissingInputError: the shard does not exist, has no file, or is not readable for this user. DataError: the
-        files of the shard are empty. VolumeError: the shard does not fit into the work directory.
+        files of the shard are empty, or a file and a directory have one name. VolumeError: the shard does not fit into
+        the work directory.
     """
+    target, before = overlay.target / place, overlay.files
     source = config.job_dir / str(trainer_id) / "data"
     advice = (
         f"the data job makes {config.job_dir}/0/data ... {config.job_dir}/{config.gradient_num - 1}/data "
@@ -61,8 +64,13 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
     fault = find_bad_data(source)
     if fault:
         raise DataError(f"trainer {trainer_id} has nothing to train with: {fault}: {advice}")
+
+    def prepare(directory: str, _names: list[str]) -> tuple[()]:  # copytree calls it before it makes the copy
+        overlay.make_directory(target / Path(directory).relative_to(source))
+        return ()
+
     try:
-        shutil.copytree(source, target, dirs_exist_ok=True)
+        shutil.copytree(source, target, ignore=prepare, copy_function=overlay.copy, dirs_exist_ok=True)
     except shutil.Error as problem:  # the error contains a list of (source, target, text); the first entry suffices
         first, _, text = problem.args[0][0]
         is_of_file = re.match(rf"\[Errno ({errno.ENOENT}|{errno.EACCES}|{errno.EPERM})\]", text)
@@ -74,7 +82,7 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
         raise MissingInputError(describe_refusal(Path(first), OSError(code, os.strerror(code)))) from problem
     except OSError as problem:
         raise VolumeError(describe_volume_error(target, problem)) from problem
-    return sum(1 for _ in walk_shard(source))
+    return overlay.files - before
 
 
 def walk_shard(shard: Path) -> Iterator[Path]:
@@ -149,16 +157,6 @@ def describe_refusal(path: Path, problem: OSError) -> str:
     return f"{text}; let this user read it: chmod {'-R ' * (refused == path)}a+rX {refused}"
 
 
-def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
-    """Remove a shard's files from `target`, also those that were copied from linked directories."""
-    source = config.job_dir / str(trainer_id) / "data"
-    with contextlib.suppress(DataError):  # nothing is copied from a shard that cannot be walked
-        for path in walk_shard(source):
-            (target / path.relative_to(source)).unlink(missing_ok=True)
-    for place in target.glob(place_of("[0-9]*")):
-        shutil.rmtree(place, ignore_errors=True)
-
-
 def stage_shard(
     config: LauncherConfig, trainer_id: int, target: Path, history: AttemptHistory, record: JobRecord | None = None
 ) -> str:
@@ -173,24 +171,23 @@ def stage_shard(
     wanted = Portion(trainer_id)
     if record and record.absent:
         wanted = plan_portions(config, record.indexes[: layout.trainers])[trainer_id]
-    if history.staged == wanted:
-        return f"shard {wanted.base} is still in ./{target}"
-    staged, history.staged = history.staged, None
+    staged = history.staged = history.staged or StagedData.below(target)
     said = f"shard {wanted.base} is still in ./{target}"
+    if staged.portion == wanted:
+        return said
+    before, staged.portion = staged.portion, None  # the data are incomplete until the end of this function
     try:
-        if staged and staged.pieces:
-            unstage_pieces(config, staged, target)
+        staged.pieces.clear()
         # without a completion index, a changed set of pods may give this pod another id
-        if staged and staged.base != wanted.base:
-            unstage_data(config, staged.base, target)
-        if not staged or staged.base != wanted.base:
-            said = f"copied {stage_data(config, wanted.base, target)} files of shard {wanted.base} to ./{target}"
+        if before is None or before.base != wanted.base:
+            staged.shard.clear()
+            said = f"copied {stage_data(config, wanted.base, staged.shard)} files of shard {wanted.base} to ./{target}"
         if wanted.pieces:
-            said += f", and {stage_pieces(config, wanted, target)}"
+            said += f", and {stage_pieces(config, wanted, staged)}"
     except PaddleError:
-        unstage_data(config, wanted.base, target)
+        staged.clear()
         raise
-    history.staged = wanted
+    staged.portion = wanted
     return said
 
 
@@ -229,42 +226,29 @@ def read_lists(shard: Path) -> ShardLists:
     return ShardLists(sizes, lists)
 
 
-def stage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> str:
+def stage_pieces(config: LauncherConfig, portion: Portion, staged: StagedData) -> str:
     """Copy the absent trainers' shards in which this trainer has files, and add these files to this trainer's lists.
 
     A test file that is also in this trainer's own shard is not added. Returns: a description of the copy.
     """
-    own = config.job_dir / str(portion.base) / "data"
+    own, overlay = config.job_dir / str(portion.base) / "data", staged.pieces
     added: dict[str, list[str]] = {}
     for piece in portion.pieces:
         other = config.job_dir / str(piece.shard) / "data"
         if not (piece.is_test and piece.file and is_same_file(own / piece.file, other / piece.file)):
             added.setdefault(piece.list_name, []).append(piece.staged)
     for number in portion.others:
-        stage_data(config, number, target / place_of(number))
-    with volume_errors(target):
+        stage_data(config, number, overlay, place_of(number))
+    with volume_errors(overlay.target):
         for name, entries in added.items():
-            path, text = target / name, b""
-            path.unlink(missing_ok=True)  # a read-only file must be removed before it is replaced
-            if (own / name).exists():
-                text = (own / name).read_bytes().rstrip(b"\n") + b"\n"
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path, text = overlay.target / name, b""
+            if staged.shard.has_file(name):
+                text = path.read_bytes().rstrip(b"\n") + b"\n"
+            overlay.make_room(path)
             path.write_bytes(text + "".join(f"{entry}\n" for entry in entries).encode("utf-8", "surrogateescape"))
     count = sum(not piece.is_test for piece in portion.pieces)
     shards = ", ".join(map(str, portion.others))
     return f"{count} files of absent trainers' shards ({shards})"
-
-
-def unstage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> None:
-    """Remove the files of absent trainers' shards from `target`, and restore the lists of this trainer's shard."""
-    own = config.job_dir / str(portion.base) / "data"
-    for number in portion.others:
-        shutil.rmtree(target / place_of(number), ignore_errors=True)
-    with volume_errors(target):
-        for name in {piece.list_name for piece in portion.pieces}:
-            (target / name).unlink(missing_ok=True)
-            if (own / name).exists():
-                shutil.copy2(own / name, target / name)
 
 
 def is_same_file(own: Path, other: Path) -> bool:

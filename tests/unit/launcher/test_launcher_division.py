@@ -219,7 +219,9 @@ def test_a_failed_copy_leaves_nothing_that_would_be_taken_for_a_shard(config: La
     (config.job_dir / "2" / "data" / "train.list").write_text("data/a.txt\n")
     with pytest.raises(MissingInputError, match=r"b\.txt"):
         stage_shard(config, 0, target, history, record)
-    assert history.staged is None and not [path for path in target.rglob("*") if path.is_file()]
+    assert (
+        history.staged and history.staged.portion is None and not [path for path in target.rglob("*") if path.is_file()]
+    )
 
 
 def test_a_list_that_the_own_shard_lacks_names_each_file_once(config: LauncherConfig, tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ from launcher.programs.supervisor import prepare_node_dir
 from launcher.rendezvous import agree, find_invitation
 from launcher.resume import Decision, Saved, choose_origin, decide_start, is_finished, pause_after, position
 from launcher.settings import LauncherConfig
-from launcher.shards.staging import stage_data, stage_shard, unstage_data
+from launcher.shards.overlay import Overlay
+from launcher.shards.staging import stage_data, stage_shard
 from launcher.volume import describe_volume_error, on_volume
 from runtime.errors import MissingInputError, StoppedError, VolumeError
 
@@ -599,7 +600,7 @@ def test_the_shard_of_this_trainer_is_copied(config: LauncherConfig, tmp_path: P
     (shard / "sub").mkdir(parents=True)
     (shard / "train.txt").write_text("1")
     (shard / "sub" / "more.txt").write_text("2")
-    assert stage_data(config, 1, tmp_path / "data") == 2
+    assert stage_data(config, 1, Overlay(tmp_path / "data", tmp_path / "kept")) == 2
     assert (tmp_path / "data" / "sub" / "more.txt").read_text() == "2"
 
 
@@ -625,7 +626,7 @@ def test_S20_a_missing_or_empty_shard_is_an_error(config: LauncherConfig, tmp_pa
         (config.job_dir / "0" / "data").mkdir(parents=True)
         (config.job_dir / "0" / "data" / ".complete").touch()
     with pytest.raises(MissingInputError, match=r"0/data, the shard of trainer 0.*data job makes .*SPLIT_COUNT=3"):
-        stage_data(config, 0, tmp_path / "data")
+        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
 
 
 def test_S20_what_is_unstaged_leaves_the_configs_own_data(config: LauncherConfig, tmp_path: Path) -> None:
@@ -635,8 +636,9 @@ def test_S20_what_is_unstaged_leaves_the_configs_own_data(config: LauncherConfig
         directory.mkdir(parents=True)
     for path in (shard / "part-0", shard / "sub" / "part-0", data / "dict.txt"):
         path.write_text("1\n")
-    stage_data(config, 0, data)
-    unstage_data(config, 0, data)
+    overlay = Overlay(data, tmp_path / "kept")
+    stage_data(config, 0, overlay)
+    overlay.clear()
     assert [path.name for path in data.rglob("*") if path.is_file()] == ["dict.txt"]
 
 
@@ -648,9 +650,10 @@ def test_S20_files_of_a_linked_directory_are_unstaged_too(config: LauncherConfig
     for path in (shard / "part-0", tmp_path / "elsewhere" / "part-1", tmp_path / "elsewhere" / "sub" / "part-2"):
         path.write_text("1\n")
     (shard / "linked").symlink_to(tmp_path / "elsewhere")
-    assert stage_data(config, 0, data) == 3
+    overlay = Overlay(data, tmp_path / "kept")
+    assert stage_data(config, 0, overlay) == 3
     assert (data / "linked" / "sub" / "part-2").is_file()
-    unstage_data(config, 0, data)
+    overlay.clear()
     assert [path for path in data.rglob("*") if path.is_file()] == []
 
 
@@ -659,7 +662,7 @@ def test_S20_a_file_of_the_shard_that_cannot_be_read_is_missing_input(config: La
     (config.job_dir / "0" / "data").mkdir(parents=True)
     (config.job_dir / "0" / "data" / "train.txt").symlink_to("nowhere")
     with pytest.raises(MissingInputError, match=r"train\.txt"):
-        stage_data(config, 0, tmp_path / "data")
+        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
 
 
 def test_S24_data_split_for_another_number_of_trainers_are_refused(config: LauncherConfig, tmp_path: Path) -> None:
@@ -668,7 +671,7 @@ def test_S24_data_split_for_another_number_of_trainers_are_refused(config: Launc
     (config.job_dir / "0" / "data" / "train.txt").touch()
     (config.job_dir / "prepared.json").write_text('{"split_count": 4}')
     with pytest.raises(MissingInputError, match="split into 4 shards for 3 trainers"):
-        stage_data(config, 0, tmp_path / "data")
+        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
 
 
 def test_estale_is_retried_and_other_errors_are_not() -> None:

@@ -16,6 +16,7 @@ import pytest
 from builders import JOB, pod_environment
 
 from launcher.settings import LauncherConfig
+from launcher.shards.overlay import Overlay
 from launcher.shards.staging import stage_data
 from runtime.errors import DataError, MissingInputError
 
@@ -59,7 +60,7 @@ def test_a_shard_of_empty_files_is_bad_data(
     """Its trainer sent nothing, the others trained on, and the Job was Complete; alone `paddle train` ends with 65."""
     fill(config, files)
     with pytest.raises(DataError, match=f"trainer 0 has nothing to train with: .*{said}.*data job") as error:
-        stage_data(config, 0, tmp_path / "data")
+        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
     assert error.value.exit_code == 65
 
 
@@ -74,7 +75,7 @@ GOOD = {
 @pytest.mark.parametrize("files", GOOD.values(), ids=GOOD)
 def test_a_shard_with_something_in_it_is_copied(config: LauncherConfig, tmp_path: Path, files: dict[str, str]) -> None:
     fill(config, files)
-    assert stage_data(config, 0, tmp_path / "data") == len(files)
+    assert stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept")) == len(files)
 
 
 LINKS = {
@@ -95,7 +96,7 @@ def test_a_link_that_cannot_be_copied_is_bad_data(
     (shard / "d").mkdir()
     (shard / link[0]).symlink_to(link[1])
     with pytest.raises(DataError, match=said):
-        stage_data(config, 0, tmp_path / "data")
+        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
     assert not (tmp_path / "data").exists()
 
 
@@ -111,7 +112,7 @@ def test_a_farm_of_links_is_counted_and_not_copied(
             (shard / f"{number}" / name).symlink_to(f"../{number + 1}")
     (shard / "30").mkdir()
     with pytest.raises(DataError, match="more than 1000 files"):
-        stage_data(config, 0, tmp_path / "data")
+        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
 
 
 def test_a_linked_directory_of_a_shard_is_copied(config: LauncherConfig, tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_a_linked_directory_of_a_shard_is_copied(config: LauncherConfig, tmp_pat
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/a").write_text("1\n")
     (shard / "part").symlink_to(tmp_path / "elsewhere")
-    stage_data(config, 0, tmp_path / "data")
+    stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
     assert (tmp_path / "data/part/a").read_text() == "1\n"
 
 
@@ -127,7 +128,7 @@ def test_a_named_pipe_in_a_shard_is_bad_data(config: LauncherConfig, tmp_path: P
     """It counted as a sick volume, which is worth a retry."""
     os.mkfifo(fill(config, {"train.txt": "1\n"}) / "pipe")
     with pytest.raises(DataError, match="pipe is neither a file nor a directory"):
-        stage_data(config, 0, tmp_path / "data")
+        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
 
 
 def refuse(*_: Any, **__: Any) -> NoReturn:
@@ -141,7 +142,7 @@ def test_S20_a_refused_shard_is_missing_input_whatever_this_python_lists_with(
     for function in ("listdir", "scandir"):
         monkeypatch.setattr(os, function, refuse)
     with pytest.raises(MissingInputError, match=f"uid {os.getuid()} cannot read .*0/data: Permission denied"):
-        stage_data(config, 0, tmp_path / "data")
+        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
 
 
 def lock(path: Path, mode: int) -> Callable[[Path], Path]:
@@ -168,6 +169,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from runtime.errors import PaddleError
 from launcher.settings import LauncherConfig
+from launcher.shards.overlay import Overlay
 from launcher.shards.staging import stage_data
 if os.getuid() == 0:
     os.setgroups([])
@@ -175,7 +177,7 @@ if os.getuid() == 0:
     os.setuid(int(sys.argv[3]))
 config = LauncherConfig.from_env(os.environ)
 try:
-    stage_data(config, 0, Path(sys.argv[2]))
+    stage_data(config, 0, Overlay(Path(sys.argv[2]), Path("kept")))
 except PaddleError as error:
     print(error)
     sys.exit(error.exit_code)

@@ -19,6 +19,7 @@ from launcher.failures import read_errors
 from launcher.programs.process import Program, copy_output
 from launcher.rendezvous import decide_attempt, volume_obstacles
 from launcher.settings import LauncherConfig
+from launcher.shards.overlay import Overlay
 from launcher.shards.staging import stage_data
 from runtime.errors import VolumeError
 
@@ -145,7 +146,7 @@ def test_a_shard_on_a_sick_volume_is_not_a_missing_one(
     with monkeypatch.context() as patch:
         patch.setattr(os, "listdir", lambda *_: fail_with(code))
         with pytest.raises(VolumeError, match=f"cannot read {shard}: {os.strerror(code)}"):
-            stage_data(config, 0, tmp_path / "data")
+            stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
     shard.mkdir(parents=True)
     (shard / "train.list").write_text("a\n")
     monkeypatch.setattr(os, "access", lambda *_: False)
@@ -153,7 +154,7 @@ def test_a_shard_on_a_sick_volume_is_not_a_missing_one(
     trouble = shutil.Error([(str(shard / "train.list"), "data/train.list", str(error))])
     monkeypatch.setattr(shutil, "copytree", lambda *_, **__: raise_it(trouble))
     with pytest.raises(VolumeError, match=os.strerror(code)):
-        stage_data(config, 0, tmp_path / "data")
+        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
 
 
 def raise_it(error: Exception) -> NoReturn:
