@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import time
@@ -94,9 +95,12 @@ class Namespace:
         return answer.json()
 
     def log(self, pod: str) -> str:
-        """The output of a pod so far; it is empty if the pod is gone or has no container yet."""
-        answer = self.cluster.get(f"/api/v1/namespaces/{self.name}/pods/{pod}/log")
-        return answer.content.decode("utf-8", "replace") if answer.ok else ""
+        """The output of a pod so far, or that of its init container; it is empty if the pod is gone or has none yet."""
+        for container in ("", "?container=directories"):
+            answer = self.cluster.get(f"/api/v1/namespaces/{self.name}/pods/{pod}/log{container}")
+            if answer.ok:
+                return answer.content.decode("utf-8", "replace")
+        return ""
 
     def conditions(self, job: str) -> dict[str, dict[str, Any]]:
         """Return type -> condition, for the conditions that are true."""
@@ -147,11 +151,12 @@ class Namespace:
 
 @contextlib.contextmanager
 def namespace_with_volume(
-    cluster: Cluster, name: str, volume: Path, host_path: Path | None = None
+    cluster: Cluster, name: str, volume: Path, host_path: Path | None = None, *, secret: bool = True
 ) -> Iterator[Namespace]:
     """A new namespace with a PersistentVolume for the claim `mfs`; its Jobs are deleted after the block.
 
-    host_path: the path that the nodes mount, if it differs from the path by which the tests see the volume.
+    host_path: the path that the nodes mount, if it differs from the path by which the tests see the volume.  secret:
+    whether it has the jobs' Secret too.
     """
     space = Namespace(cluster, name, volume)
     cluster.kubectl("delete", "namespace", name, "--ignore-not-found")  # a kept cluster may have one
@@ -165,6 +170,8 @@ def namespace_with_volume(
         "hostPath": {"path": str(host_path or volume), "type": "Directory"},
     }
     space.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"mfs-{name}"}, "spec": spec})
+    if secret:
+        make_secret(space)
     try:
         yield space
     finally:
@@ -173,15 +180,24 @@ def namespace_with_volume(
         cluster.kubectl("delete", "persistentvolume", f"mfs-{name}", "--timeout=60s")
 
 
+def make_secret(space: Namespace) -> None:
+    """Make the Secret of the jobs, by the command of README."""
+    space.kubectl("create", "secret", "generic", "paddle-secret", f"--from-literal=secret={secrets.token_hex(32)}")
+
+
 Overlay = Callable[..., Path]
 Once = Callable[[str, Callable[[Path], None]], Path]
 Scenario = Callable[..., Namespace]
 
 
 def exit_codes(pods: list[dict[str, Any]]) -> set[int]:
-    """Exit codes of the containers that have ended."""
+    """Exit codes of the containers that have ended, and of the init containers that have failed."""
     statuses = [status for pod in pods for status in pod["status"].get("containerStatuses", [])]
-    return {status["state"]["terminated"]["exitCode"] for status in statuses if "terminated" in status["state"]}
+    first = [status for pod in pods for status in pod["status"].get("initContainerStatuses", [])]
+    found = {status["state"]["terminated"]["exitCode"] for status in statuses if "terminated" in status["state"]}
+    return found | {
+        status["state"]["terminated"]["exitCode"] for status in first if "terminated" in status["state"]
+    } - {0}
 
 
 @contextlib.contextmanager

@@ -111,5 +111,7 @@ class PodWatch:
             return
         name = f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
         for path in self.logs_root.glob(f"node-*/pods/{name}/*/0.log"):
+            if path.parent.name == "directories":  # the init container, which says nothing
+                continue
             with contextlib.suppress(FileNotFoundError):
                 self._files[metadata["uid"]] = path.open("rb")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from custom_kinds import custom_kinds
-from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace, copy_manifests, give
+from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace, copy_manifests, give, make_secret
 
 COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/components").iterdir())
 ELASTIC_COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/elastic/components").iterdir())
@@ -164,7 +164,7 @@ def restricted(
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": JOB}}
     shorter = {**job, "spec": {"template": {"spec": {"containers": [passes]}}}}
     k8s = os.path.relpath(REPOSITORY / "k8s", directory.resolve())
-    names = ("single-node", "network-policy", "pod-names", "disruption-budget", "prometheus", "restricted")
+    names = ("single-node", "quota", "pod-names", "disruption-budget", "prometheus", "restricted")
     own = {
         "resources": [k8s],
         "components": [f"{k8s}/components/{name}" for name in names],
@@ -178,7 +178,9 @@ def restricted(
     space = Namespace(cluster, "paddle", volume)
     cluster.kubectl("label", "node", "node-2", "paddle-volume=here")
     try:
-        create(cluster, directory, steps=STEPS[:2])
+        create(cluster, directory, steps=STEPS[:1])
+        make_secret(space)
+        create(cluster, directory, steps=STEPS[1:2])
         space.wait_for_success("paddle-data")
         create(cluster, directory, steps=STEPS[2:])
         space.wait_for_success(JOB)

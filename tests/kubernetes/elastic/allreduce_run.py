@@ -13,7 +13,8 @@ from kubernetes_cluster import REPOSITORY, Namespace
 from pod_watch import PodWatch
 
 NAMESPACE = "allreduce"
-MOUNT = "/home/jobpath"
+JOB = "paddle-allreduce"
+MOUNT = f"/home/jobpath/{JOB}"
 
 
 class AllreduceRun:
@@ -21,9 +22,10 @@ class AllreduceRun:
 
     def __init__(self, space: Namespace, watch: PodWatch) -> None:
         self.space, self.watch = space, watch
+        self.output = space.volume / JOB / "output"
 
     def read(self, name: str) -> dict[str, float]:
-        path = self.space.volume / name
+        path = self.output / name
         return json.loads(path.read_text()) if path.exists() else {}
 
     def step(self) -> float:
@@ -67,7 +69,7 @@ class AllreduceRun:
 
 def write_allreduce_overlay(directory: Path, image: str) -> None:
     """Write the kustomization of a user: the image, and a script on the volume as the command of the workers."""
-    command = ["driver", "--hand-over", "python", f"{MOUNT}/train.py", MOUNT]
+    command = ["driver", "--hand-over", "python", f"{MOUNT}/train.py", f"{MOUNT}/output"]
     path = "/spec/template/spec/containers/0/args"
     content = {
         "resources": [os.path.relpath((REPOSITORY / "k8s/allreduce").resolve(), directory.resolve())],

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import allreduce_script
 import pytest
-from allreduce_run import NAMESPACE, AllreduceRun, write_allreduce_overlay
-from elastic_run import PASSES, ElasticRun, Start, make_volume, restricted_namespace, write_overlay
+from allreduce_run import JOB, NAMESPACE, AllreduceRun, write_allreduce_overlay
+from elastic_run import PASSES, ElasticRun, Start, make_secrets, make_volume, restricted_namespace, write_overlay
 from etcd_process import BINARY
 from kubernetes_cluster import BASE, Cluster, Image, Once, give, namespace_with_volume
 from pod_watch import PodWatch
@@ -49,6 +49,7 @@ def start(cluster: Cluster, image: Image, etcd_image: str, tmp_path: Path) -> It
             write_overlay(overlay, name, image.reference, etcd_image, trainers, settings)
             space = stack.enter_context(restricted_namespace(cluster, name, volume))
             watch = stack.enter_context(PodWatch(space, selector="app.kubernetes.io/part-of=paddle"))
+            make_secrets(space)
             said = space.kubectl("create", "--validate=strict", "-k", overlay)
             assert "violate" not in said
             return ElasticRun(space, tmp_path / "work", watch, passes)
@@ -62,7 +63,8 @@ def allreduce(cluster: Cluster, image: Image, tmp_path: Path) -> Iterator[Allred
     for directory in (volume, overlay):
         directory.mkdir()
         directory.chmod(0o755)
-    shutil.copy(allreduce_script.__file__ or "", volume / "train.py")
+    (volume / JOB).mkdir()
+    shutil.copy(allreduce_script.__file__ or "", volume / JOB / "train.py")
     give(volume)
     write_allreduce_overlay(overlay, image.reference)
     with namespace_with_volume(cluster, NAMESPACE, volume) as space:
@@ -70,7 +72,6 @@ def allreduce(cluster: Cluster, image: Image, tmp_path: Path) -> Iterator[Allred
             cluster.kubectl(
                 "label", "namespace", NAMESPACE, f"pod-security.kubernetes.io/{mode}=restricted", "--overwrite"
             )
-        space.kubectl("create", "secret", "generic", "paddle-secret", "--from-literal=secret=a-secret-of-the-test")
         with PodWatch(space, selector="app.kubernetes.io/part-of=paddle") as watch:
             said = space.kubectl("create", "--validate=strict", "-k", overlay)
             assert "violate" not in said

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import chaos.elastic
+import pytest
 import requests
+import requests.adapters
 from chaos.elastic import verdict
 from chaos.elastic.job import stage
 from chaos.elastic.model import measure_error
 from chaos.elastic.plan import ElasticTrial
-from kubernetes_cluster import REPOSITORY, Cluster, Namespace, give, namespace_with_volume
+from kubernetes_cluster import REPOSITORY, Cluster, Namespace, give, namespace_with_volume, run
 from pod_watch import PodWatch
 
 FILES, PASSES = 36, 12  # files (tasks) of a pass, and passes
@@ -135,12 +137,28 @@ class ElasticRun:
         return sum(verdict.count_lines(self.work / "data").values())
 
     def etcd_says(self, key: str) -> dict[str, Any]:
-        """Return the value of a key of the job, which the pod of etcd returns."""
+        """Return the value of a key of the job, which the pod of etcd returns only to who has a certificate."""
         (pod,) = self.pods("etcd")
         encoded = base64.b64encode(f"/{NAME}/{key}".encode()).decode()
-        url = f"http://{pod['status']['podIP']}:2379/v3/kv/range"
-        (found,) = requests.post(url, json={"key": encoded}, timeout=30).json()["kvs"]
+        url = f"https://{pod['status']['podIP']}:2379/v3/kv/range"
+        secret = json.loads(self.space.kubectl("get", "secret", "paddle-etcd-client", "-o", "json"))["data"]
+        for name, content in secret.items():
+            (self.work / name).write_bytes(base64.b64decode(content))
+        with requests.Session() as session:
+            session.trust_env, session.verify = False, str(self.work / "ca.crt")
+            session.mount("https://", EtcdAdapter())
+            with pytest.raises(requests.ConnectionError, match="certificate required"):
+                session.post(url, json={"key": encoded}, timeout=30)
+            session.cert = (str(self.work / "tls.crt"), str(self.work / "tls.key"))
+            (found,) = session.post(url, json={"key": encoded}, timeout=30).json()["kvs"]
         return json.loads(base64.b64decode(found["value"]))
+
+
+class EtcdAdapter(requests.adapters.HTTPAdapter):
+    """Reaches etcd by an address, and expects the name that its certificate has."""
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        super().init_poolmanager(*arguments, **options, assert_hostname="paddle-etcd")
 
 
 def make_volume(volume: Path, work: Path, mode: str) -> None:
@@ -212,6 +230,12 @@ def service_deployment(registry: str) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "service"}, "spec": spec}
 
 
+def make_secrets(space: Namespace) -> None:
+    """Make the Secrets of an elastic job, by the command of docs/elastic.md."""
+    made = run(REPOSITORY / "k8s/elastic/make-secrets")
+    space.kubectl("create", "-f", "-", stdin=made)
+
+
 def etcd_volume(namespace: str, directory: Path) -> dict[str, Any]:
     """Return the volume for the claim of etcd; in a cluster with a StorageClass, the cluster makes it."""
     spec = {
@@ -227,7 +251,7 @@ def etcd_volume(namespace: str, directory: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def restricted_namespace(cluster: Cluster, name: str, volume: Path) -> Iterator[Namespace]:
     """Make a namespace with the volumes of a job, in which pods must be `restricted`."""
-    with namespace_with_volume(cluster, name, volume) as space:
+    with namespace_with_volume(cluster, name, volume, secret=False) as space:
         for mode in ("enforce", "warn"):
             cluster.kubectl("label", "namespace", name, f"pod-security.kubernetes.io/{mode}=restricted", "--overwrite")
         cluster.kubectl("delete", "pv", f"etcd-{name}", "--ignore-not-found")

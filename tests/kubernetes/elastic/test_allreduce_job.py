@@ -26,7 +26,7 @@ def test_workers_and_driver_of_an_allreduce_job_are_lost_and_come(allreduce: All
     run.wait("further steps", lambda: run.step() > step + 100)
     run.space.kubectl("scale", "statefulset", "paddle-worker", "--replicas=2")
     run.wait_for_size(2)
-    (run.space.volume / "stop").touch()
+    (run.output / "stop").touch()
     run.wait("end", lambda: {"Complete", "Failed"} & run.space.conditions("paddle-driver").keys(), 300)
     assert "Complete" in run.space.conditions("paddle-driver"), run.describe()
     result = run.read("result")

@@ -84,10 +84,10 @@ def test_a_drained_node_of_an_allreduce_job_loses_at_most_the_batch_in_hand(allr
         step = run.step()
         run.wait("further steps", lambda: run.step() > step + 50)
     run.wait_for_size(3)
-    (run.space.volume / "stop").touch()
+    (run.output / "stop").touch()
     run.wait("end", lambda: {"Complete", "Failed"} & run.space.conditions("paddle-driver").keys(), 300)
     assert "Complete" in run.space.conditions("paddle-driver"), run.describe()
-    lines = [json.loads(line) for line in (run.space.volume / "generations").read_text().splitlines()]
+    lines = [json.loads(line) for line in (run.output / "generations").read_text().splitlines()]
     print(f"generations: {lines}")
     assert len(lines) >= 3, "the drain made no generation"
     assert all(one["trained"] - one["began"] <= 1 for one in lines), lines

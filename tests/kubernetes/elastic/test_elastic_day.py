@@ -1,15 +1,15 @@
 """The day of the blog: a service takes room by day and frees it at night; the training job shrinks and grows again."""
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from autoscale.account import edited
 from day_record import DayRecord
 from elastic_run import ElasticRun, Start
-from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace
+from kubernetes_cluster import Cluster, Image, Namespace
 
 pytestmark = pytest.mark.elastic
 LEAST, MOST = 1, 6
@@ -18,13 +18,9 @@ LEAST, MOST = 1, 6
 @pytest.fixture
 def autoscaler(cluster: Cluster, image: Image, tmp_path: Path) -> Iterator[None]:
     """Create k8s/elastic/autoscaler as a user does."""
-    directory = tmp_path / "autoscaler"
-    directory.mkdir()
-    content = {
-        "resources": [os.path.relpath((REPOSITORY / "k8s/elastic/autoscaler").resolve(), directory.resolve())],
-        "images": [{"name": "REPO/paddle", "newName": image.reference.rpartition(":")[0]}],
-    }
-    (directory / "kustomization.yaml").write_text(json.dumps(content))
+    directory = edited(tmp_path, cluster_wide=True)
+    file = directory / "kustomization.yaml"
+    file.write_text(file.read_text().replace("newName: REPO/paddle", f"newName: {image.reference.rpartition(':')[0]}"))
     cluster.kubectl("delete", "--ignore-not-found", "--timeout=120s", "-k", directory)
     cluster.kubectl("create", "--validate=strict", "-k", directory)
     try:

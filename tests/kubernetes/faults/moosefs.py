@@ -9,6 +9,7 @@ from typing import Any
 from kubernetes_cluster import HERE, run
 
 SCRIPT = HERE / "moosefs"
+JOB = "paddle-cluster-job"
 
 
 class MooseFs:
@@ -30,13 +31,19 @@ class MooseFs:
 
     def patch(self) -> list[dict[str, Any]]:
         """Return the operations of a JSON patch by which each pod of the Job uses the mount of its own node."""
-        container = "/spec/template/spec/containers/0"
+        pod = "/spec/template/spec"
         node = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
-        return [
-            {"op": "add", "path": f"{container}/env/-", "value": node},
-            {"op": "test", "path": f"{container}/volumeMounts/0/name", "value": "jobpath"},
-            {"op": "add", "path": f"{container}/volumeMounts/0/subPathExpr", "value": f"$(NODE_NAME)/{self._share}"},
-        ]
+        changes: list[dict[str, Any]] = []
+        for container, paths in (("initContainers/0", [""]), ("containers/0", [f"/{JOB}", f"/{JOB}/output"])):
+            changes.append({"op": "add", "path": f"{pod}/{container}/env/-", "value": node})
+            for number, below in enumerate(paths):
+                mount = f"{pod}/{container}/volumeMounts/{number}"
+                changes.append({"op": "test", "path": f"{mount}/name", "value": "jobpath"})
+                if below:
+                    changes.append({"op": "remove", "path": f"{mount}/subPath"})
+                expression = f"$(NODE_NAME)/{self._share}{below}"
+                changes.append({"op": "add", "path": f"{mount}/subPathExpr", "value": expression})
+        return changes
 
 
 @contextlib.contextmanager

@@ -42,8 +42,8 @@ def create_stranger(job: LongJob, name: str) -> None:
 
 
 def renamed(job: LongJob) -> dict:
-    """Return the same Job with another name; a user changes metadata.name and JOB_NAME for this."""
+    """Return the same Job with another name; a user changes metadata.name, JOB_NAME and the mounts for this."""
     objects = yaml.safe_load_all(job.space.kubectl("kustomize", job.overlay))
     found = next(one for one in objects if one["kind"] == "Job" and one["metadata"]["name"] == JOB)
-    text = json.dumps(found).replace(f'"{JOB}"', f'"{SECOND}"')
+    text = json.dumps(found).replace(JOB, SECOND)
     return json.loads(text)
