@@ -58,7 +58,7 @@ class PodStatus:
             ip=parse_address(part(status, "podIP", str)),
             phase=part(status, "phase", str) or "Unknown",
             terminating=bool(deleted),
-            index=int(index) if re.fullmatch("[0-9]{1,9}", index) else None,
+            index=parse_index(index),
             controller_uid=controller or (owners[0] if owners else ""),
             why=explain_status(status, spec),
             node=part(spec, "nodeName", str),
@@ -123,6 +123,13 @@ def parse_address(text: str) -> str:
     except ValueError:
         raise ValueError(f"podIP is {shorten(text)}, expected an IP address") from None
     return text
+
+
+def parse_index(text: str) -> int | None:
+    """Return a completion index, or None if the text is empty. Raises: ValueError: the text is not such a number."""
+    if text and not re.fullmatch("[0-9]{1,18}", text):
+        raise ValueError(f"job-completion-index is {shorten(text)}, expected a number of 0 or more")
+    return int(text) if text else None
 
 
 def parse_time(text: str | None) -> float:
@@ -252,6 +259,9 @@ def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "", w
     beyond = [pod.name for pod in live if pod.index is not None and pod.index >= expected]
     if beyond:
         return f"the completion index of {', '.join(beyond)} is beyond the number of pods: {wanted}"
+    lacking = [pod.name for pod in live if pod.index is None]
+    if indexes and lacking:
+        return f"{list_some(lacking, ', ')} has no completion index, but other pods of the Job have one"
     return ""
 
 

@@ -62,6 +62,11 @@ NOT_ALL_RUNNING = {
         [A.indexed(0), B.indexed(1), C.indexed(3)],
         "beyond the number of pods: CONF_PADDLE_",
     ),
+    "an index of ten digits": ([A.indexed(0), B.indexed(1), C.indexed(9999999999)], "beyond the number of pods"),
+    "an index that one pod lacks": (
+        [A.indexed(0), B, C.indexed(2)],
+        "paddle-cluster-job-10-0-0-2 has no completion index, but other pods of the Job have one",
+    ),
 }
 
 
@@ -168,6 +173,16 @@ def test_the_index_is_also_read_from_the_annotation() -> None:
     annotated = pod("10.0.0.1")
     annotated["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "7"}
     assert getIdMap(podlist(annotated)) == {"10.0.0.1": 7}
+
+
+@pytest.mark.parametrize("text", ["-1", "x", "\u0661", "1.5", "9" * 19])
+def test_an_index_that_is_no_number_is_not_taken_for_a_missing_one(text: str) -> None:
+    """All pods then got ids by their addresses, although the others have an index."""
+    odd = B.indexed(1)
+    odd["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] = text
+    pods = podlist(A.indexed(0), odd)
+    with pytest.raises(ValueError, match=r"items\[1\]: job-completion-index is .*, expected a number of 0 or more"):
+        parse_pods(pods)
 
 
 def test_S7_every_pod_derives_the_same_ids_whatever_order_the_list_has() -> None:
