@@ -217,14 +217,17 @@ def digits(cluster: Cluster, overlay: Overlay, once: Once) -> Path:
 
 @pytest.fixture
 def scenario(cluster: Cluster, digits: Path, overlay: Overlay, tmp_path: Path) -> Iterator[Scenario]:
-    """scenario(name, patch..., owner): a namespace with the shards of digits, in which the patched Job was created."""
+    """scenario(name, patch..., owner, secret): a namespace with the shards of digits and the patched Job.
+
+    secret: whether the namespace has the jobs' Secret.
+    """
     with contextlib.ExitStack() as stack:
 
-        def start(name: str, *patch: dict[str, Any], owner: int = OWNER) -> Namespace:
+        def start(name: str, *patch: dict[str, Any], owner: int = OWNER, secret: bool = True) -> Namespace:
             volume = tmp_path / "volume"
             copy_volume(digits, volume)
             give(volume, owner)
-            space = stack.enter_context(namespace_with_volume(cluster, name, volume))
+            space = stack.enter_context(namespace_with_volume(cluster, name, volume, secret=secret))
             job = overlay(name, *([("paddle-cluster-job", list(patch))] if patch else []))
             space.kubectl("create", "-k", job, "-l", "app.kubernetes.io/component in (access, volume)")
             space.kubectl("create", "-k", job, "-l", "app.kubernetes.io/component=training")

@@ -8,6 +8,7 @@ from kubernetes_cluster import Cluster, Scenario, exit_codes, give
 
 JOB = "paddle-cluster-job"
 CONTAINER = "/spec/template/spec/containers/0"
+TRY = "touch $each 2>/dev/null && echo $each"
 GRACE_S = 90  # seconds; terminationGracePeriodSeconds of job.yaml
 
 
@@ -48,12 +49,34 @@ def test_an_arbitrary_uid_runs_the_job_on_its_read_only_root(scenario: Scenario)
     assert owners == {uid}
 
 
-def test_deleting_the_job_in_mid_training_stops_everything_inside_the_grace_period(scenario: Scenario) -> None:
+def test_a_pod_changes_only_its_output_and_a_deleted_job_ends_inside_the_grace_period(scenario: Scenario) -> None:
+    """Every job could change the config and the checkpoints of every other job."""
     space = scenario("delete", replace(f"{CONTAINER}/args", ["--num_passes=100000"]))
+    (space.volume / "other").mkdir()
     space.wait_for_log(JOB, r"Pass=1 ")
+    inside = (
+        f"cd /home/jobpath; ls; ls {JOB}; for each in x {JOB}/x {JOB}/digits/x {JOB}/0/x {JOB}/output/x; do {TRY}; done"
+    )
+    said = space.kubectl("exec", space.pods(JOB)[0]["metadata"]["name"], "--", "sh", "-c", inside).split()
+    assert said == [JOB, "0", "1", "2", "digits", "output", "prepared.json", f"{JOB}/output/x"]
     space.kubectl("delete", "job", JOB, "--cascade=background", "--wait=false")
     # a pod whose processes ignore SIGTERM is listed until SIGKILL, at the end of the grace period
     space.wait("end of all pods", lambda: not space.pods(JOB), job=JOB, seconds=GRACE_S - 10)
+
+
+def test_without_the_secret_a_job_fails_and_says_the_command(scenario: Scenario) -> None:
+    space = scenario("no-secret", secret=False)
+    conditions = space.wait_for_end(JOB)
+    assert conditions["Failed"]["reason"] == "PodFailurePolicy", conditions
+    assert "run kubectl create secret generic paddle-secret --from-literal=secret=" in space.logs(JOB)
+    assert exit_codes(space.pods(JOB)) <= {78, 143, 137}
+
+
+def test_a_job_without_a_secret_runs_where_somebody_asks_for_it(scenario: Scenario) -> None:
+    asked = {"name": "PADDLE_WITHOUT_SECRET", "value": "1"}
+    space = scenario("any-peer", {"op": "add", "path": f"{CONTAINER}/env/-", "value": asked}, secret=False)
+    space.wait_for_success(JOB)
+    assert len(re.findall("WARNING: no secret .*: anyone who reaches ports 7164 to 7167", space.logs(JOB))) == 3
 
 
 def test_a_configuration_exit_code_fails_the_job_at_once(scenario: Scenario) -> None:
