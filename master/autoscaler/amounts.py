@@ -10,6 +10,9 @@ from typing import Any
 # pairs of a resource and its amount, sorted by the name of the resource; the unit for CPUs is a thousandth of a CPU
 Requests = tuple[tuple[str, int], ...]
 
+EVERY = "*"  # in caps: every namespace that has no cap of its own
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _QUANTITY = re.compile(r"\+?([0-9]{1,18}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})([a-zA-Z]{0,2}|[eE][+-]?[0-9]{1,2})")
 _UNITS = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -47,6 +50,25 @@ def read_amounts(given: object) -> dict[str, int]:
     if not isinstance(given, dict):
         raise ValueError("the resources are not a JSON object")
     return {str(name): parse_quantity(text, is_cpu=name == "cpu") for name, text in given.items()}
+
+
+def parse_caps(text: str) -> dict[str, dict[str, int]]:
+    """Return the amounts in the text of --namespace_caps, by namespace and resource.
+
+    Raises: ValueError: the text is malformed.
+    """
+    caps: dict[str, dict[str, int]] = {}
+    for part in filter(None, (one.strip() for one in text.split(";"))):
+        namespace, _, amounts = part.partition(":")
+        pairs = [one.partition("=") for one in amounts.split(",")]
+        if not (namespace == EVERY or _NAME.fullmatch(namespace)) or not all(
+            name and amount for name, _, amount in pairs
+        ):
+            raise ValueError(f"{part[:80]!r} is not of the form NAMESPACE:cpu=8,memory=32Gi")
+        if namespace in caps:
+            raise ValueError(f"the namespace {namespace} has two caps")
+        caps[namespace] = read_amounts({name.strip(): amount.strip() for name, _, amount in pairs})
+    return caps
 
 
 def sum_requests(spec: Mapping[str, Any]) -> Requests:

@@ -34,6 +34,32 @@ class ClusterRoom:
     rooms: Sequence[Amounts]
     demands: Sequence[Demand] = ()
     closed: frozenset[int] = frozenset()  # cordoned nodes, which accept no new pods; the trainers there continue
+    caps: Mapping[str, Amounts] = field(default_factory=dict)  # maximum of the requests of all trainers, by namespace
+
+
+class CapCount:
+    """The sum of the requests of the trainers of each namespace that has a cap."""
+
+    def __init__(self, caps: Mapping[str, Amounts]) -> None:
+        self._caps = caps
+        self._sums = {namespace: (0,) * len(cap) for namespace, cap in caps.items()}
+
+    def add(self, namespace: str, request: Amounts, number: int = 1) -> None:
+        """Count `number` trainers, even if they exceed the cap."""
+        if namespace in self._sums:
+            pairs = zip(self._sums[namespace], request, strict=True)
+            self._sums[namespace] = tuple(total + number * amount for total, amount in pairs)
+
+    def admits(self, namespace: str, request: Amounts) -> bool:
+        """Return whether the cap leaves room for one more trainer."""
+        if namespace not in self._sums:
+            return True
+        triples = zip(self._sums[namespace], request, self._caps[namespace], strict=True)
+        return all(total + amount <= cap for total, amount, cap in triples if amount)
+
+    def is_exceeded(self, namespace: str) -> bool:
+        """Return whether the trainers request more than the cap."""
+        return namespace in self._sums and any(map(operator.gt, self._sums[namespace], self._caps[namespace]))
 
 
 @dataclass

@@ -21,10 +21,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from master.autoscaler.packing import Amounts, ClusterRoom, Packing, Sites
+from master.autoscaler.packing import Amounts, CapCount, ClusterRoom, Packing, Sites
 
 HOLD_S = 30.0  # seconds after a change of a job in which the change is not reversed
 REFUSED_S = 30.0  # seconds after which pods without a node count as refused, even if the plan has found room for them
+OF_CAP = "its fair share of the cap of namespace"
 LONGEST_HOLD_S = 600.0  # maximum of `Past.patience`, which doubles whenever a job is lowered because pods are refused
 
 
@@ -51,6 +52,11 @@ class TrainerJob:
     waiting: int = 0  # trainers without a node
     waiting_since: float = math.inf
     past: Past = field(default_factory=Past)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace."""
+        return self.key.partition("/")[0]
 
     def is_refused(self, now: float) -> bool:
         """Return whether the scheduler finds no node for trainers of this job."""
@@ -92,9 +98,12 @@ def share_out(cluster: ClusterRoom, jobs: Sequence[TrainerJob], first: Sequence[
 
     Each job first gets up to `first` trainers; then the jobs get more trainers, up to `most`. Among equally fulfilled
     jobs, a job that already runs its next trainer comes first. Trainers that cannot be divided evenly therefore stay
-    with their jobs.
+    with their jobs. A cap of a namespace bounds only the trainers beyond `first` and beyond the jobs' minimums, and
+    counts all trainers.
     """
     packing = Packing(cluster, [job.request for job in jobs], [job.placed for job in jobs])
+    floor = [max(number, job.least) for number, job in zip(first, jobs, strict=True)]
+    names, caps = [job.namespace for job in jobs], _count(cluster, jobs, floor)
     given = [0] * len(jobs)
     for index, job in enumerate(jobs):
         while given[index] < first[index] and packing.place(index, job.sites):
@@ -109,7 +118,10 @@ def share_out(cluster: ClusterRoom, jobs: Sequence[TrainerJob], first: Sequence[
     heapq.heapify(heap)
     while heap:
         index = heap[0][2]
-        if packing.place(index, jobs[index].sites):
+        is_free = given[index] < floor[index]  # the trainer counts towards the cap already
+        if (is_free or caps.admits(names[index], jobs[index].request)) and packing.place(index, jobs[index].sites):
+            if not is_free:
+                caps.add(names[index], jobs[index].request)
             given[index] += 1
             if given[index] < most[index]:
                 heapq.heapreplace(heap, rank(index))
@@ -125,6 +137,12 @@ def make_plan(cluster: ClusterRoom, jobs: Sequence[TrainerJob], now: float) -> P
     shares = [max(share, job.least) for share, job in zip(given, jobs, strict=True)]
     short = [job.key for job, share in zip(jobs, shares, strict=True) if job.parallelism < share]
     stay = [_keep(job, share, now, bool(short)) for job, share in zip(jobs, shares, strict=True)]
+    # a job whose namespace would exceed its cap keeps no more than its share
+    held = _count(cluster, jobs, list(map(max, stay, least)))
+    stay = [
+        min(kept, share) if held.is_exceeded(job.namespace) else kept
+        for job, share, kept in zip(jobs, shares, stay, strict=True)
+    ]
     lacking = ""
     targets: Sequence[int] = stay
     if stay != shares:
@@ -134,12 +152,13 @@ def make_plan(cluster: ClusterRoom, jobs: Sequence[TrainerJob], now: float) -> P
             lacking = jobs[starved[0]].key
             stay = [min(kept, share) for kept, share in zip(stay, shares, strict=True)]
             targets, _ = _raise_some(cluster, jobs, shares, stay, now)
-    changes = []
+    changes, shared = [], _count(cluster, jobs, shares)
     for index, job in enumerate(jobs):
         after = min(max(targets[index], job.least), job.most)
         if after != job.parallelism:
             others = [key for key in short if key != job.key]
-            reason = _explain(job, after, lacking, others, len(jobs), now)
+            among = _describe_share(job, after, shared, len(jobs))
+            reason = _explain(job, after, lacking, others, among, now)
             refused = after < job.parallelism and job.is_refused(now)
             changes.append(Change(index, job.parallelism, after, reason, refused))
     return Plan(changes, shares, _find_wake(jobs, shares, now))
@@ -181,8 +200,22 @@ def _raise_some(
     return [max(kept, count) for kept, count in zip(stay, filled, strict=True)], filled
 
 
-def _explain(job: TrainerJob, after: int, lacking: str, short: Sequence[str], count: int, now: float) -> str:
-    among = f"its fair share among {count} jobs" if count > 1 else "what the nodes have room for"
+def _count(cluster: ClusterRoom, jobs: Sequence[TrainerJob], numbers: Sequence[int]) -> CapCount:
+    """Return the requests of all trainers, if each job has the given number of trainers."""
+    caps = CapCount(cluster.caps)
+    for job, number in zip(jobs, numbers, strict=True):
+        caps.add(job.namespace, job.request, number)
+    return caps
+
+
+def _describe_share(job: TrainerJob, after: int, shared: CapCount, count: int) -> str:
+    """Describe `after`, the job's new number of trainers. `shared`: the requests of the fair shares of all jobs."""
+    if after < job.most and not shared.admits(job.namespace, job.request):
+        return f"{OF_CAP} {job.namespace}"
+    return f"its fair share among {count} jobs" if count > 1 else "what the nodes have room for"
+
+
+def _explain(job: TrainerJob, after: int, lacking: str, short: Sequence[str], among: str, now: float) -> str:
     if job.parallelism < job.least:
         return f"it has fewer than its minimum, {job.least}"
     if job.parallelism > job.most:
@@ -196,7 +229,7 @@ def _explain(job: TrainerJob, after: int, lacking: str, short: Sequence[str], co
     if short:
         more = f" and {len(short) - 1} more have" if len(short) > 1 else " has"
         return f"{after} is {among}; {short[0]}{more} less"
-    return f"other pods take the room; {after} is {among}"
+    return f"{after} is {among}" if among.startswith(OF_CAP) else f"other pods take the room; {after} is {among}"
 
 
 def _find_wake(jobs: Sequence[TrainerJob], shares: Sequence[int], now: float) -> float:

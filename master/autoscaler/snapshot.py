@@ -6,15 +6,18 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from master.autoscaler.amounts import Requests
+from master.autoscaler.amounts import EVERY, Requests
 from master.autoscaler.facts import LEAST, MOST, JobFacts, NodeFacts, Placement, PodFacts
 from master.autoscaler.packing import Amounts, ClusterRoom, Demand, Sites
 from master.autoscaler.plan import Past, TrainerJob
 
 MOST_TRAINERS = 100_000  # maximum trainers of a job
 POD = "pods"  # the resource that limits the number of pods on a node
+UNBOUNDED = 1 << 100  # the amount of a resource that a cap does not name
+Caps = Mapping[str, Mapping[str, int]]  # the result of `parse_caps`
 
 
 class ClusterSnapshot(NamedTuple):
@@ -54,7 +57,11 @@ def find_mistake(job: JobFacts) -> str:
 
 
 def make_snapshot(
-    nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], jobs: Iterable[JobFacts], pasts: Mapping[str, Past]
+    nodes: Iterable[NodeFacts],
+    pods: Iterable[PodFacts],
+    jobs: Iterable[JobFacts],
+    pasts: Mapping[str, Past],
+    caps: Caps = MappingProxyType({}),
 ) -> ClusterSnapshot:
     """Return the cluster in the form that `make_plan` needs; times in `pasts` are seconds since the epoch."""
     found = sorted(jobs, key=lambda job: (job.created, job.key))
@@ -91,6 +98,7 @@ def make_snapshot(
         [tuple(room) for room in map_room.rooms],
         [Demand(request, count, map_room.sites(placement)) for (request, placement), count in demands.items()],
         frozenset(index for index, node in enumerate(map_room.nodes) if not node.is_open),
+        map_room.caps({job.namespace for job in elastic}, caps),
     )
     made = [
         TrainerJob(
@@ -135,6 +143,12 @@ class _Rooms:
         room = self.rooms[index]
         for position, amount in enumerate(self.amounts(pod.requests)):
             room[position] -= amount
+
+    def caps(self, namespaces: Iterable[str], caps: Caps) -> dict[str, Amounts]:
+        """Return the cap of each namespace that has a cap."""
+        found = {namespace: caps.get(namespace, caps.get(EVERY)) for namespace in namespaces}
+        names = (*self._names, POD)
+        return {namespace: tuple(cap.get(name, UNBOUNDED) for name in names) for namespace, cap in found.items() if cap}
 
     def sites(self, placement: Placement) -> Sites:
         """Return the indexes of the nodes that accept a pod with this placement, or None if all nodes accept it."""
