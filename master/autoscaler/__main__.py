@@ -10,9 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from master.autoscaler import flags
+from master.autoscaler.amounts import parse_caps
 from master.autoscaler.api import ApiPlace, find_place
 from master.autoscaler.loop import Autoscaler, AutoscalerOptions
 from master.autoscaler.metrics import AutoscalerMetrics
+from master.autoscaler.mirror import EVERYWHERE
 from runtime import glog
 from runtime.command import FlagValues, run_program
 from runtime.errors import stopped_by
@@ -41,10 +43,13 @@ def _run(arguments: list[str]) -> int:
 
 
 def _make_options(line: FlagValues, place: ApiPlace) -> AutoscalerOptions:
+    home = line.text("namespace") or place.namespace or "default"
+    listed = tuple(dict.fromkeys(line.items("namespaces")))
     name = os.environ.get("POD_NAME") or socket.gethostname()
     return AutoscalerOptions(
-        namespace=line.text("namespace") or place.namespace or "default",
-        everywhere=bool(line.values["all_namespaces"]),
+        namespaces=(EVERYWHERE,) if line.values["all_namespaces"] else listed or (home,),
+        caps=parse_caps(line.text("namespace_caps")),
+        home=home,
         lease=line.text("lease"),
         identity=f"{name}_{secrets.token_hex(4)}",  # the random part gives a restarted container a new identity
         interval=line.seconds("interval"),

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from runtime.errors import PaddleError
 from runtime.kubernetes.client import OPENED, ApiClient, ApiPlace, ApiProblem, find_place
 
-__all__ = ["OPENED", "ApiClient", "ApiPlace", "ApiProblem", "JobWriter", "ParallelismWish", "explain", "find_place"]
+__all__ = [
+    "OPENED",
+    "ApiClient",
+    "ApiPlace",
+    "ApiProblem",
+    "JobWriter",
+    "ParallelismWish",
+    "ChangeRefusals",
+    "explain",
+    "find_place",
+]
 
-NEEDED = "kubectl apply -k k8s/elastic/autoscaler gives the autoscaler's account its rights"
+APPLY = "kubectl apply -k k8s/elastic/autoscaler"
+NEEDED = f"{APPLY} gives the autoscaler's account its rights"
+# what a ValidatingAdmissionPolicy and an admission webhook write into their refusals; RBAC writes nothing like this
+_ADMISSION = ("ValidatingAdmissionPolicy", "admission webhook")
 WRITERS = 4  # maximum number of Jobs that are changed in parallel; on a busy machine one change took 0.2 s
 
 
@@ -82,8 +95,52 @@ def set_parallelism(client: ApiClient, wish: ParallelismWish) -> None:
 
 
 def is_about_job(problem: ApiProblem) -> bool:
-    """Return whether the problem is that the Job was deleted, replaced, or changed by another program."""
-    return problem.status in (404, 409, 422)
+    """Return whether the problem concerns one Job: another program deleted or changed it, or a policy refuses."""
+    return problem.status in (404, 409, 422) or is_policy(problem)
+
+
+def is_policy(problem: ApiProblem) -> bool:
+    """Return whether an admission policy or webhook refuses the change; the account does not lack rights then."""
+    return problem.status in (400, 403, 422) and any(word in str(problem) for word in _ADMISSION)
+
+
+class ChangeRefusals:
+    """The Jobs and namespaces in which the API server refuses changes; each is left alone for a while.
+
+    Args: first, longest: the seconds after the first refusal, and their maximum; each further refusal doubles them.
+    """
+
+    def __init__(self, first: float, longest: float) -> None:
+        self._first, self._longest = first, longest
+        self._ends: dict[str, tuple[float, float]] = {}  # UID or namespace -> (end of the wait, its seconds)
+
+    def add(self, key: str, now: float) -> float:
+        """Record a refusal, and return the seconds of the wait."""
+        before = self._ends.get(key)
+        seconds = min(2 * before[1], self._longest) if before else self._first
+        self._ends[key] = (now + seconds, seconds)
+        return seconds
+
+    def end(self, *keys: str) -> float:
+        """Return the time until which the given keys are left alone, or 0."""
+        return max((self._ends[key][0] for key in keys if key in self._ends), default=0.0)
+
+    def forget(self, *keys: str) -> None:
+        """Forget the refusals of the given keys, after a change was accepted."""
+        for key in keys:
+            self._ends.pop(key, None)
+
+    def keep(self, keys: Collection[str]) -> None:
+        """Forget the refusals of all other keys."""
+        self._ends = {key: end for key, end in self._ends.items() if key in keys}
+
+
+def advise(namespace: str) -> str:
+    """Return what to do if the autoscaler's account lacks rights in one namespace."""
+    return (
+        f"Give the autoscaler's account its rights in {namespace}: list the namespace in NAMESPACES and `resources` of "
+        f"k8s/elastic/autoscaler/kustomization.yaml, then run {APPLY}"
+    )
 
 
 def explain(problem: ApiProblem) -> PaddleError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from master.autoscaler.amounts import parse_caps
 from runtime.command import FlagValues, format_flags
 from runtime.errors import UsageError
 from runtime.gflags import Flag, Status, index_flags, read_arguments
@@ -13,8 +14,10 @@ _S = Status.SUPPORTED
 
 FLAGS = index_flags(
     Flag("help", False, _S, "print this help and exit"),
-    Flag("namespace", "", _S, "namespace of the elastic jobs and of the lease; empty: the namespace of this pod"),
+    Flag("namespace", "", _S, "namespace of the lease, and of the elastic jobs; empty: the namespace of this pod"),
+    Flag("namespaces", "", _S, "namespaces of the elastic jobs, such as a,b; empty: that of --namespace"),
     Flag("all_namespaces", False, _S, "manage the elastic jobs of every namespace"),
+    Flag("namespace_caps", "", _S, "most that all trainers of a namespace may request: 'a:cpu=8,memory=32Gi;*:cpu=4'"),
     Flag("dry_run", False, _S, "log the changes without making them; the lease is not needed"),
     Flag("once", False, _S, "log the changes of one decision without making them, and end"),
     Flag("interval", "1s", _S, "minimum time between two decisions; the default was 5s in 2017"),
@@ -43,6 +46,15 @@ def parse(argv: Sequence[str]) -> FlagValues:
             raise UsageError(
                 f"--{name} is '{flags.text(name)}'; it must be a Kubernetes name, made of a-z, 0-9, '-' and '.'"
             )
+    for name in flags.items("namespaces"):
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"--namespaces has '{name}'; each item must be the name of a namespace")
+    if flags.items("namespaces") and flags.values["all_namespaces"]:
+        raise UsageError("--namespaces and --all_namespaces contradict each other; give one of them")
+    try:
+        parse_caps(flags.text("namespace_caps"))
+    except ValueError as problem:
+        raise UsageError(f"--namespace_caps: {problem}; write for example 'a:cpu=8,memory=32Gi;b:cpu=4'") from problem
     return flags
 
 

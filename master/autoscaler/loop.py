@@ -8,12 +8,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from master.autoscaler.api import ApiClient, ApiPlace, ApiProblem, JobWriter, ParallelismWish, explain, is_about_job
-from master.autoscaler.facts import JobFacts, NodeFacts, PodFacts, read_job, read_node, read_pod
+from master.autoscaler.amounts import EVERY
+from master.autoscaler.api import (
+    APPLY,
+    ApiClient,
+    ApiPlace,
+    ApiProblem,
+    JobWriter,
+    ParallelismWish,
+    ChangeRefusals,
+    advise,
+    explain,
+    is_about_job,
+    is_policy,
+)
+from master.autoscaler.facts import JobFacts
 from master.autoscaler.lease import ClusterLease
-from master.autoscaler.mirror import Mirror, with_parallelism
-from master.autoscaler.plan import HOLD_S, Change, Past, Plan, make_plan, remember
-from master.autoscaler.snapshot import ClusterSnapshot, find_mistake, make_snapshot
+from master.autoscaler.mirror import EVERYWHERE, ClusterMirror
+from master.autoscaler.plan import HOLD_S, LONGEST_HOLD_S, Change, Past, Plan, make_plan, remember
+from master.autoscaler.snapshot import Caps, ClusterSnapshot, find_mistake, make_snapshot
 from runtime import glog
 from runtime.backoff import exponential_backoff
 from runtime.errors import ConfigError, PaddleError
@@ -27,11 +40,13 @@ LONGEST_LOOK_S = 10.0  # maximum seconds between two decisions, even if nothing 
 class AutoscalerOptions:
     """The options of the command line.
 
-    namespace: namespace of the jobs and of the lease.  everywhere: whether to manage the jobs of all namespaces.
+    namespaces: namespaces of the jobs; (EVERYWHERE,) means all.  home: namespace of the lease.  caps: maximum of the
+    requests of all trainers of a namespace.
     """
 
-    namespace: str
-    everywhere: bool
+    namespaces: tuple[str, ...]
+    caps: Caps
+    home: str
     lease: str
     identity: str
     interval: float
@@ -61,13 +76,10 @@ class Autoscaler:
         self._woken = threading.Event()
         self._stop: PaddleError | None = None
         self._writer = JobWriter(place)
-        scope = "" if options.everywhere else f"/namespaces/{options.namespace}"
-        woken, resync = self._woken, options.resync
-        self._nodes: Mirror[NodeFacts] = Mirror(ApiClient(place), "/api/v1/nodes", read_node, woken, resync)
-        self._pods: Mirror[PodFacts] = Mirror(ApiClient(place), "/api/v1/pods", read_pod, woken, resync)
-        self._jobs: Mirror[JobFacts] = Mirror(ApiClient(place), f"/apis/batch/v1{scope}/jobs", read_job, woken, resync)
-        self.lead = ClusterLease(ApiClient(place), options.namespace, options.lease, options.identity, woken.set)
+        self._cluster = ClusterMirror(lambda: ApiClient(place), options.namespaces, self._woken, options.resync)
+        self.lead = ClusterLease(ApiClient(place), options.home, options.lease, options.identity, self._woken.set)
         self._pasts: dict[str, Past] = {}
+        self._refusals = ChangeRefusals(HOLD_S, LONGEST_HOLD_S)
         self._said: dict[str, str] = {}  # the last text logged about a Job, by UID, or by "dry UID" in a dry run
         self._wake = math.inf  # time of the next decision if nothing changes, in seconds since the epoch
 
@@ -78,7 +90,7 @@ class Autoscaler:
     @property
     def why_not_ready(self) -> str:
         """The reason why this autoscaler makes no decisions; "" if it makes decisions."""
-        if not all(mirror.is_current for mirror in self._mirrors):
+        if not self._cluster.is_current:
             return "the state of the cluster is unknown or too old: the API server does not answer"
         return "" if self.lead.leads or self.options.dry_run else "this autoscaler stands by: it does not lead"
 
@@ -87,10 +99,10 @@ class Autoscaler:
 
         Raises: StoppedError, ApiForbiddenError, PeerUnreachableError, LeadershipLostError, ConfigError.
         """
-        for mirror in self._mirrors:
-            mirror.start()
+        self._cluster.start()
         try:
             self._await_cluster()
+            self._warn()
             if self.options.once:
                 self._look()
                 self._check_once()
@@ -104,26 +116,37 @@ class Autoscaler:
             )
             self._loop()
         finally:
-            for mirror in self._mirrors:
-                mirror.stop()
+            self._cluster.stop()
             self.lead.stop()
 
     @property
-    def _mirrors(self) -> tuple[Mirror[NodeFacts], Mirror[PodFacts], Mirror[JobFacts]]:
-        return self._nodes, self._pods, self._jobs
+    def _is_everywhere(self) -> bool:
+        return EVERYWHERE in self.options.namespaces
 
     def _describe_scope(self) -> str:
-        where = "all namespaces" if self.options.everywhere else f"namespace {self.options.namespace}"
-        counts = f"Jobs: {len(self._jobs.copy())}, nodes: {len(self._nodes.copy())}"
-        return f"the elastic jobs of {where} ({counts})"
+        names = self.options.namespaces
+        where = f"namespace{'s' if len(names) > 1 else ''} {', '.join(names)}"
+        counts = f"Jobs: {len(self._cluster.jobs())}, nodes: {len(self._cluster.nodes())}"
+        return f"the elastic jobs of {'all namespaces' if self._is_everywhere else where} ({counts})"
+
+    def _warn(self) -> None:
+        caps = self.options.caps
+        lacking = [name for name in self.options.namespaces if name not in caps and EVERY not in caps]
+        if lacking and not self._is_everywhere:
+            glog.warning(
+                f"no cap bounds the trainers of: {', '.join(lacking)}. The autoscaler does not see the pods of other "
+                "namespaces, so it may ask for more trainers than fit; give --namespace_caps (docs/autoscaler.md)"
+            )
 
     def _await_cluster(self) -> None:
         deadline = time.monotonic() + self.options.start_timeout
-        while not all(mirror.is_current for mirror in self._mirrors):
+        while not self._cluster.is_current:
             self._pause(1.0)
             if time.monotonic() > deadline:
-                problems = [mirror.problem for mirror in self._mirrors if mirror.problem]
-                raise explain(problems[0] if problems else ApiProblem("the API server does not answer in time"))
+                refusal = self._cluster.check(0.0)
+                if refusal or not self._cluster.is_current:
+                    problem = refusal or self._cluster.problem
+                    raise explain(problem or ApiProblem("the API server does not answer in time"))
 
     def _await_lead(self) -> None:
         while not self.lead.leads:
@@ -134,7 +157,7 @@ class Autoscaler:
         glog.info(f"{self.options.identity} has the lease {self.options.lease}: it leads")
         if self.lead.took_over:  # the previous leader may have changed any job a moment ago
             now = time.time()
-            self._pasts = {uid: Past(now, now, HOLD_S) for uid in self._jobs.copy()}
+            self._pasts = {uid: Past(now, now, HOLD_S) for uid in self._cluster.jobs()}
 
     def _loop(self) -> None:
         delays = exponential_backoff(1.0, 30.0)
@@ -144,7 +167,7 @@ class Autoscaler:
                 self.lead.check()
             self._check_rights()
             rest = self.options.interval
-            if all(mirror.is_current for mirror in self._mirrors):
+            if self._cluster.is_current:
                 try:
                     self._look()
                     delays = exponential_backoff(1.0, 30.0)
@@ -159,14 +182,13 @@ class Autoscaler:
             self._pause(min(LONGEST_LOOK_S, max(self._wake - time.time(), 0.0)))
 
     def _check_rights(self) -> None:
-        """Check that nodes, pods and Jobs can be read.
+        """Check that nodes, pods and Jobs can be read; a namespace that cannot be read is left alone.
 
-        Raises: ApiForbiddenError: a right has been missing for `start_timeout` seconds.
+        Raises: ApiForbiddenError: a right to the nodes, or in all namespaces, has been missing for `start_timeout`.
         """
-        for mirror in self._mirrors:
-            refusal = mirror.refused_for(self.options.start_timeout)
-            if refusal:
-                raise explain(refusal)
+        refusal = self._cluster.check(self.options.start_timeout)
+        if refusal:
+            raise explain(refusal)
 
     def _rest(self, seconds: float) -> None:
         """Wait for `seconds`; only a call of `stop` interrupts the wait."""
@@ -187,9 +209,11 @@ class Autoscaler:
     def _look(self) -> None:
         begun = time.perf_counter()
         now = time.time()
-        jobs = self._jobs.copy()
+        jobs = self._cluster.jobs()
         self._pasts = {uid: past for uid, past in self._pasts.items() if uid in jobs}
-        snapshot = make_snapshot(self._nodes.copy().values(), self._pods.copy().values(), jobs.values(), self._pasts)
+        self._refusals.keep({*jobs, *self.options.namespaces})
+        nodes, pods = self._cluster.nodes().values(), self._cluster.pods().values()
+        snapshot = make_snapshot(nodes, pods, jobs.values(), self._pasts, self.options.caps)
         self._complain(snapshot.problems)
         plan = make_plan(snapshot.room, snapshot.jobs, now)
         self.tally.snapshot, self.tally.plan, self._wake = snapshot, plan, plan.wake
@@ -199,7 +223,14 @@ class Autoscaler:
             return
         for is_raise in (False, True):  # the changes that free resources are made first
             changes = [change for change in plan.changes if (change.after > change.before) == is_raise]
-            self._apply(snapshot, changes)
+            self._apply(snapshot, [change for change in changes if self._is_open(snapshot.facts[change.job], now)])
+
+    def _is_open(self, job: JobFacts, now: float) -> bool:
+        """Return whether the API server may accept a change of the Job; it may not if it refused one lately."""
+        end = self._refusals.end(job.uid, job.namespace)
+        if end > now:
+            self._wake = min(self._wake, end)
+        return end <= now
 
     def _say(self, snapshot: ClusterSnapshot, changes: Sequence[Change]) -> None:
         """Log each change of a dry run once."""
@@ -223,6 +254,8 @@ class Autoscaler:
             job, change = found[wish.uid]
             if problem is None:
                 self._keep(job, change)
+            elif self._is_refused(job, change, problem):
+                self.tally.failed += 1
             elif problem.status == 404:
                 glog.info(f"{job.key} was deleted before its number of trainers was changed")
             elif is_about_job(problem):
@@ -233,8 +266,29 @@ class Autoscaler:
         if failure:
             raise failure
 
+    def _is_refused(self, job: JobFacts, change: Change, problem: ApiProblem) -> bool:
+        """Return whether a policy refuses the change of a Job, or rights are missing in one of several namespaces.
+
+        Then the Job, or the namespace, is left alone for a while.
+        """
+        if is_policy(problem):
+            key, whose = job.uid, f"{job.key} stays at {change.before} trainers instead of {change.after}"
+            advice = f"Correct the Job, or that policy; {APPLY} renews the autoscaler's own policy"
+        elif problem.status == 403 and len(self.options.namespaces) > 1:
+            key, whose = job.namespace, f"the Jobs of namespace {job.namespace} are left alone"
+            advice = advise(job.namespace)
+        else:
+            return False
+        now = time.time()
+        if self._refusals.end(key) <= now:
+            seconds = self._refusals.add(key, now)
+            glog.warning(f"{whose}: {problem}. {advice}. The autoscaler tries again in {seconds:.0f} s")
+        self._wake = 0.0
+        return True
+
     def _keep(self, job: JobFacts, change: Change) -> None:
-        self._jobs.change(job.uid, with_parallelism(change.after))
+        self._cluster.set_parallelism(job.uid, change.after)
+        self._refusals.forget(job.uid, job.namespace)
         # the time is read after the request, because a busy API server may need seconds for a request
         self._pasts[job.uid] = remember(self._pasts.get(job.uid, Past()), change, time.time())
         if change.after > change.before:
@@ -252,7 +306,9 @@ class Autoscaler:
         self._said = kept | problems
 
     def _check_once(self) -> None:
-        mistakes = [mistake for job in self._jobs.copy().values() if not job.queue and (mistake := find_mistake(job))]
+        mistakes = [
+            mistake for job in self._cluster.jobs().values() if not job.queue and (mistake := find_mistake(job))
+        ]
         if mistakes:
             raise ConfigError(f"elastic Jobs with mistakes: {len(mistakes)}; the first: {mistakes[0]}")
 

@@ -1,20 +1,21 @@
-"""A mirror is a copy of the cluster's nodes, pods or Jobs, which a thread keeps current by list and watch requests."""
+"""Mirrors are copies of the cluster's nodes, pods and Jobs, which threads keep current by list and watch requests."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from master.autoscaler.api import OPENED, ApiClient, ApiProblem
-from master.autoscaler.facts import JobFacts
+from master.autoscaler.api import OPENED, ApiClient, ApiProblem, advise
+from master.autoscaler.facts import JobFacts, NodeFacts, PodFacts, read_job, read_node, read_pod
 from runtime import glog
 from runtime.backoff import exponential_backoff
 
 WELL_S = 15.0  # seconds without a failure after which the delay before a retry is short again
 STALE_S = 60.0  # seconds without an answer of the API server after which a mirror is too old for decisions
+EVERYWHERE = ""  # stands for all namespaces
 Fact = TypeVar("Fact")
 _MALFORMED = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
 
@@ -135,6 +136,97 @@ class Mirror(threading.Thread, Generic[Fact]):
             self._changed.set()
 
 
-def with_parallelism(number: int) -> Callable[[JobFacts], JobFacts]:
-    """Return the function for `Mirror.change` that sets a Job's parallelism."""
-    return lambda job: replace(job, parallelism=number)
+class NamespaceMirror:
+    """The mirrors of the pods and Jobs of one namespace, or of all namespaces if the name is EVERYWHERE."""
+
+    def __init__(self, name: str, connect: Callable[[], ApiClient], changed: threading.Event, resync: float) -> None:
+        scope = "" if name == EVERYWHERE else f"/namespaces/{name}"
+        self.name = name
+        self.pods: Mirror[PodFacts] = Mirror(connect(), f"/api/v1{scope}/pods", read_pod, changed, resync)
+        self.jobs: Mirror[JobFacts] = Mirror(connect(), f"/apis/batch/v1{scope}/jobs", read_job, changed, resync)
+        self.is_left_out = False  # whether rights are missing, so that the autoscaler leaves this namespace alone
+
+    @property
+    def is_current(self) -> bool:
+        """Whether both lists were read and the API server has answered recently."""
+        return self.pods.is_current and self.jobs.is_current
+
+    def refused_for(self, seconds: float) -> ApiProblem | None:
+        """Return the refusal if the API server has refused a list or a watch for `seconds`, else None."""
+        return self.pods.refused_for(seconds) or self.jobs.refused_for(seconds)
+
+
+class ClusterMirror:
+    """The mirrors of all that the autoscaler reads: the nodes, and the pods and Jobs of its namespaces.
+
+    Args: connect: function that returns a new client.  namespaces: (EVERYWHERE,) mirrors all namespaces.
+    """
+
+    def __init__(
+        self, connect: Callable[[], ApiClient], namespaces: Sequence[str], changed: threading.Event, resync: float
+    ) -> None:
+        self._nodes: Mirror[NodeFacts] = Mirror(connect(), "/api/v1/nodes", read_node, changed, resync)
+        self._parts = [NamespaceMirror(name, connect, changed, resync) for name in namespaces]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for mirror in self._mirrors:
+            mirror.start()
+
+    def stop(self) -> None:
+        """Let the threads end."""
+        for mirror in self._mirrors:
+            mirror.stop()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the nodes and all namespaces that are not left out were read, and the API server answers."""
+        return self._nodes.is_current and bool(self._used) and all(part.is_current for part in self._used)
+
+    @property
+    def problem(self) -> ApiProblem | None:
+        """Why a last request failed, or None."""
+        return next((mirror.problem for mirror in self._mirrors if mirror.problem), None)
+
+    def nodes(self) -> dict[str, NodeFacts]:
+        """Return the nodes, by UID."""
+        return self._nodes.copy()
+
+    def pods(self) -> dict[str, PodFacts]:
+        """Return the pods of all namespaces that are not left out, by UID."""
+        return {uid: pod for part in self._used for uid, pod in part.pods.copy().items()}
+
+    def jobs(self) -> dict[str, JobFacts]:
+        """Return the Jobs of all namespaces that are not left out, by UID."""
+        return {uid: job for part in self._used for uid, job in part.jobs.copy().items()}
+
+    def set_parallelism(self, uid: str, number: int) -> None:
+        """Change the parallelism of a Job at once, before the API server reports the same change."""
+        for part in self._parts:
+            part.jobs.change(uid, lambda job: replace(job, parallelism=number))
+
+    def check(self, seconds: float) -> ApiProblem | None:
+        """Leave out the namespaces that the API server has refused for `seconds`, and log each once.
+
+        Returns: the refusal, if the autoscaler lacks the right to read the nodes, or any right in all namespaces.
+        """
+        refusal = self._nodes.refused_for(seconds)
+        refused = [part.refused_for(seconds) for part in self._parts]
+        if refusal or all(refused):
+            return refusal or refused[0]
+        for part, problem in zip(self._parts, refused, strict=True):
+            if problem and not part.is_left_out:
+                part.is_left_out = True
+                glog.warning(f"the Jobs of namespace {part.name} are left alone: {problem}. {advise(part.name)}")
+            elif part.is_left_out and part.is_current and not part.refused_for(0.0):
+                part.is_left_out = False
+                glog.info(f"the autoscaler may read namespace {part.name} now, and manages its Jobs")
+        return None
+
+    @property
+    def _mirrors(self) -> list[Mirror[Any]]:
+        return [self._nodes, *(mirror for part in self._parts for mirror in (part.pods, part.jobs))]
+
+    @property
+    def _used(self) -> list[NamespaceMirror]:
+        return [part for part in self._parts if not part.is_left_out]

@@ -19,7 +19,7 @@ import trustme
 Item = dict[str, Any]
 PATHS = {
     "nodes": re.compile(r"/api/v1/nodes"),
-    "pods": re.compile(r"/api/v1/pods"),
+    "pods": re.compile(r"/api/v1(?:/namespaces/(?P<namespace>[^/]+))?/pods"),
     "jobs": re.compile(r"/apis/batch/v1(?:/namespaces/(?P<namespace>[^/]+))?/jobs(?:/(?P<name>[^/]+))?"),
     "leases": re.compile(r"/apis/coordination.k8s.io/v1/namespaces/(?P<namespace>[^/]+)/leases(?:/(?P<name>[^/]+))?"),
 }
@@ -30,8 +30,9 @@ WATCH_S = 3.0  # of one watch, whatever was asked for
 class FakeApi:
     """The objects, who may do what, and what goes wrong.
 
-    `faults`: (method, kind) -> answers to give first, as (status, headers). `forbidden`: of these, for ever. `lacking`:
-    (verb, resource) of rights that a SelfSubjectAccessReview does not grant. `ahead_s`: of this server's clock.
+    `faults`: (method, kind) -> answers to give first, as (status, headers). `forbidden`: of these, for ever, also
+    (method, namespace/kind). `denied`: Jobs that an admission policy holds, and its words. `lacking`: (verb, resource)
+    of rights that a SelfSubjectAccessReview does not grant. `ahead_s`: of this server's clock.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -41,6 +42,7 @@ class FakeApi:
         self.changed = threading.Condition()
         self.faults: defaultdict[tuple[str, str], list[tuple[int, dict[str, str]]]] = defaultdict(list)
         self.forbidden: set[tuple[str, str]] = set()
+        self.denied: dict[str, str] = {}
         self.lacking: set[tuple[str, str]] = set()
         self.reviews: list[Item] = []
         self.ahead_s = 0.0
@@ -107,7 +109,7 @@ class FakeApi:
         self, method: str, kind: str, names: dict[str, str | None], body: Any
     ) -> tuple[int, Item, dict[str, str]]:
         with self.changed:
-            if (method, kind) in self.forbidden:
+            if {(method, kind), (method, f"{names.get('namespace')}/{kind}")} & self.forbidden:
                 return 403, {"message": f'{kind} is forbidden: User "autoscaler" cannot {method} resource'}, {}
             if self.faults[method, kind]:
                 status, headers = self.faults[method, kind].pop(0)
@@ -119,6 +121,8 @@ class FakeApi:
             found = self.items[kind].get(key)
             if method != "POST" and found is None:
                 return 404, {"message": f"{kind} {key} not found"}, {}
+            if method == "PATCH" and key in self.denied:
+                return 403, {"message": self.denied[key]}, {}
             if method == "PATCH":
                 return self._patch(kind, key, body)
             if method in ("POST", "PUT"):
@@ -197,7 +201,7 @@ class ApiHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _watch(self, kind: str, namespace: str | None, version: int) -> None:
-        if ("WATCH", kind) in self.api.forbidden:
+        if {("WATCH", kind), ("WATCH", f"{namespace}/{kind}")} & self.api.forbidden:
             return self._reply(403, {"message": f'{kind} is forbidden: User "autoscaler" cannot watch resource'}, {})
         if self.api.faults["WATCH", kind]:
             status, headers = self.api.faults["WATCH", kind].pop(0)

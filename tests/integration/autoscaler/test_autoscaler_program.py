@@ -212,6 +212,85 @@ def test_a_refusal_that_passes_ends_nothing(api: FakeApi, start: Start) -> None:
     program.wait_for(lambda: api.parallelism("science/a") == 3)
 
 
+def everywhere(kind: str) -> set[tuple[str, str]]:
+    """The rights to read the pods or Jobs of the whole cluster."""
+    return {("GET", f"None/{kind}"), ("WATCH", f"None/{kind}")}
+
+
+def test_listed_namespaces_need_no_rights_to_others(api: FakeApi, start: Start) -> None:
+    """The pods of every namespace were listed."""
+    api.forbidden = everywhere("pods") | everywhere("jobs")
+    api.put("jobs", job("a", 1))
+    api.put("jobs", job("b", 1, namespace="arts"))
+    api.put("jobs", job("c", 1, namespace="law"))
+    program = start("--namespaces=science,arts", "--namespace_caps=arts:cpu=10")
+    program.wait_for(lambda: (api.parallelism("science/a"), api.parallelism("arts/b")) == (4, 2))
+    program.wait_for("arts/b: 1 -> 2 trainers: there is room; 2 is its fair share of the cap of namespace arts")
+    program.wait_for("this autoscaler manages the elastic jobs of namespaces science, arts .Jobs: 2, nodes: 2.")
+    program.wait_for("no cap bounds the trainers of: science. The autoscaler does not see the pods of other namespaces")
+    assert api.parallelism("law/c") == 1
+
+
+def test_a_cap_counts_for_all_namespaces_too(api: FakeApi, start: Start) -> None:
+    api.put("jobs", job("a", 1))
+    api.put("jobs", job("b", 1, namespace="arts"))
+    program = start("--all_namespaces", "--namespace_caps=arts:cpu=20;*:cpu=8")
+    program.wait_for(lambda: api.parallelism("arts/b") == 4)
+    assert api.parallelism("science/a") == 1
+    assert "no cap" not in program.said
+
+
+@pytest.mark.parametrize("right", [("GET", "arts/pods"), ("WATCH", "arts/jobs")])
+def test_a_namespace_that_may_not_be_read_is_left_alone_until_it_may(
+    api: FakeApi, start: Start, right: tuple[str, str]
+) -> None:
+    api.forbidden = {right}
+    api.put("jobs", job("a", 1))
+    api.put("jobs", job("b", 1, namespace="arts"))
+    program = start("--namespaces=science,arts", "--start_timeout=1s")
+    program.wait_for(
+        r"W.*the Jobs of namespace arts are left alone: .* is forbidden: .* list the namespace in NAMESPACES"
+    )
+    program.wait_for(lambda: api.parallelism("science/a") > 1)
+    program.wait_for("it leads")
+    api.forbidden = set()
+    program.wait_for("the autoscaler may read namespace arts now, and manages its Jobs")
+    program.wait_for(lambda: api.parallelism("arts/b") > 1)
+    api.forbidden = {right, ("GET", "science/pods"), ("WATCH", "science/pods")}
+    api.forbidden |= {("GET", "arts/pods"), ("WATCH", "arts/pods")}
+    assert program.end() == 77  # no namespace is left
+
+
+def test_a_namespace_in_which_jobs_may_not_be_changed_is_left_alone(api: FakeApi, start: Start) -> None:
+    api.forbidden = {("PATCH", "arts/jobs")}
+    api.put("jobs", job("b", 1, namespace="arts"))
+    api.put("jobs", job("c", 1, namespace="arts"))
+    api.put("jobs", job("a", 1))
+    program = start("--namespaces=science,arts")
+    program.wait_for(lambda: api.parallelism("science/a") > 1)
+    program.wait_for(r"W.*the Jobs of namespace arts are left alone: .*forbidden.*NAMESPACES.* tries again in 30 s")
+    time.sleep(0.5)
+    assert program.process.poll() is None and program.said.count("are left alone") == 1
+
+
+@pytest.mark.parametrize("flag", ["--namespaces=science,arts", "--all_namespaces"])
+def test_a_job_that_a_policy_holds_is_named_and_stops_no_other(api: FakeApi, start: Start, flag: str) -> None:
+    """The autoscaler said that another program had changed the Job, and tried again each second; or it ended."""
+    api.denied = {
+        "science/b": "jobs.batch is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no"
+    }
+    api.put("jobs", job("b", 1))
+    api.put("jobs", job("a", 1))
+    program = start(flag)
+    program.wait_for(lambda: api.parallelism("science/a") > 1)
+    program.wait_for(
+        r"W.*science/b stays at 1 trainers instead of 3: .* denied request: no. Correct the Job, or that policy"
+    )
+    time.sleep(0.5)
+    assert program.process.poll() is None and program.said.count("science/b stays at") == 1
+    assert "changed by another program" not in program.said
+
+
 def test_an_api_server_that_is_away_ends_it_with_69(start: Start) -> None:
     (port,) = free_ports(1)
     program = start("--start_timeout=1s", KUBERNETES_SERVICE_PORT_HTTPS=str(port))
@@ -225,9 +304,20 @@ def test_outside_of_a_cluster_it_ends_with_78(start: Start) -> None:
     assert "this program does not run in a pod" in program.said
 
 
-@pytest.mark.parametrize("flag", ["--interval=0s", "--namespace=Sci_ence", "--dry-run", "--lease="])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--interval=0s",
+        "--namespace=Sci_ence",
+        "--dry-run",
+        "--lease=",
+        "--namespaces=a,B",
+        "--namespaces=a --all_namespaces",
+        "--namespace_caps=cpu=8",
+    ],
+)
 def test_a_wrong_flag_ends_it_with_64(start: Start, flag: str) -> None:
-    assert start(flag).end() == 64
+    assert start(*flag.split()).end() == 64
 
 
 @pytest.mark.parametrize("status", [409, 429, 500])

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from master.autoscaler import api, loop
-from master.autoscaler.api import WRITERS, ApiPlace, ApiProblem, JobWriter, ParallelismWish
+from master.autoscaler.api import (
+    WRITERS,
+    ApiPlace,
+    ApiProblem,
+    ChangeRefusals,
+    JobWriter,
+    ParallelismWish,
+    is_about_job,
+    is_policy,
+)
 from master.autoscaler.facts import JobFacts, Placement
 from master.autoscaler.loop import Autoscaler, AutoscalerOptions
 from master.autoscaler.packing import ClusterRoom
@@ -58,7 +67,7 @@ def test_a_change_counts_from_when_it_was_made(monkeypatch: pytest.MonkeyPatch) 
     """Counted from the decision, a job was lowered 29.3 s after it was raised, where requests took a second."""
     clock = [1000.0]
     monkeypatch.setattr(loop.time, "time", lambda: clock[0])
-    options = AutoscalerOptions("science", False, "lease", "me", 1.0, 600.0, 60.0, False, False)
+    options = AutoscalerOptions(("science",), {}, "science", "lease", "me", 1.0, 600.0, 60.0, False, False)
     autoscaler = Autoscaler(PLACE, options)
 
     def set_all(wishes: list[ParallelismWish], _: Any) -> Iterator[tuple[ParallelismWish, None]]:
@@ -70,3 +79,26 @@ def test_a_change_counts_from_when_it_was_made(monkeypatch: pytest.MonkeyPatch) 
     facts = JobFacts("science/a", "uid-a", 0.0, "1", "9", 1, False, False, "", (), Placement())
     autoscaler._apply(ClusterSnapshot(ClusterRoom([]), [], [facts], {}), [Change(0, 1, 5, "there is room")])
     assert autoscaler._pasts["uid-a"].raised == 1003.0
+
+
+def test_a_refusal_of_a_policy_is_told_from_a_missing_right() -> None:
+    policy = ApiProblem(
+        "jobs.batch is forbidden: ValidatingAdmissionPolicy 'a' with binding 'a' denied request: no", 403
+    )
+    webhook = ApiProblem('admission webhook "a.b" denied the request: no', 400)
+    right = ApiProblem('jobs.batch is forbidden: User "a" cannot patch resource "jobs"', 403)
+    assert is_policy(policy) and is_policy(webhook) and not is_policy(right)
+    assert is_about_job(policy) and not is_about_job(right)
+    assert not is_policy(ApiProblem("the server rejected our request: testing value failed", 422))
+
+
+def test_each_refusal_doubles_the_wait() -> None:
+    refusals = ChangeRefusals(30.0, 100.0)
+    assert refusals.end("uid", "a") == 0
+    assert [refusals.add("uid", 1000.0) for _ in range(4)] == [30, 60, 100, 100]
+    assert refusals.end("other", "uid") == 1000.0 + 100
+    refusals.keep({"other"})
+    assert refusals.end("uid") == 0
+    refusals.add("uid", 1000.0)
+    refusals.forget("uid", "a")
+    assert refusals.end("uid") == 0
