@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +17,44 @@ NAME = "paddle-autoscaler"  # of the account and of its namespace
 Item = dict[str, Any]
 
 
-def manifests(environ: Mapping[str, str]) -> list[Item]:
-    """What `kubectl create -k k8s/elastic/autoscaler` creates, but for the Deployment."""
-    command = ["kubectl", "kustomize", str(ROOT / "k8s/elastic/autoscaler")]
-    made = subprocess.run(command, env=environ, capture_output=True, check=True, timeout=60)
-    return [one for one in yaml.safe_load_all(made.stdout) if one["kind"] != "Deployment"]
+def edited(directory: Path, namespaces: Sequence[str] = ("default",), *, cluster_wide: bool = False) -> Path:
+    """A copy of k8s/elastic/autoscaler, edited for these namespaces as its comments say."""
+    made = Path(shutil.copytree(ROOT / "k8s/elastic/autoscaler", directory / "autoscaler"))
+    for name in namespaces:
+        if name != "default":
+            file = Path(shutil.copytree(made / "namespaces/default", made / "namespaces" / name)) / "kustomization.yaml"
+            file.write_text(file.read_text().replace("namespace: default", f"namespace: {name}"))
+    file = made / "kustomization.yaml"
+    lines = "".join(f"  - namespaces/{name}\n" for name in namespaces)
+    text = file.read_text().replace("  - namespaces/default\n", lines)
+    text = text.replace("NAMESPACES=default", f"NAMESPACES={','.join(namespaces)}")
+    file.write_text(
+        text.replace("#  - components/cluster-wide", "  - components/cluster-wide") if cluster_wide else text
+    )
+    return made
+
+
+def manifests(environ: Mapping[str, str], namespaces: Sequence[str], *, cluster_wide: bool) -> list[Item]:
+    """What `kubectl create -k` creates of them, but for the Deployment."""
+    with tempfile.TemporaryDirectory() as directory:
+        made = edited(Path(directory), namespaces, cluster_wide=cluster_wide)
+        command = ["kubectl", "kustomize", str(made)]
+        said = subprocess.run(command, env=environ, capture_output=True, check=True, timeout=60).stdout
+    return [one for one in yaml.safe_load_all(said) if one["kind"] != "Deployment"]
 
 
 def create_account(
-    directory: Path, environ: Mapping[str, str] = os.environ, change: Callable[[Item], None] | None = None
+    directory: Path,
+    environ: Mapping[str, str] = os.environ,
+    change: Callable[[Item], None] | None = None,
+    *,
+    namespaces: Sequence[str] = (),
 ) -> dict[str, str]:
     """Create it, changed by `change`, and return the environment in which `paddle autoscaler` is that account.
 
-    directory: is filled with what a pod finds in it: token, ca.crt, namespace.
+    directory: is filled with what a pod finds in it: token, ca.crt, namespace.  namespaces: none means cluster-wide.
     """
-    items = manifests(environ)
+    items = manifests(environ, namespaces or ["default"], cluster_wide=not namespaces)
     for item in items:
         if change:
             change(item)
