@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from elastic.collectives.mesh import Mesh, PeerRank, tune
+from elastic.collectives.mesh import Mesh
+from elastic.collectives.peers import PeerRank, tune
 from elastic.errors import HorovodInternalError
 from pserver.wire.authentication import DATA, NONCE_BYTES, ClientHandshake, Handshake, ServerHandshake
 from pserver.wire.connection import Pool

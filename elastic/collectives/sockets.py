@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from elastic.collectives import ring, tree
+from elastic.collectives.algorithms import ring, tree
 from elastic.collectives.arithmetic import Flat, divide
 from elastic.collectives.frames import Frame, FrameKind
 from elastic.collectives.fusion import Batch, FusedArray

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from elastic.collectives import frames
 from elastic.collectives.frames import FrameKind
 from elastic.collectives.group import Patience, RankGroup
-from elastic.collectives.mesh import Mesh, PeerRank
+from elastic.collectives.mesh import Mesh
+from elastic.collectives.peers import PeerRank
 from elastic.collectives.requests import CollectiveKind, Request, encode_request
 from elastic.collectives.sockets import SocketPath
 from elastic.errors import CollectiveMismatchError, HorovodInternalError

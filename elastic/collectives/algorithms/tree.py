@@ -14,11 +14,11 @@ import time
 import numpy as np
 
 from elastic.collectives import arithmetic
+from elastic.collectives.algorithms.ring import cut
 from elastic.collectives.arithmetic import Flat
 from elastic.collectives.frames import FrameKind
 from elastic.collectives.mesh import AnyMesh
 from elastic.collectives.requests import Reduction
-from elastic.collectives.ring import cut
 
 
 def reduce(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:

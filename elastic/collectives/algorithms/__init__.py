@@ -1,0 +1,1 @@
+"""The algorithms by which arrays pass between ranks over connections."""
