@@ -129,7 +129,7 @@ def _shake(plan: GroupPlan, stream: socket.socket, pool: Pool) -> PeerRank:
     except BaseException:
         stream.close()
         raise
-    return PeerRank(stream, handshake.key, pool)
+    return PeerRank(stream, handshake.keys, pool)
 
 
 def read_address(value: bytes, number: int) -> tuple[str, int]:
@@ -257,5 +257,5 @@ class Acceptor:
             earlier = self._peers.pop(rank, None)
             if earlier is not None:
                 earlier.connection.close()  # the rank missed the end of its earlier handshake, and connected again
-            self._peers[rank] = PeerRank(stream, handshake.key, self._pool)
+            self._peers[rank] = PeerRank(stream, handshake.keys, self._pool)
             self._changed.notify_all()

@@ -103,7 +103,7 @@ class Mesh:
         """Send a message; the payload is not copied, and must not change until the message has been sent."""
         peer = self.peers[number]
         try:
-            peer.connection.send(frames.encode(kind, sequence, note, payload, peer.key, piece))
+            peer.connection.send(frames.encode(kind, sequence, note, payload, peer.keys.sending, piece))
         except OSError as exc:
             self._lose(peer, exc)
             return

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from elastic.collectives import frames
 from elastic.collectives.frames import Frame, FrameKind
+from pserver.wire.authentication import MessageKeys
 from pserver.wire.connection import Connection, ConnectionLimits, HeaderForm, Pool
 from pserver.wire.protocol import Buffer, ProtocolError
 
@@ -44,9 +45,9 @@ class PeerRank:
     - heard: time of the last receipt in seconds of `time.monotonic`.
     """
 
-    def __init__(self, stream: socket.socket, key: bytes, pool: Pool) -> None:
+    def __init__(self, stream: socket.socket, keys: MessageKeys, pool: Pool) -> None:
         self.connection = Connection(stream, self._place, LIMITS)
-        self.key = key
+        self.keys = keys
         self.arrived: deque[Frame] = deque()
         self.expected: dict[tuple[int, int], memoryview] = {}
         self.gone = self.abort = ""
@@ -75,7 +76,7 @@ class PeerRank:
             return
         self.heard = time.monotonic()
         for one in messages:
-            frame = frames.decode(one, self.key)
+            frame = frames.decode(one, self.keys.receiving)
             if frame.kind == FrameKind.ALIVE:
                 continue
             if frame.kind == FrameKind.GOODBYE:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pserver.wire import protocol
-from pserver.wire.authentication import NONCE_BYTES, ClientHandshake
+from pserver.wire.authentication import NO_KEYS, NONCE_BYTES, ClientHandshake
 from pserver.wire.connection import Connection, ConnectionLimits, Frames, Place, linger
 from pserver.wire.protocol import Buffer, Message
 
@@ -70,7 +70,7 @@ class ServerConnection:
     - `closed`: time of the break; None: the connection exists, or is being made for the first time.
     - `breaks`: number of times that the connection has broken.
     - `fault`: why the last handshake failed.
-    - `key`: the key that signs the messages of the connection.
+    - `keys`: the keys that sign the messages of the connection.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ServerConnection:
         self.closed: float | None = None
         self.breaks = 0
         self.fault = ""
-        self.key = b""
+        self.keys = NO_KEYS
         self.place = place
         self._endpoint = Endpoint(host, port, name, secret, max_payload, source)
         self._unknown = ""  # reason why the host name cannot be resolved
@@ -114,7 +114,7 @@ class ServerConnection:
             self._waiting.append(message)
             return
         try:
-            self.established.send(protocol.encode(message, self.key))
+            self.established.send(protocol.encode(message, self.keys.sending))
         except OSError:
             self._break()
 
@@ -191,7 +191,7 @@ class ServerConnection:
         except (OSError, EOFError):
             self._break()
             return []
-        signed = [frames for frames in messages if protocol.is_signed(frames, self.key)]
+        signed = [frames for frames in messages if protocol.is_signed(frames, self.keys.receiving)]
         if connection.fault or len(signed) < len(messages):
             self._break()
         return signed
@@ -223,13 +223,13 @@ class ServerConnection:
 
     def _open(self, stream: socket.socket, handshake: ClientHandshake) -> None:
         self._attempt.stream = self._attempt.handshake = None
-        self.fault, self.key = "", handshake.key
+        self.fault, self.keys = "", handshake.keys
         self.established = Connection(
             stream, self.place, ConnectionLimits(protocol.MAX_NOTE_BYTES, self._endpoint.max_payload)
         )
         waiting, self._waiting = self._waiting, []
         for message in waiting:
-            self.established.send(protocol.encode(message, self.key))
+            self.established.send(protocol.encode(message, self.keys.sending))
 
     def _break(self) -> None:
         self.breaks += self.established is not None

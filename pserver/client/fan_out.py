@@ -168,7 +168,7 @@ class FanOut:
         request = self._request
         if (op, flags & MessageFlag.ANSWER, sequence) == (request.op, MessageFlag.ANSWER, channel.sequence):
             parts = request.place_for(channel, piece) if piece in channel.pending else None
-            key = channel.connection.key
+            key = channel.connection.keys.receiving
             if parts is not None and sum(map(len, parts)) == size and protocol.is_signed(frames, key):
                 channel.placed.add(piece)
                 return parts

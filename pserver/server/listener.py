@@ -268,7 +268,7 @@ class Listener:
             self._close(peer)  # an unjoined peer may send only one request
             return
         peer.has_asked = True
-        self.send(self.service.handle(peer.name, peer.address, frames, now, peer.handshake.key))
+        self.send(self.service.handle(peer.name, peer.address, frames, now, peer.handshake.keys.receiving))
         self._note_joining(peer)
 
     def _dismiss(self, peer: Peer) -> None:
@@ -285,7 +285,7 @@ class Listener:
         if peer.connection is None or peer.is_leaving:
             return
         try:
-            peer.connection.send(_encode_answer(message, peer.handshake.key))
+            peer.connection.send(_encode_answer(message, peer.handshake.keys.sending))
         except OSError:
             return  # the next read finds the same error
         self._watch(peer)

@@ -13,8 +13,8 @@ offset  8  32s  nonce, or proof    offset 40  16s  token       offset 56  1s  ki
 The proofs are HMAC-SHA256 with the secret over both nonces and the name (token and kind). Without a secret the key of
 the HMAC is empty; the format of the records does not change. The client sends its proof first; a server reveals nothing
 to a peer that has not sent a valid proof. Instead of an answer, either side may send a refusal, which has its reason at
-offset 8 and ends the handshake. The key that signs the messages of the connection is also derived from the secret, the
-nonces and the name.
+offset 8 and ends the handshake. The keys that sign the messages of the connection are also derived from the secret, the
+nonces and the name. Each direction has its own key, so that no side accepts its own messages when they come back.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ import enum
 import hashlib
 import hmac
 import struct
+from typing import NamedTuple
 
 MAGIC = b"PDLP"
-VERSION = 5
+VERSION = 6
 RECORD_BYTES = 64
 NONCE_BYTES = 32
 TOKEN_BYTES = 16  # bytes of a connection's name without its last byte, the kind
@@ -35,6 +36,7 @@ KINDS = (DATA, HEARTBEAT, PROBE)
 _RECORD = struct.Struct("<4sHBB32s16s1s7s")
 _LABEL = struct.Struct("<4sH10s")
 _ZEROS = bytes(RECORD_BYTES)
+_FROM_CLIENT, _FROM_SERVER = b"by client", b"by server"  # labels of the keys of the messages
 
 
 class Record(enum.IntEnum):
@@ -62,16 +64,27 @@ _WORDS = {
 }
 
 
+class MessageKeys(NamedTuple):
+    """The keys that sign the messages of a connection, as one side has them; without a secret both are empty."""
+
+    sending: bytes
+    receiving: bytes
+
+
+NO_KEYS = MessageKeys(b"", b"")
+
+
 class Handshake:
     """One side of a handshake: it consumes received bytes, and returns bytes to send.
 
     `wanted`: number of missing bytes of the next record; 0 after the handshake. After the handshake, either `fault` is
-    the reason for its failure, or `key` is the key that signs messages. At most one record of the other side is stored.
+    the reason for its failure, or `keys` are the keys that sign messages. At most one record of the other side is
+    stored.
     """
 
     def __init__(self, secret: str, nonce: bytes) -> None:
         self.name = b""
-        self.key = b""
+        self.keys = NO_KEYS
         self.fault = ""
         self.wanted = RECORD_BYTES
         self._secret, self._nonce = secret, nonce
@@ -102,9 +115,10 @@ class Handshake:
         self.fault, self.wanted, self._come = why, 0, b""
         return b""
 
-    def _finish(self) -> None:
+    def _finish(self, own: bytes, other: bytes) -> None:
         self.wanted = 0
-        self.key = self._mac(b"messages") if self._secret else b""
+        if self._secret:
+            self.keys = MessageKeys(self._mac(own), self._mac(other))
 
     def _mac(self, label: bytes) -> bytes:
         """Return the proof or key that has this label, for this connection; all inputs have fixed lengths."""
@@ -131,7 +145,7 @@ class ServerHandshake(Handshake):
             return self._fail(
                 Reason.PROOF, "it does not prove this job's secret; PADDLE_SECRET differs between the two programs"
             )
-        self._finish()
+        self._finish(_FROM_SERVER, _FROM_CLIENT)
         return _pack(Record.PROOF, 1, self._mac(b"server"))
 
     def _fail(self, reason: Reason, why: str) -> bytes:
@@ -181,7 +195,7 @@ class ClientHandshake(Handshake):
             return self._fail(
                 Reason.PROOF, "it does not prove this job's secret; PADDLE_SECRET differs between the two programs"
             )
-        self._finish()
+        self._finish(_FROM_CLIENT, _FROM_SERVER)
         return b""
 
     def _mac(self, label: bytes) -> bytes:

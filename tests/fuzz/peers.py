@@ -28,8 +28,8 @@ OTHER_PROTOCOLS = [
     b"PDLP",
     b"PDLP\x01\0",
     b"PDLP\x03\0\x0c\0" + bytes(56) + b'{"connection":"00"}',  # version 3
-    b"PDLP\x05\0\x0c",
-    b"PDLP\x05\0\x0c\0" + bytes(4096),
+    b"PDLP\x06\0\x0c",
+    b"PDLP\x06\0\x0c\0" + bytes(4096),
     b"PDLP\xff\xff" + bytes(58),
 ]
 
@@ -67,7 +67,7 @@ def enter(server: Address, name: bytes, secret: str = "") -> Iterator[tuple[sock
             if not come:
                 break
             stream.sendall(caller.feed(come))
-        yield stream, caller.key
+        yield stream, caller.keys.sending
 
 
 def listen(stream: socket.socket) -> bytes:

@@ -127,7 +127,7 @@ def enter_badly(port, random):
     text = random.choice(
         [
             b"noise",
-            b"PDLP\x05\0\x01\0" + b"\xff" * 56,
+            b"PDLP\x06\0\x01\0" + b"\xff" * 56,
             b"".join(encode(Message(Op.HELLO, SESSION, 0, 1), b"", b"[" * 2000)),
         ]
     )

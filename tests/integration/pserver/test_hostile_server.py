@@ -143,9 +143,9 @@ SHAKES = {
     "noise": lambda stream: stream.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(100_000)),
     "a record of zeros": lambda stream: stream.sendall(bytes(64)),
     "its own greeting back": lambda stream: stream.sendall(read(stream, RECORD_BYTES) + bytes(100_000)),
-    "a refusal of another kind": lambda stream: stream.sendall(b"PDLP\x05\0\0\x01\xff" + bytes(55)),
+    "a refusal of another kind": lambda stream: stream.sendall(b"PDLP\x06\0\0\x01\xff" + bytes(55)),
     "a byte and the end": lambda stream: stream.sendall(b"P"),
-    "a challenge and noise": lambda stream: stream.sendall(b"PDLP\x05\0\x0c\x01" + bytes(120) + b"x" * 100_000),
+    "a challenge and noise": lambda stream: stream.sendall(b"PDLP\x06\0\x0c\x01" + bytes(120) + b"x" * 100_000),
 }
 
 

@@ -298,8 +298,8 @@ def test_a_client_of_version_3_is_told_so_by_both_sides(pserver, raw_peer):
     old = raw_peer(server)
     old.say(version_3(12, note=b'{"connection":"00"}') + version_3(1, note=b'{"job":""}'))
     answer = b"".join(iter(lambda: old.stream.recv(4096), b""))
-    assert len(answer) == 64 and answer[:8] == b"PDLP\x05\0\x00\x01"  # as version 3 reads it: an ERROR of version 5
-    assert "it speaks protocol version 3, this program speaks version 5" in server.text()
+    assert len(answer) == 64 and answer[:8] == b"PDLP\x06\0\x00\x01"  # as version 3 reads it: an ERROR of version 6
+    assert "it speaks protocol version 3, this program speaks version 6" in server.text()
 
 
 def test_a_server_of_version_3_is_named_by_its_client(client, tools):
@@ -308,14 +308,14 @@ def test_a_server_of_version_3_is_named_by_its_client(client, tools):
         def refuse():
             stream, _ = old.accept()
             with stream:
-                assert stream.recv(8)[:6] == b"PDLP\x05\0"
-                note = b'{"message":"the message is of protocol version 5, this program speaks version 3"}'
+                assert stream.recv(8)[:6] == b"PDLP\x06\0"
+                note = b'{"message":"the message is of protocol version 6, this program speaks version 3"}'
                 stream.sendall(version_3(0, 1, note))
                 stream.recv(4096)
 
         thread = threading.Thread(target=refuse, daemon=True)
         thread.start()
-        with pytest.raises(PeerUnreachableError, match="speaks protocol version 3, this program speaks version 5"):
+        with pytest.raises(PeerUnreachableError, match="speaks protocol version 3, this program speaks version 6"):
             client([old.getsockname()]).join(WEIGHT, Optimization())
         thread.join(tools.deadline)
 

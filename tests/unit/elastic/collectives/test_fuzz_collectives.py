@@ -17,6 +17,7 @@ from elastic.collectives.peers import PeerRank
 from elastic.collectives.requests import CollectiveKind, Request, encode_request
 from elastic.collectives.sockets import SocketPath
 from elastic.errors import CollectiveMismatchError, HorovodInternalError
+from pserver.wire.authentication import MessageKeys
 from pserver.wire.connection import Pool
 
 KEY = b"k" * 32
@@ -69,7 +70,7 @@ def test_whatever_a_rank_sends_the_other_one_ends(
     for one in (ours, theirs):
         one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
     theirs.settimeout(LIMIT_S)
-    mesh = Mesh(0, {1: PeerRank(ours, KEY, Pool())})
+    mesh = Mesh(0, {1: PeerRank(ours, MessageKeys(b"own", KEY), Pool())})
     group = RankGroup(mesh, SocketPath(mesh, LIMIT_S), Patience(LIMIT_S, LIMIT_S))
     try:
         theirs.sendall(stream[: 1 << 18])

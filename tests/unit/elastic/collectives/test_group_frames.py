@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 
 import pytest
 from each import each
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 
 from elastic.collectives import frames
 from elastic.collectives.frames import Frame, FrameKind
+from elastic.collectives.peers import PeerRank
+from pserver.wire.authentication import DATA, ClientHandshake, ServerHandshake
+from pserver.wire.connection import Pool
 from pserver.wire.protocol import ProtocolError
 
 KEY = b"k" * 32
@@ -44,6 +48,21 @@ def test_a_changed_header_is_refused(place: int) -> None:
 def test_a_message_of_another_key_is_refused() -> None:
     with pytest.raises(ProtocolError, match="secret"):
         frames.decode(written(b"other"), KEY)
+
+
+def test_a_rank_does_not_take_its_own_message_that_comes_back() -> None:
+    """One key signed both directions: the announcements of a rank, returned to it, ended its collective."""
+    client, server = ClientHandshake("s", bytes(16) + DATA, b"c" * 32), ServerHandshake("s", b"s" * 32)
+    client.feed(server.feed(client.feed(server.feed(client.greeting))))
+    for one in (client, server):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            peer = PeerRank(ours, one.keys, Pool())
+            theirs.sendall(b"".join(map(bytes, frames.encode(FrameKind.ANNOUNCE, 0, b"", [], one.keys.sending))))
+            with pytest.raises(ProtocolError, match="does not prove"):
+                peer.read()
+            assert not peer.arrived
 
 
 def test_a_message_over_the_limits_is_not_made() -> None:

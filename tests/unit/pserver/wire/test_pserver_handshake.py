@@ -8,8 +8,18 @@ import pytest
 from each import each
 from fuzz import seeds
 
-from pserver.wire import authentication
-from pserver.wire.authentication import DATA, HEARTBEAT, PROBE, RECORD_BYTES, VERSION, ClientHandshake, ServerHandshake
+from pserver.wire import authentication, protocol
+from pserver.wire.authentication import (
+    DATA,
+    HEARTBEAT,
+    NO_KEYS,
+    PROBE,
+    RECORD_BYTES,
+    VERSION,
+    ClientHandshake,
+    ServerHandshake,
+)
+from pserver.wire.protocol import Message, Op
 
 NAME = b"t" * 16 + DATA
 
@@ -34,7 +44,8 @@ def test_two_that_share_a_secret_know_each_other_after_two_round_trips(secret, k
     said = shake(client, server)
     assert [len(one) for one in said] == [RECORD_BYTES] * 4
     assert (client.wanted, server.wanted, client.fault, server.fault) == (0, 0, "", "")
-    assert server.name == b"n" * 16 + kind and client.key == server.key and bool(client.key) == bool(secret)
+    assert server.name == b"n" * 16 + kind and client.keys == server.keys[::-1]
+    assert all(client.keys) if secret else client.keys == NO_KEYS
     assert not secret or secret.encode() not in b"".join(said)
 
 
@@ -44,7 +55,7 @@ def test_another_secret_is_refused_and_said_by_both_sides(secrets):
     said = shake(client, server)
     assert said[-1] == struct.pack("<4sHBBB55s", b"PDLP", VERSION, 0, 1, authentication.Reason.PROOF, b"")
     assert "PADDLE_SECRET differs" in client.fault and "PADDLE_SECRET differs" in server.fault
-    assert server.name == b"" and client.key == server.key == b""
+    assert server.name == b"" and client.keys == server.keys == NO_KEYS
 
 
 def test_a_server_that_does_not_know_the_secret_is_not_believed():
@@ -55,7 +66,7 @@ def test_a_server_that_does_not_know_the_secret_is_not_believed():
         one, _ = pair("hush", "hush")
         one.feed(challenge)
         one.feed(liar)
-        assert one.fault and one.key == b"" and not one.wanted
+        assert one.fault and one.keys == NO_KEYS and not one.wanted
 
 
 def test_no_proof_fits_another_nonce_name_or_side():
@@ -68,8 +79,18 @@ def test_no_proof_fits_another_nonce_name_or_side():
         client, server = pair(name=name, nonces=(client_nonce, server_nonce))
         said = shake(client, server)
         proofs |= {said[2][8:40], said[3][8:40]}
-        keys.add(client.key)
-    assert len(proofs) == 24 and len(keys) == 12 and not proofs & keys
+        keys |= set(client.keys)
+    assert len(proofs) == 24 and len(keys) == 24 and not proofs & keys
+
+
+def test_no_side_accepts_its_own_messages():
+    """One key signed both directions, so a returned PUSH was an answer with the trainer's own gradients as values."""
+    client, server = pair()
+    shake(client, server)
+    for one, other in ((client, server), (server, client)):
+        frames = protocol.encode(Message(Op.PUSH, b"s" * 8, 0, 1), one.keys.sending)
+        assert protocol.is_signed(frames, other.keys.receiving)
+        assert not protocol.is_signed(frames, one.keys.receiving)
 
 
 def test_a_recorded_proof_is_refused_by_another_challenge():
@@ -135,7 +156,7 @@ def test_whatever_comes_ends_or_waits_and_takes_no_more_than_a_record(seed):
     client, server = pair()
     said = shake(client, server)
     for _ in range(3000):
-        stream = b"".join(random.choices([*said, random.randbytes(64), b"PDLP\x05\0" + random.randbytes(58)], k=3))
+        stream = b"".join(random.choices([*said, random.randbytes(64), b"PDLP\x06\0" + random.randbytes(58)], k=3))
         if random.random() < 0.5:
             at = random.randrange(len(stream))
             stream = stream[:at] + random.randbytes(random.randrange(9)) + stream[at + random.randrange(9) :]
@@ -146,7 +167,7 @@ def test_whatever_comes_ends_or_waits_and_takes_no_more_than_a_record(seed):
                 take = random.randrange(1, one.wanted + 1)
                 answered += len(one.feed(left[:take]))
                 left = left[take:]
-            assert answered <= 2 * RECORD_BYTES and len(one._come) < RECORD_BYTES and one.key == b""
+            assert answered <= 2 * RECORD_BYTES and len(one._come) < RECORD_BYTES and one.keys == NO_KEYS
 
 
 def test_a_client_that_is_refused_says_why():
