@@ -22,24 +22,26 @@ _LAUNCHERS = ("CONF_PADDLE_NIC", "CONF_PADDLE_GRADIENT_NUM", "JOB_COMPLETION_IND
 
 
 class Right(NamedTuple):
-    """A right at the API server, in the pod's namespace (`namespaced`) or in the whole cluster."""
+    """A right at the API server, in `namespace` (empty: the pod's), or, if not `namespaced`, in the whole cluster."""
 
     verb: str
     group: str
     resource: str
     name: str = ""
     namespaced: bool = True
+    namespace: str = ""
 
     def __str__(self) -> str:
         """Return the right as `kubectl auth can-i` names it."""
         named = f" {self.name}" if self.name else ""
-        return f"{self.verb} {self.resource}{named}{'' if self.namespaced else ' of all namespaces'}"
+        where = f" of namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}{named}{where if self.namespaced else ' of all namespaces'}"
 
     def review(self, namespace: str) -> dict[str, Any]:
         """Return the SelfSubjectAccessReview that asks for the right."""
         resource, _, part = self.resource.partition("/")
         asked = {"verb": self.verb, "group": self.group, "resource": resource, "subresource": part, "name": self.name}
-        asked |= {"namespace": namespace} if self.namespaced else {}
+        asked |= {"namespace": self.namespace or namespace} if self.namespaced else {}
         kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
         return {**kind, "spec": {"resourceAttributes": {key: text for key, text in asked.items() if text}}}
 
@@ -164,8 +166,16 @@ def find_roles(environ: Mapping[str, str]) -> list[str]:
 
 
 def needed_rights(role: str, environ: Mapping[str, str]) -> tuple[Right, ...]:
-    """Return the rights of a role, including the right to scale each object of SCALE_TO_ZERO."""
+    """Return the rights of a role, including the right to scale each object of SCALE_TO_ZERO.
+
+    The autoscaler needs its rights to pods and Jobs only in NAMESPACES, if its pod has this variable.
+    """
     rights = RIGHTS[role]
+    listed = [name.strip() for name in environ.get("NAMESPACES", "").split(",") if name.strip()]
+    if role == "autoscaler" and listed:
+        own = [right for right in rights if right.namespaced or right.resource == "nodes"]
+        given = [right for right in rights if right not in own]
+        rights = (*own, *(right._replace(namespaced=True, namespace=name) for name in listed for right in given))
     if role in ("master", "driver"):
         targets = [target.partition("/") for target in environ.get("SCALE_TO_ZERO", "").split()]
         rights += tuple(Right("patch", "apps", f"{kind}/scale", name) for kind, _, name in targets)

@@ -39,6 +39,7 @@ PROGRAMS = {
     "PADDLE_SECRET": ("empty", "as in the launcher"),
     "PADDLE_SECRET_FILE": ("empty", "as in the launcher"),
     "PADDLE_WITHOUT_SECRET": ("0", "as in the launcher"),
+    "NAMESPACES": ("empty", "autoscaler: the namespaces whose rights `paddle doctor` checks; empty: all namespaces"),
     "KUBERNETES_SERVICE_PORT": (
         "443",
         "autoscaler and driver: port of the API server if the variable with _HTTPS is not set",

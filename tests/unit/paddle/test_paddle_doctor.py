@@ -238,6 +238,16 @@ def test_the_rights_of_every_role_are_those_of_its_manifest(api):
     } in api.reviews
 
 
+def test_an_autoscaler_of_listed_namespaces_needs_rights_only_there(api):
+    environ = {**api.environment, "NAMESPACES": "arts,science"}
+    api.lacking = {("patch", "jobs")}
+    found = {one.subject: one.text for one in check_api(DoctorCase(environ, roles=("autoscaler",)))}
+    missing = "missing: patch jobs of namespace arts, patch jobs of namespace science"
+    assert found["rights of the autoscaler"] == missing
+    everywhere = [asked["resource"] for asked in api.reviews if "namespace" not in asked]
+    assert everywhere == ["nodes", "nodes"]
+
+
 def test_a_pod_without_token_or_with_a_refused_one_is_77_and_a_silent_server_69(api):
     environ = {**api.environment, **LAUNCHER}
     (api.account / "token").write_text("another")
