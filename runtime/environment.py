@@ -31,21 +31,42 @@ class JobEnvironment:
 
 
 class HandedSecret:
-    """A secret that this process has made, for the programs that it starts.
+    """A secret that this process has made, for the programs that it starts inside the `with` block of this object.
 
     They read it from a file in memory, because everything that a program starts inherits its variables. Only processes
-    of this user can open the file, and it ends with this process.
+    of this user can open the file, and it ends with the block. A process that is forked meanwhile does not keep it.
 
     Attributes: variables: what the programs get in their environment.
     """
 
     def __init__(self, secret: str) -> None:
-        self._file = os.memfd_create("paddle-secret")
-        os.write(self._file, secret.encode())
-        self.variables = {SECRET: "", SECRET_FILE: f"/proc/{os.getpid()}/fd/{self._file}"}
+        self._secret, self._file = secret, -1
+        self.variables: Mapping[str, str] = {}
 
-    def __del__(self) -> None:
-        os.close(self._file)
+    def __enter__(self) -> HandedSecret:
+        self._file = os.memfd_create("paddle-secret")
+        _HANDED.add(self._file)
+        os.write(self._file, self._secret.encode())
+        self.variables = {SECRET: "", SECRET_FILE: f"/proc/{os.getpid()}/fd/{self._file}"}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.variables = {}
+        if self._file in _HANDED:  # not in a forked process
+            _HANDED.remove(self._file)
+            os.close(self._file)
+
+
+_HANDED: set[int] = set()  # the open files
+
+
+def _forget_handed() -> None:
+    """Close the files in a process that has been forked from this one."""
+    while _HANDED:
+        os.close(_HANDED.pop())
+
+
+os.register_at_fork(after_in_child=_forget_handed)
 
 
 def read_environment(environ: Mapping[str, str]) -> JobEnvironment:

@@ -9,7 +9,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -128,21 +128,24 @@ class JobWorkers:
 
         Raises: TimeoutException, RuntimeError: the job could not begin.
         """
-        try:
-            if self._record is None:
-                self.driver.start(self._settings.num_proc, self._run_worker)
-            else:
-                self.driver.adopt(self._record, self._run_worker)
-            return self.driver.get_results()
-        finally:
-            self.driver.stop()
-            self.driver.get_results()
-            if self._journal is not None and self._store is not None:
-                self._journal.save(None)
-                shutil.rmtree(self._store / "workers", ignore_errors=True)
-                if self._lock is not None:
-                    self._lock.close()
-                self._journal.close()
+        with ExitStack() as stack:  # the workers' secret ends after the last of them
+            try:
+                if self._handed is not None:
+                    stack.enter_context(self._handed)
+                if self._record is None:
+                    self.driver.start(self._settings.num_proc, self._run_worker)
+                else:
+                    self.driver.adopt(self._record, self._run_worker)
+                return self.driver.get_results()
+            finally:
+                self.driver.stop()
+                self.driver.get_results()
+                if self._journal is not None and self._store is not None:
+                    self._journal.save(None)
+                    shutil.rmtree(self._store / "workers", ignore_errors=True)
+                    if self._lock is not None:
+                        self._lock.close()
+                    self._journal.close()
 
     def hand_over(self) -> NoReturn:
         """End this driver, and leave the workers to the next driver at once."""

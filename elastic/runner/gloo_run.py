@@ -128,7 +128,7 @@ def _exec_command_fn(settings: BaseSettings) -> ExecCommand:
     """Return a function that runs a command line on this machine; without elasticity a failure ends all workers."""
     has_failed = None if settings.elastic else threading.Event()
     is_inherited = settings.key is None and bool(read_environment(os.environ).secret)
-    handed = None if is_inherited else HandedSecret(_find_secret(settings))
+    made = None if is_inherited else _find_secret(settings)
 
     def _exec_command(command: str, slot_info: SlotInfo, events: Events) -> tuple[int, float]:
         index = slot_info.rank
@@ -137,10 +137,11 @@ def _exec_command_fn(settings: BaseSettings) -> ExecCommand:
             print(command)
         try:
             check_local(slot_info.hostname)
-            with _open_output(settings, index) as (stdout, stderr):
+            handed = contextlib.nullcontext() if made is None else HandedSecret(made)
+            with handed as secret_file, _open_output(settings, index) as (stdout, stderr):
                 code = safe_shell_exec.execute(
                     command,
-                    env={**keep_exported(os.environ), **(handed.variables if handed is not None else {})},
+                    env={**keep_exported(os.environ), **(secret_file.variables if secret_file is not None else {})},
                     stdout=stdout,
                     stderr=stderr,
                     index=index,

@@ -55,6 +55,19 @@ def test_a_local_function_runs_on_the_workers() -> None:
     assert run_on_two(place) == [(0, 3), (1, 3)]
 
 
+def list_secret_files() -> list[str]:
+    """Return the descriptors of this process that lead to a secret."""
+    found = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return [name for name in found if "paddle-secret" in name]
+
+
+def test_no_secret_of_an_earlier_job_is_open_in_the_driver_or_its_workers() -> None:
+    """The garbage collector decided how many were."""
+    for _ in range(2):
+        assert run_on_two(list_secret_files) == [[], []]
+        assert list_secret_files() == []
+
+
 def test_r1_run_with_hosts_and_a_local_function() -> None:
     def place() -> tuple[int, int]:
         hvd.init()
