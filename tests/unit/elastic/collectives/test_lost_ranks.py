@@ -25,6 +25,7 @@ from waiting import until
 from elastic.collectives import joining
 from elastic.collectives.forming import form
 from elastic.collectives.frames import FrameKind
+from elastic.collectives.group import RankGroup
 from elastic.collectives.joining import GroupPlan
 from elastic.collectives.mesh import Pulse
 from elastic.collectives.requests import CollectiveKind, Reduction
@@ -334,6 +335,29 @@ def test_a_rank_at_another_place_ends_the_group_with_its_name() -> None:
             return str(caught.value)
 
         assert all("not at the same collective" in text for text in on_all(made, work))
+
+
+def test_a_bug_in_the_thread_of_a_group_is_told_to_every_waiting_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _: ended.set())
+    with groups(2, with_memory=False) as made:
+
+        def run(*_: Any) -> None:
+            raise ZeroDivisionError("a bug")
+
+        def work(group: RankGroup) -> str:
+            handle = group.submit(CollectiveKind.ALLREDUCE, np.ones(1 << 18), argument=Reduction.SUM)
+            if group is made[0]:
+                group._path.run = run  # type: ignore[method-assign]
+                group.start()
+                assert ended.wait(DEADLINE_S)  # the thread, while no call waits
+            with pytest.raises(HorovodInternalError) as caught:
+                group.wait(handle)
+            return str(caught.value)
+
+        assert all(
+            "a collective of this rank was ended by ZeroDivisionError: a bug" in one for one in on_all(made, work)
+        )
 
 
 @pytest.mark.parametrize("wrong", [{"scope": "group_1"}, {"size": 3}, {"rank": 0}], ids=["group", "size", "rank"])
