@@ -103,7 +103,8 @@ def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadlin
             continue
         host, port = read_address(value, number)
         try:
-            return _shake(plan, socket.create_connection((host, port), min(left, HANDSHAKE_S)), pool)
+            until = min(deadline, time.monotonic() + HANDSHAKE_S)
+            return _shake(plan, socket.create_connection((host, port), _left(until)), pool, until)
         except (OSError, _RefusedError) as exc:
             why = f"{host}:{port}: {exc}"
         time.sleep(min(delay, max(0.0, deadline - time.monotonic())))  # pause between two attempts at the same address
@@ -114,15 +115,19 @@ class _RefusedError(Exception):
     """The handshake with the program at the address of a rank has failed."""
 
 
-def _shake(plan: GroupPlan, stream: socket.socket, pool: Pool) -> PeerRank:
+def _shake(plan: GroupPlan, stream: socket.socket, pool: Pool, until: float) -> PeerRank:
+    """Carry out a handshake, which ends at the time `until` even if the other side sends single bytes."""
     handshake = ClientHandshake(plan.secret, _token(plan, plan.rank) + DATA, secrets.token_bytes(NONCE_BYTES))
     try:
-        stream.sendall(handshake.greeting)
+        answer = handshake.greeting
         while handshake.wanted:
+            stream.settimeout(_left(until))
+            stream.sendall(answer)
+            stream.settimeout(_left(until))
             data = stream.recv(handshake.wanted)
             if not data:
                 raise _RefusedError("the other side ended the connection")
-            stream.sendall(handshake.feed(data))
+            answer = handshake.feed(data)
         if handshake.fault:
             raise _RefusedError(handshake.fault)
         tune(stream)
@@ -130,6 +135,13 @@ def _shake(plan: GroupPlan, stream: socket.socket, pool: Pool) -> PeerRank:
         stream.close()
         raise
     return PeerRank(stream, handshake.keys, pool)
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise _RefusedError("its handshake has not ended in time")
+    return left
 
 
 def read_address(value: bytes, number: int) -> tuple[str, int]:

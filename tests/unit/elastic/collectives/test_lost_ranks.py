@@ -367,13 +367,17 @@ def test_a_rank_of_another_group_is_not_taken_for_one_of_this(wrong: dict[str, A
     right = dataclasses.replace(plan, rank=1)
     with joining.Acceptor(plan, Pool()) as acceptor:
         place = "127.0.0.1", acceptor.port
-        other = joining._shake(dataclasses.replace(right, **wrong), socket.create_connection(place), Pool())
+        other = joining._shake(dataclasses.replace(right, **wrong), socket.create_connection(place), Pool(), in_time())
         until(lambda: is_ended(other.connection.stream), "the end of the connection of another group")
-        own = joining._shake(right, socket.create_connection(place), Pool())
+        own = joining._shake(right, socket.create_connection(place), Pool(), in_time())
         peers = acceptor.wait(time.monotonic() + DEADLINE_S)
         assert list(peers) == [1]
         for stream in (other.connection.stream, own.connection.stream, peers[1].connection.stream):
             stream.close()
+
+
+def in_time() -> float:
+    return time.monotonic() + DEADLINE_S
 
 
 def is_ended(stream: socket.socket) -> bool:

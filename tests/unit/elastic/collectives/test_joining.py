@@ -1,0 +1,77 @@
+"""How a rank connects to the others, without other ranks: slow listeners, other jobs, and what stays open."""
+
+from __future__ import annotations
+
+import json
+import socket
+from types import SimpleNamespace
+
+import pytest
+
+from elastic.collectives import joining
+from elastic.collectives.joining import GroupPlan
+from elastic.errors import HorovodInternalError
+from pserver.wire.authentication import ServerHandshake
+from pserver.wire.connection import Pool
+
+
+class Clock:
+    """A clock that runs only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class SlowListener:
+    """A connection to a program that sends a challenge, one byte in three seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._limit = clock, 0.0
+        self._left = ServerHandshake("", b"n" * 32).feed(_greeting())
+        self.is_closed = False
+
+    def settimeout(self, seconds: float) -> None:
+        self._limit = seconds
+
+    def sendall(self, data: bytes) -> None:
+        """Send at once."""
+
+    def recv(self, most: int) -> bytes:
+        self._clock.sleep(min(3.0, self._limit))
+        if self._limit < 3.0:
+            raise TimeoutError("timed out")
+        byte, self._left = self._left[:1], self._left[1:]
+        return byte
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def _greeting() -> bytes:
+    return joining.ClientHandshake("", bytes(17), b"c" * 32).greeting
+
+
+def test_a_listener_that_sends_single_bytes_does_not_hold_a_rank_beyond_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each byte had five seconds of its own: a rank with a limit of 6 s waited for 197 s."""
+    clock, opened = Clock(), []
+
+    def connect(place: tuple[str, int], timeout: float) -> SlowListener:
+        opened.append(SlowListener(clock))
+        opened[-1].settimeout(timeout)
+        return opened[-1]
+
+    monkeypatch.setattr(joining, "time", clock)
+    monkeypatch.setattr(joining, "socket", SimpleNamespace(create_connection=connect, socket=socket.socket))
+    store = SimpleNamespace(get=lambda *_: json.dumps({"host": "h", "port": 1}).encode())
+    with pytest.raises(HorovodInternalError, match="rank 0 of 2 cannot be reached within 6 s: h:1: "):
+        joining._call(GroupPlan(1, 2, "g", timeout=6.0), store, 0, Pool(), clock.now + 6.0)
+    assert clock.now <= 106.1
+    assert len(opened) == 2 and all(one.is_closed for one in opened)
