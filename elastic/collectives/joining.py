@@ -2,7 +2,8 @@
 
 Every rank publishes its address in a store, connects to all lower ranks, and accepts connections from all higher ranks.
 The store carries only addresses. A connection begins with a handshake (`pserver.wire.authentication`). By this
-handshake both sides prove that they know the job's secret, and the connecting side proves its rank and its group.
+handshake both sides prove that they know the job's secret, and the connecting side proves its rank and its group, and
+that it has read the address of the other side in the store of this job.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from elastic.collectives.mesh import Mesh
 from elastic.collectives.peers import PeerRank, tune
@@ -32,7 +33,8 @@ from runtime.network.open_files import FREE_FILES
 HANDSHAKE_S = 5.0  # maximum seconds of a handshake, which has four messages
 PAUSE_S = 0.1  # seconds without accepting connections after the process ran out of file descriptors
 MAX_UNPROVEN = 128  # maximum number of connections with an unfinished handshake
-_NAME = struct.Struct("<8sII")  # name of a connection: hash of the group's scope, rank of the client, group's size
+# name of a connection: hash of the group's scope and of the called rank's incarnation, rank of the client, group's size
+_NAME = struct.Struct("<8sII")
 MAX_ADDRESS_BYTES = 1 << 12
 
 
@@ -46,6 +48,14 @@ class AddressStore(Protocol):
         """Return a value, or None after `wait` seconds without a value."""
 
 
+class RankAddress(NamedTuple):
+    """The address of a rank, and the unique name of its process."""
+
+    host: str
+    port: int
+    incarnation: str
+
+
 @dataclass(frozen=True)
 class GroupPlan:
     """The plan of a group, and the rank of this process.
@@ -56,7 +66,7 @@ class GroupPlan:
     - secret: secret of the job, or empty.
     - timeout: maximum seconds until all ranks are connected.
     - port: port on which this rank listens; 0: any free port.
-    - incarnation: unique name of this process.
+    - incarnation: unique name of this process, by which the ranks of two jobs differ whose scopes are equal.
     """
 
     rank: int
@@ -79,20 +89,24 @@ def join(plan: GroupPlan, store: AddressStore) -> Mesh:
     with Acceptor(plan, pool) as acceptor:
         address = {"host": plan.host, "port": acceptor.port, "shm": True, "incarnation": plan.incarnation}
         store.put(plan.scope, str(plan.rank), json.dumps(address).encode())
-        peers = {number: _call(plan, store, number, pool, deadline) for number in range(plan.rank)}
+        peers, names = {}, []
+        for number in range(plan.rank):
+            peers[number], name = _call(plan, store, number, pool, deadline)
+            names.append(name)
         peers.update(acceptor.wait(deadline))
-    return Mesh(plan.rank, peers)
+    return Mesh(plan.rank, peers, f"{plan.scope} {plan.size} {[*names, plan.incarnation][0]}")
 
 
-def _token(plan: GroupPlan, rank: int) -> bytes:
-    return _NAME.pack(hashlib.sha256(plan.scope.encode()).digest()[:8], rank, plan.size)
+def _token(plan: GroupPlan, caller: int, called: str) -> bytes:
+    """Return the name of a connection, by the rank that calls and the incarnation that is called."""
+    return _NAME.pack(hashlib.sha256(f"{plan.scope}\n{called}".encode()).digest()[:8], caller, plan.size)
 
 
 # ----- Calling -----
 
 
-def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadline: float) -> PeerRank:
-    """Connect to a lower rank with repeated attempts until the deadline; return the connection."""
+def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadline: float) -> tuple[PeerRank, str]:
+    """Connect to a lower rank with repeated attempts until the deadline; return the connection and the incarnation."""
     why = "the rank has not published its address"
     for delay in exponential_backoff(0.05, 1.0):
         left = deadline - time.monotonic()
@@ -101,12 +115,12 @@ def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadlin
         value = store.get(plan.scope, str(number), min(left, 10.0))
         if value is None:
             continue
-        host, port = read_address(value, number)
+        address = read_address(value, number)
         try:
             until = min(deadline, time.monotonic() + HANDSHAKE_S)
-            return _shake(plan, socket.create_connection((host, port), _left(until)), pool, until)
+            return _shake(plan, address, pool, until), address.incarnation
         except (OSError, _RefusedError) as exc:
-            why = f"{host}:{port}: {exc}"
+            why = f"{address.host}:{address.port}: {exc}"
         time.sleep(min(delay, max(0.0, deadline - time.monotonic())))  # pause between two attempts at the same address
     raise HorovodInternalError(f"rank {number} of {plan.size} cannot be reached within {plan.timeout:.0f} s: {why}")
 
@@ -115,9 +129,11 @@ class _RefusedError(Exception):
     """The handshake with the program at the address of a rank has failed."""
 
 
-def _shake(plan: GroupPlan, stream: socket.socket, pool: Pool, until: float) -> PeerRank:
-    """Carry out a handshake, which ends at the time `until` even if the other side sends single bytes."""
-    handshake = ClientHandshake(plan.secret, _token(plan, plan.rank) + DATA, secrets.token_bytes(NONCE_BYTES))
+def _shake(plan: GroupPlan, address: RankAddress, pool: Pool, until: float) -> PeerRank:
+    """Connect to a rank; the handshake ends at the time `until` even if the other side sends single bytes."""
+    name = _token(plan, plan.rank, address.incarnation) + DATA
+    handshake = ClientHandshake(plan.secret, name, secrets.token_bytes(NONCE_BYTES))
+    stream = socket.create_connection((address.host, address.port), _left(until))
     try:
         answer = handshake.greeting
         while handshake.wanted:
@@ -144,8 +160,8 @@ def _left(until: float) -> float:
     return left
 
 
-def read_address(value: bytes, number: int) -> tuple[str, int]:
-    """Parse the host and the port that a rank has published.
+def read_address(value: bytes, number: int) -> RankAddress:
+    """Parse the address that a rank has published.
 
     Raises: HorovodInternalError: the value is no address.
     """
@@ -155,10 +171,11 @@ def read_address(value: bytes, number: int) -> tuple[str, int]:
         address: Mapping[str, Any] = parse_bounded(value, depth=4, values=64)
     except BoundedJsonError as exc:
         raise HorovodInternalError(f"rank {number} has published an address {exc}") from exc
-    host, port = address.get("host"), address.get("port")
-    if not isinstance(host, str) or not isinstance(port, int) or not is_integer(port, 1, 65535):
+    host, port, incarnation = address.get("host"), address.get("port"), address.get("incarnation", "")
+    are_texts = isinstance(host, str) and isinstance(incarnation, str)
+    if not are_texts or not isinstance(port, int) or not is_integer(port, 1, 65535):
         raise HorovodInternalError(f"rank {number} has published {show_value(address)}, which is no address")
-    return host, port
+    return RankAddress(str(host), port, str(incarnation))
 
 
 # ----- Being called -----
@@ -246,6 +263,8 @@ class Acceptor:
         try:
             data = stream.recv(handshake.wanted)
             answer = handshake.feed(data) if data else b""
+            if handshake.name and not handshake.wanted and not self._expects(handshake.name):
+                data = answer = b""  # without a proof, the client knows that it has to read the address again
             if answer:
                 stream.send(answer)
         except BlockingIOError:
@@ -259,12 +278,14 @@ class Acceptor:
             del self._unproven[file]
             self._admit(stream, handshake)
 
+    def _expects(self, name: bytes) -> bool:
+        """Return whether a client is a higher rank of this group that has called this process, and no other job's."""
+        rank = _NAME.unpack(name[:-1])[1]
+        return rank in self._wanted and name == _token(self._plan, rank, self._plan.incarnation) + DATA
+
     def _admit(self, stream: socket.socket, handshake: Handshake) -> None:
-        group, rank, size = _NAME.unpack(handshake.name[:-1])
-        if _NAME.pack(group, rank, size) != _token(self._plan, rank) or rank not in self._wanted:
-            stream.close()  # the client belongs to another group; its next attempt reads the address again
-            return
         tune(stream)
+        rank = _NAME.unpack(handshake.name[:-1])[1]
         with self._changed:
             earlier = self._peers.pop(rank, None)
             if earlier is not None:

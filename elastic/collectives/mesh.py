@@ -63,12 +63,12 @@ class Mesh:
     """All connections of a rank. Only one thread at a time may use a mesh; any thread may call `wake` and `abandon`.
 
     Attributes: failure: why the group has ended; empty: the group has not ended.  silence: seconds after which a
-        waiting rank counts a silent rank as lost; 0: never.
+        waiting rank counts a silent rank as lost; 0: never.  identity: a text that no other group of any job has.
     Raises (turn, flush, check, wait, wait_until, take, collect): HorovodInternalError: the group has ended.
     """
 
-    def __init__(self, rank: int, peers: Mapping[int, PeerRank]) -> None:
-        self.rank, self.size = rank, len(peers) + 1
+    def __init__(self, rank: int, peers: Mapping[int, PeerRank], identity: str = "") -> None:
+        self.rank, self.size, self.identity = rank, len(peers) + 1, identity
         self.peers = dict(sorted(peers.items()))
         self.failure = self._abandoned = ""
         self.silence = 0.0  # 0 until the group is formed, because ranks send no heartbeats earlier

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from collective_ranks import DEADLINE_S, MemoryStore
 
 from elastic.collectives import joining
-from elastic.collectives.joining import GroupPlan
+from elastic.collectives.joining import GroupPlan, RankAddress
+from elastic.collectives.mesh import Mesh
 from elastic.errors import HorovodInternalError
 from pserver.wire.authentication import ServerHandshake
 from pserver.wire.connection import Pool
@@ -75,3 +81,38 @@ def test_a_listener_that_sends_single_bytes_does_not_hold_a_rank_beyond_its_limi
         joining._call(GroupPlan(1, 2, "g", timeout=6.0), store, 0, Pool(), clock.now + 6.0)
     assert clock.now <= 106.1
     assert len(opened) == 2 and all(one.is_closed for one in opened)
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "group": ({"scope": "group_1"}, "a"),
+    "size": ({"size": 3}, "a"),
+    "rank": ({"rank": 0}, "a"),
+    "job": ({}, "b"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "called"), WRONG.values(), ids=WRONG)
+def test_a_rank_of_another_group_or_job_gets_no_proof(wrong: dict[str, Any], called: str) -> None:
+    """A worker connects to an address that is used again; every job has a group_2, and may have the same secret."""
+    plan = GroupPlan(0, 2, "group_2", secret="s", timeout=DEADLINE_S, incarnation="a")
+    right = replace(plan, rank=1, incarnation="c")
+    until = time.monotonic() + DEADLINE_S
+    with joining.Acceptor(plan, Pool()) as acceptor:
+        address = RankAddress("127.0.0.1", acceptor.port, called)
+        with pytest.raises(joining._RefusedError, match="the other side ended the connection"):
+            joining._shake(replace(right, **wrong), address, Pool(), until)
+        own = joining._shake(right, address._replace(incarnation="a"), Pool(), until)
+        peers = acceptor.wait(until)
+        assert list(peers) == [1]
+        for peer in (own, peers[1]):
+            peer.connection.close()
+
+
+def test_the_ranks_of_a_group_know_it_by_a_name_that_no_other_job_has() -> None:
+    for job in ("a", "b"):
+        store = MemoryStore()
+        plans = [GroupPlan(rank, 3, "group_1", secret="s", incarnation=f"{job}{rank}") for rank in range(3)]
+        with ThreadPoolExecutor(3) as threads:
+            made = list(threads.map(lambda plan: joining.join(plan, store), plans))  # noqa: B023
+            assert [mesh.identity for mesh in made] == [f"group_1 3 {job}0"] * 3
+            list(threads.map(Mesh.leave, made))

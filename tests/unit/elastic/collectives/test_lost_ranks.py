@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -20,7 +19,6 @@ import numpy as np
 import pytest
 from collective_ranks import DEADLINE_S, MemoryStore, groups, on_all
 from ports import free_ports
-from waiting import until
 
 from elastic.collectives import joining
 from elastic.collectives.forming import form
@@ -30,7 +28,6 @@ from elastic.collectives.joining import GroupPlan
 from elastic.collectives.mesh import Pulse
 from elastic.collectives.requests import CollectiveKind, Reduction
 from elastic.errors import HorovodInternalError
-from pserver.wire.connection import Pool
 
 ROOT = Path(__file__).resolve().parents[4]
 # a rank as a process: all-reduces for ever, and says when it has begun and why it ended
@@ -358,33 +355,3 @@ def test_a_bug_in_the_thread_of_a_group_is_told_to_every_waiting_call(monkeypatc
         assert all(
             "a collective of this rank was ended by ZeroDivisionError: a bug" in one for one in on_all(made, work)
         )
-
-
-@pytest.mark.parametrize("wrong", [{"scope": "group_1"}, {"size": 3}, {"rank": 0}], ids=["group", "size", "rank"])
-def test_a_rank_of_another_group_is_not_taken_for_one_of_this(wrong: dict[str, Any]) -> None:
-    """A worker that has not heard of the new generation connects to an address that is used again."""
-    plan = GroupPlan(0, 2, "group_2", secret="s", timeout=DEADLINE_S)
-    right = dataclasses.replace(plan, rank=1)
-    with joining.Acceptor(plan, Pool()) as acceptor:
-        place = "127.0.0.1", acceptor.port
-        other = joining._shake(dataclasses.replace(right, **wrong), socket.create_connection(place), Pool(), in_time())
-        until(lambda: is_ended(other.connection.stream), "the end of the connection of another group")
-        own = joining._shake(right, socket.create_connection(place), Pool(), in_time())
-        peers = acceptor.wait(time.monotonic() + DEADLINE_S)
-        assert list(peers) == [1]
-        for stream in (other.connection.stream, own.connection.stream, peers[1].connection.stream):
-            stream.close()
-
-
-def in_time() -> float:
-    return time.monotonic() + DEADLINE_S
-
-
-def is_ended(stream: socket.socket) -> bool:
-    """Whether the other side has ended a connection."""
-    try:
-        return stream.recv(1) == b""
-    except BlockingIOError:
-        return False
-    except ConnectionError:
-        return True
