@@ -21,7 +21,7 @@ import pytest
 from builders import pod_environment
 from forked import server
 
-from launcher.programs.probes import MOST_CALLERS, HealthServer, PodHealth, watch_pod
+from launcher.programs.probes import MOST_CALLERS, HealthHandler, HealthServer, PodHealth, watch_pod
 from launcher.settings import LauncherConfig
 
 DEADLINE_S = 60.0
@@ -233,11 +233,15 @@ def test_probes_get_the_judgement(health: PodHealth, served: int) -> None:
     assert ask(served, "/healthz")[0] == ask(served, "/readyz")[0] == 503
 
 
-def test_idle_callers_keep_no_probe_out(served: int) -> None:
+def test_idle_callers_keep_no_probe_out(served: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HealthHandler, "timeout", 10 * DEADLINE_S)
     idle = [socket.create_connection(("127.0.0.1", served)) for _ in range(3 * MOST_CALLERS)]
     try:
         idle[-1].sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 100_000)
         assert ask(served, "/healthz") == (200, "ok\n")
+        for one in idle[: 2 * MOST_CALLERS]:  # the oldest, which are closed
+            one.settimeout(DEADLINE_S)
+            assert one.recv(1) == b""
     finally:
         for one in idle:
             one.close()
