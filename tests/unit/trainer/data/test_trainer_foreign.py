@@ -94,6 +94,14 @@ def test_a_model_file_imports_no_module_of_python_or_of_a_package(model, module)
         model(with_data(load_data_module=module))
 
 
+def test_a_provider_of_an_installed_package_is_not_imported(model, tmp_path, tmp_path_factory, monkeypatch):
+    packages = tmp_path_factory.mktemp("site-packages")
+    (tmp_path / "its_provider.py").rename(packages / "installed_provider.py")
+    monkeypatch.syspath_prepend(packages)
+    with pytest.raises(ConfigError, match="only modules of the working directory and of --python_path may be named"):
+        model(with_data(load_data_module="installed_provider"))
+
+
 @pytest.mark.parametrize("module", ["", ".", "..", "/tmp/x", "../x", "a..b", "no_such", "its_provider.inner"])
 def test_what_is_no_module_is_missing(model, module):
     with pytest.raises(MissingInputError, match="which is neither in"):
