@@ -122,6 +122,17 @@ def test_a_link_in_a_zip_is_refused(tmp_path):
         unpack(tmp_path / "a.zip", tmp_path / "out")
 
 
+def test_an_encrypted_member_of_a_zip_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as output:
+        output.writestr("a.txt", b"a line")
+    whole = bytearray((tmp_path / "a.zip").read_bytes())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        whole[whole.index(mark) + place] |= 1
+    (tmp_path / "a.zip").write_bytes(whole)
+    with pytest.raises(InputError, match=r"'a\.txt' is encrypted; make the archive without a password"):
+        unpack(tmp_path / "a.zip", tmp_path / "out")
+
+
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_a_zip_that_cannot_be_unpacked_piece_by_piece_is_refused(tmp_path, method):
     with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as output:
