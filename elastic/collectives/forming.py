@@ -56,7 +56,11 @@ def form(
         return RankGroup(Mesh(0, {}), AlonePath(), patience)
     deadline = time.monotonic() + plan.timeout
     mesh = joining.join(plan, store)
-    memories, hosts = _share(mesh, mesh.peers.keys() if near is None else near, deadline)
+    try:
+        memories, hosts = _share(mesh, mesh.peers.keys() if near is None else near, deadline)
+    except BaseException:
+        mesh.leave()  # closes the connections if no failure has closed them
+        raise
     path: ArrayPath = SocketPath(mesh, plan.timeout)
     if len(hosts) == 1:
         path = MemoryPath(mesh, memories, plan.timeout)
@@ -86,6 +90,16 @@ def _share(mesh: Mesh, near: Collection[int], deadline: float) -> tuple[Mapping[
     if near:
         with contextlib.suppress(OSError):
             own = SharedMemory.make(SLOT_BYTES)
+    try:
+        return _open_all(mesh, own, near, deadline)
+    finally:
+        if own is not None:
+            own.close()  # no other rank opens the memory from now on
+
+
+def _open_all(
+    mesh: Mesh, own: SharedMemory | None, near: Collection[int], deadline: float
+) -> tuple[Mapping[int, SharedMemory], list[list[int]]]:
     offers = _exchange(mesh, 0, {"memory": own and own.offer}, deadline)
     memories = {} if own is None else {mesh.rank: own}
     if own is not None:
@@ -96,8 +110,6 @@ def _share(mesh: Mesh, near: Collection[int], deadline: float) -> tuple[Mapping[
                 if opened is not None:
                     memories[number] = opened
     answers = _exchange(mesh, 1, {"opened": sorted(memories)}, deadline)
-    if own is not None:
-        own.close()  # no other rank opens the memory from now on
     sets = {rank: _read_ranks(one.get("opened"), mesh.size) for rank, one in answers.items()} | {mesh.rank: memories}
     return memories, find_hosts([sets[rank] for rank in range(mesh.size)])
 

@@ -8,6 +8,7 @@ that it has read the address of the other side in the store of this job.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import secrets
@@ -86,14 +87,17 @@ def join(plan: GroupPlan, store: AddressStore) -> Mesh:
     """
     deadline = time.monotonic() + plan.timeout
     pool = Pool()
-    with Acceptor(plan, pool) as acceptor:
+    peers: dict[int, PeerRank] = {}
+    with Acceptor(plan, pool) as acceptor, contextlib.ExitStack() as on_error:
         address = {"host": plan.host, "port": acceptor.port, "shm": True, "incarnation": plan.incarnation}
         store.put(plan.scope, str(plan.rank), json.dumps(address).encode())
-        peers, names = {}, []
+        names = []
         for number in range(plan.rank):
             peers[number], name = _call(plan, store, number, pool, deadline)
+            on_error.callback(peers[number].connection.close)
             names.append(name)
         peers.update(acceptor.wait(deadline))
+        on_error.pop_all()
     return Mesh(plan.rank, peers, f"{plan.scope} {plan.size} {[*names, plan.incarnation][0]}")
 
 
@@ -209,6 +213,8 @@ class Acceptor:
         self._listener.close()
         for unproven in self._unproven.values():
             unproven[0].close()
+        for peer in self._peers.values():  # `wait` has not handed them over
+            peer.connection.close()
 
     def wait(self, deadline: float) -> dict[int, PeerRank]:
         """Wait for the connections of all higher ranks, and return the connections.
@@ -219,7 +225,8 @@ class Acceptor:
             self._changed.wait_for(lambda: self._wanted <= self._peers.keys(), max(0.0, deadline - time.monotonic()))
             missing = sorted(self._wanted - self._peers.keys())
             if not missing:
-                return self._peers
+                found, self._peers = self._peers, {}
+                return found
         names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing[:16]))}"
         own = f"rank {self._plan.rank} of {self._plan.size}"
         raise HorovodInternalError(f"{own} got no connection from {names} within {self._plan.timeout:.0f} s")

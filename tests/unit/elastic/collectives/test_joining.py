@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from collective_ranks import DEADLINE_S, MemoryStore
+from waiting import until
 
-from elastic.collectives import joining
+from elastic.collectives import forming, joining
 from elastic.collectives.joining import GroupPlan, RankAddress
 from elastic.collectives.mesh import Mesh
+from elastic.collectives.peers import PeerRank
 from elastic.errors import HorovodInternalError
-from pserver.wire.authentication import ServerHandshake
+from pserver.wire.authentication import NO_KEYS, ServerHandshake
 from pserver.wire.connection import Pool
+from pserver.wire.shared_memory import SharedMemory
+
+_MAKE = SharedMemory.make
 
 
 class Clock:
@@ -96,13 +103,13 @@ def test_a_rank_of_another_group_or_job_gets_no_proof(wrong: dict[str, Any], cal
     """A worker connects to an address that is used again; every job has a group_2, and may have the same secret."""
     plan = GroupPlan(0, 2, "group_2", secret="s", timeout=DEADLINE_S, incarnation="a")
     right = replace(plan, rank=1, incarnation="c")
-    until = time.monotonic() + DEADLINE_S
+    limit = time.monotonic() + DEADLINE_S
     with joining.Acceptor(plan, Pool()) as acceptor:
         address = RankAddress("127.0.0.1", acceptor.port, called)
         with pytest.raises(joining._RefusedError, match="the other side ended the connection"):
-            joining._shake(replace(right, **wrong), address, Pool(), until)
-        own = joining._shake(right, address._replace(incarnation="a"), Pool(), until)
-        peers = acceptor.wait(until)
+            joining._shake(replace(right, **wrong), address, Pool(), limit)
+        own = joining._shake(right, address._replace(incarnation="a"), Pool(), limit)
+        peers = acceptor.wait(limit)
         assert list(peers) == [1]
         for peer in (own, peers[1]):
             peer.connection.close()
@@ -116,3 +123,52 @@ def test_the_ranks_of_a_group_know_it_by_a_name_that_no_other_job_has() -> None:
             made = list(threads.map(lambda plan: joining.join(plan, store), plans))  # noqa: B023
             assert [mesh.identity for mesh in made] == [f"group_1 3 {job}0"] * 3
             list(threads.map(Mesh.leave, made))
+
+
+def test_a_group_that_does_not_form_leaves_no_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connections stayed open until the garbage collector ran, a dozen in each generation that failed."""
+
+    def wait(*_: object) -> Any:
+        raise HorovodInternalError("rank 2 does not come")
+
+    monkeypatch.setattr(joining.Acceptor, "wait", wait)
+    lower = GroupPlan(0, 3, "g", secret="s", incarnation="a")
+    store = MemoryStore()
+    with joining.Acceptor(lower, Pool()) as acceptor:
+        address = {"host": "127.0.0.1", "port": acceptor.port, "incarnation": "a"}
+        store.put("g", "0", json.dumps(address).encode())
+        with pytest.raises(HorovodInternalError, match="rank 2 does not come"):
+            joining.join(replace(lower, rank=1, incarnation="b"), store)
+        peer = until(lambda: acceptor._peers.get(1), "rank 0 to take rank 1")
+        until(lambda: is_ended(peer.connection.stream), "rank 1 to close its connection", 10.0)
+    assert peer.connection.stream.fileno() == -1  # the called rank closes it, too
+
+
+def is_ended(stream: socket.socket) -> bool:
+    """Whether the other side has ended a connection."""
+    try:
+        return stream.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_a_group_that_does_not_agree_on_its_memory_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def make(length: int) -> SharedMemory:
+        made.append(_MAKE(length))
+        return made[-1]
+
+    monkeypatch.setattr(SharedMemory, "make", make)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        mesh = Mesh(0, {1: PeerRank(ours, NO_KEYS, Pool())})
+        with pytest.raises(HorovodInternalError, match="no answer"):
+            forming._share(mesh, [1], time.monotonic())
+    file = Path(f"/proc/self/fd/{made[0].offer['file']}")
+    with contextlib.suppress(FileNotFoundError):
+        assert "memfd" not in str(file.readlink())  # another thread may have opened a file meanwhile
+    assert ours.fileno() == -1
