@@ -60,7 +60,7 @@ def load_object(data: bytes, *, unsafe_pickle: bool = False) -> Any:
         (length,) = _LENGTH.unpack_from(data)
         head = parse_bounded(data[_LENGTH.size : _LENGTH.size + length], depth=MAX_DEPTH, values=MAX_VALUES)
         return _Unpacker(memoryview(data)[_LENGTH.size + length :]).unpack(head["value"])
-    except (struct.error, BoundedJsonError, KeyError, TypeError, ValueError, RecursionError) as exc:
+    except (struct.error, BoundedJsonError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise DataError(f"another rank sent an object that cannot be read ({type(exc).__name__}: {exc})") from exc
 
 

@@ -7,8 +7,11 @@ is lost, CollectiveMismatchError when the ranks call different operations, and C
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import itertools
 import operator
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -239,7 +242,7 @@ def broadcast_object(
     seal = PickleSeal.agree(name) if unsafe_pickle else None
     data = _dump(obj, seal) if rank() == root_rank else b""
     length = broadcast(np.array([len(data)], np.int64), root_rank, name and f"{name}.length")
-    content = np.frombuffer(data, np.uint8) if rank() == root_rank else np.empty(int(length[0]), np.uint8)
+    content = np.frombuffer(data, np.uint8) if rank() == root_rank else _allocate(int(length[0]), root_rank)
     content = broadcast(content, root_rank, name and f"{name}.content")
     return obj if rank() == root_rank else _load(content.tobytes(), root_rank, seal)
 
@@ -248,11 +251,13 @@ def allgather_object(obj: object, name: str | None = None, *, unsafe_pickle: boo
     """Return the objects of all ranks by rank; see `broadcast_object`."""
     seal = PickleSeal.agree(name) if unsafe_pickle else None
     data = np.frombuffer(_dump(obj, seal), np.uint8)
-    lengths = allgather(np.array([len(data)], np.int64), name and f"{name}.length")
+    lengths = allgather(np.array([len(data)], np.int64), name and f"{name}.length").tolist()
     content = allgather(data, name and f"{name}.content").tobytes()
-    ends = np.cumsum(lengths).tolist()
+    if min(lengths) < 0 or sum(lengths) != len(content):
+        raise DataError(f"the ranks sent {len(content)} bytes, and the lengths {lengths[:16]} of their objects")
+    ends = itertools.accumulate(lengths)
     return [
-        _load(content[end - int(length) : end], sender, seal)
+        _load(content[end - length : end], sender, seal)
         for sender, (end, length) in enumerate(zip(ends, lengths, strict=True))
     ]
 
@@ -289,6 +294,17 @@ class PickleSeal(NamedTuple):
     def sign(self, sender: int, data: bytes) -> bytes:
         """Return the signature of a pickle that a rank sends."""
         return hmac.digest(self.secret, b"pickle %d\n" % sender + self.nonces + data, "sha256")
+
+
+def _allocate(length: int, sender: int) -> AnyArray:
+    """Return memory for an object, whose length nobody has signed; the system gives the memory when it is written.
+
+    Raises: DataError: this machine has no memory of this length.
+    """
+    if 0 <= length <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        with contextlib.suppress(MemoryError):
+            return np.empty(length, np.uint8)
+    raise DataError(f"rank {sender} sent the length {length} of an object, for which this machine has no memory")
 
 
 def _dump(obj: object, seal: PickleSeal | None) -> bytes:

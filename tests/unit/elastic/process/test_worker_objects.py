@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pickle
 
 import numpy as np
@@ -67,6 +68,13 @@ def test_pickle_is_used_only_where_it_is_asked_for() -> None:
     assert load_object(dump_object({1, 2}, unsafe_pickle=True), unsafe_pickle=True) == {1, 2}
     with pytest.raises(DataError):
         load_object(pickle.dumps({"a": 1}))
+
+
+@pytest.mark.parametrize("text", ["0x1p99999", f"0x{'f' * 5000}p0"])
+def test_a_number_beyond_every_float_is_refused(text: str) -> None:
+    head = json.dumps({"value": {"float": text}}).encode()
+    with pytest.raises(DataError, match="OverflowError"):
+        load_object(len(head).to_bytes(4, "little") + head)
 
 
 @settings(deadline=None)  # no limit of time: the machine may be busy

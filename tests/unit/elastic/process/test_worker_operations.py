@@ -91,6 +91,24 @@ def test_a_pickle_that_a_rank_has_not_signed_for_this_operation_is_not_read() ->
             operations._load(data, sender, reader)
 
 
+@pytest.mark.parametrize("length", [-1, -(1 << 63), 1 << 50, (1 << 63) - 1])
+def test_a_length_that_no_object_has_is_an_error_of_the_data(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that could change packets caused a ValueError or a MemoryError."""
+    monkeypatch.setattr(operations, "rank", lambda: 1)
+    monkeypatch.setattr(operations, "broadcast", lambda *_: np.array([length]))
+    with pytest.raises(DataError, match=f"rank 0 sent the length {length} of an object"):
+        hvd.broadcast_object(root_rank=0)
+
+
+@pytest.mark.parametrize("lengths", [[-7, 20], [1 << 62, 1 << 62], [6, 6], [14, 0]])
+def test_lengths_that_do_not_fit_to_the_objects_are_an_error_of_the_data(
+    lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "allgather", lambda array, *_: np.array(lengths if array.dtype == "i8" else [1]))
+    with pytest.raises(DataError, match="the lengths"):
+        hvd.allgather_object(1)
+
+
 def test_pickles_need_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operations, "size", lambda: 2)
     with pytest.raises(ConfigError, match="unsafe_pickle=True needs a secret of the job"):
