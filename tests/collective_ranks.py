@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets as random_bytes
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -52,7 +53,7 @@ def groups(
     scope = f"group_{time.monotonic_ns()}"
 
     def make(rank: int) -> RankGroup:
-        plan = GroupPlan(rank, size, scope, secret=secret, timeout=timeout)
+        plan = GroupPlan(rank, size, scope, secret=secret, timeout=timeout, incarnation=random_bytes.token_hex(8))
         hosts = [range(size)] if with_memory is True else with_memory or []
         return form(plan, store, patience, near=next((host for host in hosts if rank in host), ()))
 

@@ -55,7 +55,11 @@ class ArrayPath(Protocol):
 
 
 class CollectiveHandle:
-    """A submitted request. Attributes: output: the result.  error: the reason why there is no result."""
+    """A submitted request.
+
+    Attributes: output: the result.  error: the reason why there is no result.  place: the group, the exchange in which
+        the request has run, and its number there; they are the same on all ranks, and no other request has them.
+    """
 
     def __init__(self, request: Request, source: Flat, output: np.ndarray[Any, Any] | None) -> None:
         self.request = request
@@ -64,6 +68,7 @@ class CollectiveHandle:
         self.output = output
         self.error: Exception | None = None
         self.is_done = False
+        self.place = ("", 0, 0)
 
 
 @dataclass(frozen=True)
@@ -265,16 +270,16 @@ class RankGroup:
         own = [handle.request for handle in handles]
         entries = [FusedArray(handle.request, handle.source, _flat(handle, self.size)) for handle in handles]
         batches = fuse(entries, [[request] * self.size for request in own])
-        self._path.announce(note, batches[0])
+        exchange = self._path.announce(note, batches[0])
         self._wait_for_all(own)
         frames = self._path.take_announcements()
         if all(frame.note == note for frame in frames):
             self._idle = None
             for number, batch in enumerate(batches):
                 self._run(batch, None if number else frames)
-            self._finish(handles)
+            self._finish(handles, exchange)
             return
-        self._run_agreed(handles, note, frames)
+        self._run_agreed(handles, note, frames, exchange)
 
     def _choose(self) -> tuple[list[CollectiveHandle], bytes]:
         """Return the requests for this round, and their announcement."""
@@ -290,7 +295,7 @@ class RankGroup:
                 break
         return handles, b"".join(handle.note for handle in handles)
 
-    def _run_agreed(self, handles: Sequence[CollectiveHandle], note: bytes, frames: Sequence[Frame]) -> None:
+    def _run_agreed(self, handles: list[CollectiveHandle], note: bytes, frames: list[Frame], exchange: int) -> None:
         """Run the requests that all ranks have announced, and fail the requests with a mismatch."""
         announced: list[Sequence[Request]] = []
         own = [handle.request for handle in handles]
@@ -311,18 +316,17 @@ class RankGroup:
         entries = [FusedArray(handle.request, handle.source, _flat(handle, self.size)) for handle in run]
         for batch in fuse(entries, agreement.run):
             self._run(batch, None)
-        self._finish(run)
-        is_idle = not run and not agreement.mismatches
-        self._idle = (note, announced) if is_idle else None
+        self._finish(run, exchange)
+        self._idle = None if run or agreement.mismatches else (note, announced)
 
     def _run(self, batch: Batch, frames: list[Frame] | None) -> None:
         if batch.count or any(batch.counts):  # an all-gather runs if any rank has elements
             self._path.run(batch, frames)
 
-    def _finish(self, handles: Sequence[CollectiveHandle]) -> None:
+    def _finish(self, handles: Sequence[CollectiveHandle], exchange: int = -1) -> None:
         with self._changed:
-            for handle in handles:
-                handle.is_done = True
+            for number, handle in enumerate(handles):
+                handle.place, handle.is_done = (self._mesh.identity, exchange, number), True
                 del self._waiting[handle.request.name]
             self._changed.notify_all()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import itertools
+import json
 import operator
 import os
 import secrets
@@ -239,7 +240,7 @@ def broadcast_object(
     Raises: TypeError: the object has a part that cannot be sent.  DataError: the received bytes are no object.
         ConfigError: unsafe_pickle in a job without a secret.
     """
-    seal = PickleSeal.agree(name) if unsafe_pickle else None
+    seal = PickleSeal.agree(f"broadcast from {root_rank}", name) if unsafe_pickle else None
     data = _dump(obj, seal) if rank() == root_rank else b""
     length = broadcast(np.array([len(data)], np.int64), root_rank, name and f"{name}.length")
     content = np.frombuffer(data, np.uint8) if rank() == root_rank else _allocate(int(length[0]), root_rank)
@@ -249,7 +250,7 @@ def broadcast_object(
 
 def allgather_object(obj: object, name: str | None = None, *, unsafe_pickle: bool = False) -> list[Any]:
     """Return the objects of all ranks by rank; see `broadcast_object`."""
-    seal = PickleSeal.agree(name) if unsafe_pickle else None
+    seal = PickleSeal.agree("gather", name) if unsafe_pickle else None
     data = np.frombuffer(_dump(obj, seal), np.uint8)
     lengths = allgather(np.array([len(data)], np.int64), name and f"{name}.length").tolist()
     content = allgather(data, name and f"{name}.content").tobytes()
@@ -265,21 +266,26 @@ def allgather_object(obj: object, name: str | None = None, *, unsafe_pickle: boo
 class PickleSeal(NamedTuple):
     """Signs the pickles of one operation, because the payloads of the ranks' connections are not signed.
 
-    Every rank contributes a nonce, and a signature covers the nonces of all ranks and the rank of the sender. So a
-    program that can change packets can neither write a pickle of its own nor repeat one of another operation or job.
+    A signature covers the operation and the rank of the sender. So a program that can change packets can neither write
+    a pickle of its own nor pass on one of another operation or job. It also covers a nonce of every rank, but the
+    nonces are payloads, too, and such a program can bring those of one operation into another one.
+
+    Attributes: operation: kind and name of the operation, and the place of the collective that exchanges the nonces.
+        The ranks agree on the place by signed announcements.
     """
 
     secret: bytes
+    operation: bytes
     nonces: bytes
 
     @classmethod
-    def agree(cls, name: str | None) -> PickleSeal:
+    def agree(cls, kind: str, name: str | None) -> PickleSeal:
         """Exchange the nonces with the other ranks, if there are any.
 
         Raises: ConfigError: the job has no secret.
         """
         if size() == 1:
-            return cls(b"", b"")
+            return cls(b"", b"", b"")
         secret = WORKER.secret.encode()
         if not secret:
             raise ConfigError(
@@ -287,13 +293,15 @@ class PickleSeal(NamedTuple):
                 "code on this rank: set PADDLE_SECRET_FILE, or send plain data and arrays without unsafe_pickle"
             )
         own = secrets.token_bytes(NONCE_BYTES)
-        every = bytearray(allgather(np.frombuffer(own, np.uint8), name and f"{name}.nonces").tobytes())
+        pending = allgather_async(np.frombuffer(own, np.uint8), name and f"{name}.nonces")
+        every = bytearray(synchronize(pending).tobytes())
         every[rank() * NONCE_BYTES : (rank() + 1) * NONCE_BYTES] = own  # not what came back
-        return cls(secret, bytes(every))
+        operation = json.dumps([size(), kind, name, *pending.handle.place])
+        return cls(secret, operation.encode(), bytes(every))
 
     def sign(self, sender: int, data: bytes) -> bytes:
         """Return the signature of a pickle that a rank sends."""
-        return hmac.digest(self.secret, b"pickle %d\n" % sender + self.nonces + data, "sha256")
+        return hmac.digest(self.secret, b"pickle %d\n%b\n" % (sender, self.operation) + self.nonces + data, "sha256")
 
 
 def _allocate(length: int, sender: int) -> AnyArray:

@@ -220,3 +220,25 @@ def test_a_part_of_an_array_is_one_step_of_hosts(monkeypatch: pytest.MonkeyPatch
         results = on_all(made, work)
     assert len({one.tobytes() for one in results}) == 1
     np.testing.assert_allclose(results[0], expected(data, Reduction.AVERAGE), rtol=1e-3)
+
+
+def test_ranks_agree_on_the_place_of_each_request_and_no_two_requests_have_one() -> None:
+    """A place says which operation a pickle is signed for."""
+
+    def work(group):  # type: ignore[no-untyped-def]
+        handles = []
+        for turn in range(3):
+            # other orders on the ranks, and a request that meets no other one until the next turn
+            names = [f"{turn}.{letter}" for letter in "abc"][:: 1 if group.rank else -1]
+            names += [f"late {turn}"] if group.rank else [f"late {turn - 1}"] * (turn > 0)
+            made = {name: group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8), name=name) for name in names}
+            for name in names:
+                if not (group.rank and name == f"late {turn}"):
+                    group.wait(made[name])
+            handles += made.values()
+        return {handle.request.name: handle.place for handle in handles if handle.is_done}
+
+    with groups(2) as made:
+        first, second = on_all(made, work)
+    assert first == {name: place for name, place in second.items() if name in first}
+    assert len(set(first.values())) == len(first) == 11

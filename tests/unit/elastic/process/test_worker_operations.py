@@ -75,15 +75,16 @@ class Bomb:
 
 def test_a_pickle_that_a_rank_has_not_signed_for_this_operation_is_not_read() -> None:
     """A program that could change packets ran code on a rank."""
-    seal = operations.PickleSeal(b"secret", b"nonces")
+    seal = operations.PickleSeal(b"secret", b"operation", b"nonces")
     sealed = seal.sign(1, pickle.dumps([1])) + pickle.dumps([1])
     assert operations._load(sealed, 1, seal) == [1]
     bomb = pickle.dumps(Bomb())
     for data, sender, reader in (
         (sealed[:32] + bomb, 1, seal),  # changed on the way
-        (operations.PickleSeal(b"another", b"nonces").sign(1, bomb) + bomb, 1, seal),
+        (seal._replace(secret=b"another").sign(1, bomb) + bomb, 1, seal),
         (seal.sign(1, bomb) + bomb, 0, seal),  # another rank's
-        (seal.sign(1, bomb) + bomb, 1, seal._replace(nonces=b"others")),  # of another operation or job
+        (seal.sign(1, bomb) + bomb, 1, seal._replace(nonces=b"others")),
+        (seal.sign(1, bomb) + bomb, 1, seal._replace(operation=b"other")),
         (bomb, 1, seal),
         (b"", 1, seal),
     ):
