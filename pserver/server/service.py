@@ -166,7 +166,8 @@ class Service:
             return handler(trainer, message, now)
         except PaddleError as exc:
             if not isinstance(exc, EpochChangedError):  # a trainer normally gets this error when the view has changed
-                glog.warning(f"{self.identity} refused {message.op.name} of {trainer}: {glog.clean(exc, MAX_REASON)}")
+                text = f"{self.identity} refused {message.op.name} of {trainer}: {glog.clean(exc, MAX_REASON)}"
+                self.sessions.complaints.warn(text[:200], text, now)
             return [trainer.send(make_error(trainer.number, message.sequence, exc))]
 
     def _follows(self, number: int, last: int) -> bool:

@@ -152,6 +152,17 @@ def test_the_log_stays_short_whatever_unauthenticated_peers_say(wire, capsys):
 # ----- Who has the secret, and is broken -----
 
 
+def test_the_log_stays_short_whatever_a_trainer_asks(wire, capsys):
+    """Each refused request was a line; without a secret everybody may be a trainer."""
+    one = wire(1).ready()[0]
+    capsys.readouterr()
+    for number in range(1000):
+        one.ask(Op.SAVE, sequence=one.sequence + 1, note={"directory": number})
+        assert one.last.op == Op.ERROR and f"its directory is {number}, not a text" in one.last.note["message"]
+        one.wire.now += 0.01
+    assert 1 <= len(capsys.readouterr().err.splitlines()) <= 5
+
+
 def mistake(random, setup):
     """The setup of the parameters, changed in one of its parts."""
     made = dict(setup)
