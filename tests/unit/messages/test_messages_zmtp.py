@@ -25,6 +25,25 @@ def test_the_handshake_of_a_program_of_ours_passes_however_it_is_cut() -> None:
     assert peer_after(*(bytes([one]) for one in whole), agreed=True).is_let_in
 
 
+@each(
+    ("data", "wrong"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", 0),
+        (b"\x16\x03\x01\x02\x00\x01", 0),  # TLS
+        (b"\n", 0),
+        (b"\xff" + bytes(9), 9),
+        (GREETING[:10] + b"\x01" + GREETING[11:], 10),  # ZMTP 2
+        (GREETING.replace(b"NULL\0", b"PLAIN"), 12),
+        (GREETING + b"\x01\x00", 65),  # more frames follow
+        (GREETING + MESSAGE, 65),
+    ],
+)
+def test_a_peer_is_refused_at_its_first_wrong_byte(data: bytes, wrong: int) -> None:
+    peer = peer_after(data[:wrong])
+    with pytest.raises(ZmtpError):
+        peer.feed(data[wrong : wrong + 1])
+
+
 def test_libzmq_sees_a_peer_when_its_signature_has_come() -> None:
     assert not peer_after(GREETING[:9]).has_signed
     assert peer_after(GREETING[:10]).has_signed
