@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from control_programs import AddingMember, client_core
+from waiting import until
 
 from messages.client import ControlClient
 from messages.keys import derive_keys
@@ -73,7 +74,8 @@ class Served:
     def attacked(self) -> Iterator[None]:
         """Let a member work before, during and after what is done to the server; look at what it costs."""
         keys = derive_keys(self.secret)
-        total = self.ask()["total"]
+        quiet = self.ask()
+        total = quiet["total"]
         core = client_core(f"member-{total}")
         with ControlClient("127.0.0.1", self.port, core, AddingMember(), keys=keys, note=print) as client:
             client.ask("add", {"number": 1}, SOON)
@@ -84,6 +86,7 @@ class Served:
         core = client_core(f"new-{total}")
         with ControlClient("127.0.0.1", self.port, core, AddingMember(), keys=keys, note=print) as newcomer:
             assert newcomer.ask("add", {"number": 1}, SOON) == {"total": total + 3}
+        until(lambda: self.ask()["files"] <= quiet["files"], "the file descriptors that the attack took")
         facts = self.ask()
         assert [one for one in facts["heard"] if "lost" in one and "left" not in one] == []
 
