@@ -35,6 +35,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="trials side by side (default 2)")
     parser.add_argument("--modes", default=",".join(MODES), help="of these (default all)")
     parser.add_argument("--harms", default=",".join(HARMS), help="of these (default all)")
+    parser.add_argument(
+        "--strangers", action="store_true", help="with hostile connections to every port (chaos.strangers)"
+    )
     parser.add_argument("--only", default="", help="only the trial of this name, such as 1-007")
     parser.add_argument("--directory", type=Path, help="where the trials live (default: a new one)")
     return parser.parse_args(argv)
@@ -52,10 +55,11 @@ def prepare(directory: Path) -> Path:
 class Runner:
     """Runs each trial in a separate process, and keeps the data that all trials need."""
 
-    def __init__(self, directory: Path, processes: TrialProcesses) -> None:
+    def __init__(self, directory: Path, processes: TrialProcesses, *, strangers: bool = False) -> None:
         self.directory, self._processes = directory, processes
         self.data = prepare(directory)
         self.isolated = network.isolate()
+        self._beside = (sys.executable, "-m", "chaos.strangers") if strangers else ()
 
     def run(self, trial: Trial) -> Report:
         """Run a trial; repeat it if its harm came too late."""
@@ -85,7 +89,14 @@ class Runner:
             "isolated": self.isolated is not None,
         }
         (folder / "spec.json").write_text(json.dumps(spec))
-        command = [*(self.isolated or ()), sys.executable, "-m", "chaos.trial", str(folder / "spec.json")]
+        command = [
+            *(self.isolated or ()),
+            *self._beside,
+            sys.executable,
+            "-m",
+            "chaos.trial",
+            str(folder / "spec.json"),
+        ]
         status = self._processes.run(command, folder / "trial.log", TRIAL_BOUND)
         if status != 0 or not (folder / "result.json").exists():
             fault = f"the trial's process ended with {status}; see {folder / 'trial.log'}"
@@ -126,7 +137,7 @@ def describe(report: Report) -> str:
 def run_trials(arguments: argparse.Namespace, directory: Path, reports: list[Report]) -> None:
     """Run everything, and add a report of each trial to `reports`."""
     processes = TrialProcesses()
-    runner = Runner(directory, processes)
+    runner = Runner(directory, processes, strangers=arguments.strangers)
     chosen = [harm for harm in arguments.harms.split(",") if runner.isolated or harm not in NETWORK_HARMS]
     if runner.isolated is None:
         print(

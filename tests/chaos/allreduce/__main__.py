@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     reports, processes = [], TrialProcesses()
     for trial in trials:
-        report = run_allreduce_trial(trial, directory, isolated, processes)
+        report = run_allreduce_trial(trial, directory, isolated or (), isolated is not None, processes)
         reports.append(report)
         print(describe_allreduce(report), flush=True)
         if not report.faults and not arguments.only and report.pause < SLOW_S:

@@ -18,19 +18,19 @@ TRIAL_BOUND = HARD_BOUND + 2 * END_BOUND  # seconds after which the process of a
 
 
 def run_allreduce_trial(
-    trial: AllReduceTrial, directory: Path, isolated: Sequence[str] | None, processes: TrialProcesses
+    trial: AllReduceTrial, directory: Path, before: Sequence[str], isolated: bool, processes: TrialProcesses
 ) -> AllReduceReport:
     """Run a trial in a separate directory.
 
-    Args: isolated: the command that runs another command in a network namespace, or None if namespaces are not
-    available.
+    Args: before: commands that run another command, in a network namespace for example.  isolated: whether there is
+    such a namespace.
     """
     folder = directory / trial.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    spec = {"trial": asdict(trial), "directory": str(folder), "isolated": isolated is not None}
+    spec = {"trial": asdict(trial), "directory": str(folder), "isolated": isolated}
     (folder / "spec.json").write_text(json.dumps(spec))
-    command = [*(isolated or ()), sys.executable, "-m", "chaos.allreduce.trial", str(folder / "spec.json")]
+    command = [*before, sys.executable, "-m", "chaos.allreduce.trial", str(folder / "spec.json")]
     status = processes.run(command, folder / "trial.log", TRIAL_BOUND)
     if status != 0 or not (folder / "result.json").exists():
         fault = f"the trial's process ended with {status}; see {folder / 'trial.log'}"

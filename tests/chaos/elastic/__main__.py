@@ -46,6 +46,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=SHORT[0], help="trials (default 17)")
     parser.add_argument("--seed", type=int, default=SHORT[1], help="the same seed gives the same trials")
     parser.add_argument("--jobs", type=int, default=2, help="trials side by side (default 2)")
+    parser.add_argument(
+        "--strangers", action="store_true", help="with hostile connections to every port (chaos.strangers)"
+    )
     parser.add_argument("--only", default="", help="only the trial of this name, such as 1-007 or 1-a007")
     parser.add_argument("--directory", type=Path, help="where the trials live (default: a new one)")
     return parser.parse_args(argv)
@@ -54,9 +57,11 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 class ElasticRunner:
     """Runs each trial in a separate process, and keeps the data that all trials need."""
 
-    def __init__(self, directory: Path, processes: TrialProcesses) -> None:
+    def __init__(self, directory: Path, processes: TrialProcesses, *, strangers: bool = False) -> None:
         self.directory, self._processes = directory, processes
         self.isolated = network.isolate()
+        beside = (sys.executable, "-m", "chaos.strangers") if strangers else ()
+        self._before = (*(self.isolated or ()), *beside)
         self._references: dict[str, float] = {}
 
     def prepare(self, kinds: set[tuple[str, str]]) -> None:
@@ -79,7 +84,7 @@ class ElasticRunner:
     def run(self, trial: ElasticTrial | AllReduceTrial) -> ElasticReport | AllReduceReport:
         """Run a trial."""
         if isinstance(trial, AllReduceTrial):
-            return run_allreduce_trial(trial, self.directory, self.isolated, self._processes)
+            return run_allreduce_trial(trial, self.directory, self._before, self.isolated is not None, self._processes)
         folder = self.directory / trial.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -91,7 +96,7 @@ class ElasticRunner:
             "isolated": self.isolated is not None,
         }
         (folder / "spec.json").write_text(json.dumps(spec))
-        command = [*(self.isolated or ()), sys.executable, "-m", "chaos.elastic.trial", str(folder / "spec.json")]
+        command = [*self._before, sys.executable, "-m", "chaos.elastic.trial", str(folder / "spec.json")]
         status = self._processes.run(command, folder / "trial.log", TRIAL_BOUND)
         if status != 0 or not (folder / "result.json").exists():
             fault = f"the trial's process ended with {status}; see {folder / 'trial.log'}"
@@ -144,7 +149,7 @@ def describe(report: ElasticReport | AllReduceReport) -> str:
 def run_trials(arguments: argparse.Namespace, directory: Path, reports: list[ElasticReport | AllReduceReport]) -> None:
     """Run everything, and add a report of each trial to `reports`."""
     processes = TrialProcesses()
-    runner = ElasticRunner(directory, processes)
+    runner = ElasticRunner(directory, processes, strangers=arguments.strangers)
     if runner.isolated is None:
         print("no network namespace can be made here (root, or user namespaces, and `ip`): no cuts", flush=True)
     trials = make_mixed_trials(arguments.count, arguments.seed, TEXTS.is_dir(), runner.isolated is not None)
