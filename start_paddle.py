@@ -74,10 +74,11 @@ from launcher.programs.supervisor import Supervisor, attempt_environ, prepare_no
 from launcher.settings import LauncherConfig, read_layout, warn_of_misspelt, warn_without_secret
 from launcher.shards.staging import stage_shard
 from launcher.status import show_status
-from launcher.text import JsonObject, LauncherLog, Secrets, end_in_one_line, say
+from launcher.text import JsonObject, LauncherLog, end_in_one_line, say
 from launcher.variables import describe_environment
 from runtime import gflags
 from runtime.errors import InterruptError, PaddleError, PeerUnreachableError, StoppedError, VolumeError
+from runtime.network.redaction import Secrets
 
 NOTHING_LEFT = "this Job has trained all its passes: nothing left to do"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import datetime
 import json
@@ -16,10 +15,9 @@ from typing import Any, NoReturn, TypeVar
 
 from runtime.errors import BugError, InterruptError, PaddleError
 from runtime.kubernetes.text import one_line, printable, shorten
+from runtime.network.redaction import Secrets
 
 LOGGER = logging.getLogger("launcher")
-MOST_SECRETS = 60  # number of secret texts to redact: three forms of each of the last twenty tokens
-SHORTEST_SECRET = 8  # minimum characters of a secret text; the redaction of a shorter text would damage messages
 JsonObject = dict[str, Any]
 
 Part = TypeVar("Part")
@@ -30,38 +28,6 @@ TABLE_ROWS = 20  # maximum rows of a table of pods, and maximum number of pods i
 ROW_LIMIT = 9000  # maximum characters of a line of `paddle status`; an error's message has at most 8,000 characters
 CELL_LIMIT = 253  # maximum characters of a cell of a table; a node's name in Kubernetes has at most 253 characters
 END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138; a larger number cannot be a time
-
-
-class Secrets:
-    """Texts that must not appear in logs and files: the tokens of the service account, which change every hour."""
-
-    def __init__(self) -> None:
-        self._forms: collections.deque[str] = collections.deque(maxlen=MOST_SECRETS)
-
-    def keep(self, text: str) -> None:
-        """Add a text in three forms: unchanged, escaped as in Python, and escaped as in JSON.
-
-        A text of fewer than SHORTEST_SECRET characters is ignored.
-        """
-        for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1]):
-            if len(form) >= SHORTEST_SECRET and form not in self._forms:
-                self._forms.append(form)
-
-    def redact(self, text: str) -> str:
-        """Return a text without the secrets."""
-        for form in self._forms:
-            text = text.replace(form, "<token>")
-        return text
-
-    def redact_value(self, value: Any) -> Any:
-        """Return a JSON value without the secrets in its texts and keys."""
-        if isinstance(value, str):
-            return self.redact(value)
-        if isinstance(value, list):
-            return [self.redact_value(inner) for inner in value]
-        if isinstance(value, dict):
-            return {self.redact(key): self.redact_value(inner) for key, inner in value.items()}
-        return value
 
 
 class LauncherLog(logging.Handler):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import json
 import os
 import re
 import threading
@@ -22,6 +23,7 @@ from registry.etcd_access import EtcdAccess
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.errors import PeerUnreachableError, UsageError
+from runtime.network.redaction import SHORTEST_SECRET, Secrets
 
 REQUEST_S = 5.0  # maximum seconds until one endpoint answers a request
 FIRST_S = 15.0  # seconds for which a program's first request, and a write without a claim, are repeated
@@ -50,6 +52,8 @@ class EtcdEndpoints:
         self._access = EtcdAccess.of(os.environ) if access is None else access
         for number, (protocol, _, _) in enumerate(self._places):
             self._access.check(protocol, self.name(number))
+        self._secrets = Secrets()
+        self._secrets.keep(self._access.password)
         self._chosen = 0
         self._local = threading.local()  # an HTTP session belongs to one thread
 
@@ -70,7 +74,7 @@ class EtcdEndpoints:
                 except WatchTimedOut:
                     raise
                 except (Etcd3Exception, requests.RequestException, ValueError, KeyError) as exc:
-                    troubles.append(f"{self.name(chosen)}: {_describe(exc)}")
+                    troubles.append(f"{self.name(chosen)}: {_describe(exc, self._secrets, self._access.password)}")
                     self._chosen = (chosen + 1) % len(self._places)
             if time.monotonic() >= until:
                 raise PeerUnreachableError(
@@ -114,11 +118,18 @@ class EtcdEndpoints:
             )
             if self._access.user:
                 asked = {"name": self._access.user, "password": self._access.password}
-                session.headers["Authorization"] = client.post(client.get_url("/auth/authenticate"), json=asked)[
-                    "token"
-                ]
+                answer = client.post(client.get_url("/auth/authenticate"), json=asked)
+                session.headers["Authorization"] = self._take_token(answer)
             clients[number] = client
         return clients[number]
+
+    def _take_token(self, answer: Any) -> str:
+        """Return the token of an answer. Raises: ValueError: it has none that can be sent."""
+        token = answer.get("token") if isinstance(answer, dict) else None
+        if not isinstance(token, str) or not re.fullmatch("[!-~]+", token):
+            raise ValueError("the answer to the password has no token that can be sent")
+        self._secrets.keep(token)
+        return token
 
     def close(self) -> None:
         """Close this thread's connections."""
@@ -201,10 +212,15 @@ def watch_once(etcd: EtcdEndpoints, key: str, seconds: float = WATCH_S, **more: 
         etcd.call(lambda client: client.watch_once(key, timeout=min(seconds, WATCH_S), **more))
 
 
-def _describe(exc: Exception) -> str:
+def _describe(exc: Exception, secrets: Secrets, password: str = "") -> str:
+    """Return the text of an error, without what this program has sent to prove who it is."""
     detail = str(getattr(exc, "detail_text", None) or exc) or type(exc).__name__
     with contextlib.suppress(BoundedJsonError):
-        message = parse_bounded(detail.encode(errors="replace"), depth=8, values=1000).get("message")
-        detail = message if isinstance(message, str) else detail
+        found = secrets.redact_value(parse_bounded(detail.encode(errors="replace"), depth=8, values=1000))
+        message = found.get("message")
+        detail = message if isinstance(message, str) else json.dumps(found)
+    detail = secrets.redact(detail)
     system = _SYSTEM_ERROR.search(detail)  # the library `requests` puts the system's message into a long text
+    if system is None and password and len(password) < SHORTEST_SECRET and password in detail:
+        return f"{type(exc).__name__}, whose text is not shown because it has the password"
     return glog.clean(system[0] if system else detail, 200)

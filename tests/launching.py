@@ -14,7 +14,8 @@ from launcher.cluster.waiting import WaitPolicy
 from launcher.control.job_record import read_record
 from launcher.programs.process import Stop
 from launcher.settings import LauncherConfig
-from launcher.text import JsonObject, LauncherLog, Secrets
+from launcher.text import JsonObject, LauncherLog
+from runtime.network.redaction import Secrets
 from start_paddle import Launcher
 
 

@@ -12,9 +12,10 @@ from launcher.cluster.kubernetes import PodApi
 from launcher.cluster.pods import IdMap, in_id_order, parse_pods
 from launcher.errors import ApiError
 from launcher.settings import LauncherConfig
-from launcher.text import JsonObject, Secrets, say
+from launcher.text import JsonObject, say
 from launcher.volume import Answer
 from runtime.errors import ConfigError, PeerUnreachableError
+from runtime.network.redaction import Secrets
 
 # maximum number of times in one second that all launchers of a job together check for the announcement of an attempt
 LOOKS_PER_SECOND = 1000

@@ -24,8 +24,9 @@ from launcher.errors import ApiError
 from launcher.programs.process import Stop, end_process, exit_code_of, wait_for_any
 from launcher.roles.plan import ROLES, RoleError, RolePlan, plan_role
 from launcher.roles.scaling import Scaler
-from launcher.text import LauncherLog, Secrets, end_in_one_line, say
+from launcher.text import LauncherLog, end_in_one_line, say
 from runtime.errors import ApiForbiddenError, ConfigError, DataError, PeerUnreachableError, UsageError
+from runtime.network.redaction import Secrets
 
 LONG_S = 3600.0  # maximum seconds of one wait for a signal or for the end of the program; the wait is then repeated
 CONNECT_S = 3.0  # seconds to connect to an endpoint of etcd

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from launcher.text import Secrets
 from paddle.doctor.findings import Diagnosis
 from runtime.errors import BugError, ConfigError, PeerUnreachableError, VolumeError
+from runtime.network.redaction import Secrets
 
 
 @dataclass(frozen=True)

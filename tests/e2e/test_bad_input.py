@@ -24,8 +24,9 @@ from reaper import MARK
 
 import start_paddle
 from launcher.programs.process import Stop
-from launcher.text import LauncherLog, Secrets, end_in_one_line
+from launcher.text import LauncherLog, end_in_one_line
 from localcluster import ApiRequest, ApiResponse, ApiServer, PodStore
+from runtime.network.redaction import Secrets
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """

@@ -30,11 +30,12 @@ from launcher.programs.process import run_bounded
 from launcher.settings import LauncherConfig
 from launcher.shards.staging import read_split_count
 from launcher.status import describe_job, list_pods_of, tabulate_pods
-from launcher.text import LauncherLog, Secrets, end_in_one_line, say
+from launcher.text import LauncherLog, end_in_one_line, say
 from paddle.utils import status
 from runtime.errors import PeerUnreachableError
 from runtime.kubernetes.answers import read_answer
 from runtime.kubernetes.text import printable
+from runtime.network.redaction import Secrets
 
 URL = "https://10.96.0.1:443/api/v1/namespaces/default/pods"
 TOKEN = "header.pay'load.signature"

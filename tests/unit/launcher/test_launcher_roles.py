@@ -16,10 +16,10 @@ from responses import matchers
 from launcher.errors import ApiError
 from launcher.roles.plan import FLAGS, ROLES, RoleError, find_etcd, list_places, plan_role
 from launcher.roles.scaling import Scaler
-from launcher.text import Secrets
 from master.flags import FLAGS as MASTER_FLAGS
 from pserver.flags import FLAGS as PSERVER_FLAGS
 from runtime.errors import ApiForbiddenError
+from runtime.network.redaction import Secrets
 from trainer.flags import FLAGS as TRAINER_FLAGS
 
 ELASTIC = {"JOB_NAME": "digits", "JOB_PATH": "/home/jobpath", "ETCD_ENDPOINTS": "http://paddle-etcd:2379"}
