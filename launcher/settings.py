@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import re
 import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,11 +11,10 @@ from typing import Any
 from launcher.cluster.layout import PodLayout
 from launcher.text import say
 from launcher.variables import VARIABLES, find_misspelt, parse_variable
-from launcher.volume import read_file
 from runtime.environment import MAKE_SECRET, SECRET, SECRET_FILE, WITHOUT_SECRET, read_environment
 from runtime.errors import ConfigError
+from runtime.kubernetes.account import read_text
 
-TOKEN_LIMIT = 64 << 10  # maximum bytes of a file of the service account; a token has about 1,000 bytes
 TUTORIALS_PODS = "3"  # number of pods of a job if the number is neither set nor readable, as in the tutorial
 
 
@@ -215,25 +212,6 @@ def own_address() -> str:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
         return "0.0.0.0"  # no pod has this address; own_trainer_id then raises an error about POD_IP
-
-
-def read_text(path: Path) -> str | None:
-    """Return the stripped text of a file of the service account, or None if it does not exist or is empty.
-
-    Raises: ConfigError: the file cannot be read, or is not a single word. The error does not contain the file's text.
-    """
-    try:
-        text = read_file(path, TOKEN_LIMIT).decode("ascii").strip()
-        if text and not re.fullmatch(r"[!-~]+", text):
-            raise ValueError("the file has a blank, a line break or a control character inside")
-        return text or None
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as problem:
-        why = "the file is no ASCII text" if isinstance(problem, UnicodeDecodeError) else str(problem)
-        raise ConfigError(
-            f"uid {os.getuid()} cannot read {path} of its service account: {why}; mount the file that Kubernetes makes"
-        ) from None
 
 
 def warn_without_secret(config: LauncherConfig) -> None:

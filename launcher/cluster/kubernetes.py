@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import random
@@ -15,10 +14,11 @@ import requests
 from launcher.cluster.call_slots import SLOTS_PER_SECOND, Pacer, make_slots
 from launcher.cluster.pods import check_pods, find_own, parse_pods
 from launcher.errors import ApiError
-from launcher.settings import TOKEN_LIMIT, TUTORIALS_PODS, LauncherConfig, read_text
-from launcher.text import JsonObject, Secrets, parse_json, part, say
+from launcher.settings import TUTORIALS_PODS, LauncherConfig
+from launcher.text import JsonObject, parse_json, part, say
 from launcher.volume import read_file
 from runtime.errors import ApiForbiddenError, ConfigError
+from runtime.kubernetes.account import TOKEN_LIMIT, read_text
 from runtime.kubernetes.answers import (
     REQUEST_TIMEOUT_S,
     UNTRANSLATED,
@@ -28,6 +28,7 @@ from runtime.kubernetes.answers import (
     parse_retry_after,
     read_answer,
 )
+from runtime.network.redaction import Secrets, redact_bytes
 
 # maximum number of pods that all launchers together receive in one second; a pod takes 12 kB of an answer, and 0.1 to
 # 0.4 ms of the API server's time
@@ -236,9 +237,8 @@ class PodApi:
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                body = read_answer(response.raw, response.headers.get("Content-Encoding", ""), ANSWER_LIMIT)
-                for form in {token, json.dumps(token)[1:-1]} - {""}:
-                    body = body.replace(form.encode(), b"<token>")
+                packing = self.secrets.redact(response.headers.get("Content-Encoding", ""))
+                body = redact_bytes(read_answer(response.raw, packing, ANSWER_LIMIT), token)
                 return ApiAnswer(response.status_code, response.headers, body)
         except (requests.RequestException, UNTRANSLATED) as problem:
             raise ApiError(

@@ -9,7 +9,6 @@ from pathlib import Path
 import requests
 
 from launcher.errors import ApiError
-from launcher.text import Secrets
 from launcher.volume import read_file
 from runtime.errors import ApiForbiddenError
 from runtime.kubernetes.answers import (
@@ -20,6 +19,7 @@ from runtime.kubernetes.answers import (
     read_answer,
 )
 from runtime.kubernetes.text import one_line
+from runtime.network.redaction import Secrets
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 # maximum bytes of a file of the service account, and of an answer of the API server
@@ -79,7 +79,8 @@ class Scaler:
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                body = read_answer(response.raw, response.headers.get("Content-Encoding", ""), MOST_ANSWER)
+                packing = self._secrets.redact(response.headers.get("Content-Encoding", ""))
+                body = read_answer(response.raw, packing, MOST_ANSWER)
                 return response.status_code, one_line(self._secrets.redact(body.decode("utf-8", "replace")), 200)
         except (requests.RequestException, UNTRANSLATED, OSError, ValueError) as problem:
             raise ApiError(

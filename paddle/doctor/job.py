@@ -7,13 +7,12 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from launcher.settings import TOKEN_LIMIT
-from launcher.volume import read_file
 from paddle.doctor.findings import Diagnosis
 from paddle.doctor.probing import DoctorCase
 from paddle.doctor.volume import MOST_SKEW_S, judge_skew
 from runtime.environment import MAKE_SECRET, read_environment
 from runtime.errors import ApiForbiddenError, ConfigError
+from runtime.kubernetes.account import read_text
 from runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem, find_place
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -104,9 +103,13 @@ def check_api(case: DoctorCase) -> list[Diagnosis]:
     """Ask the API server whether it grants the rights of the roles, and compare its clock with this machine's."""
     if not case.environ.get("KUBERNETES_SERVICE_HOST"):
         return [Diagnosis("API server", "not in a pod: KUBERNETES_SERVICE_HOST is not set", applies=False)]
-    place = find_place(case.environ)
-    token = _read_token(place, case)
-    namespace = case.environ.get("JOB_NAMESPACE") or place.namespace
+    try:
+        place = find_place(case.environ)
+        token = _read_token(place, case)
+        namespace = case.environ.get("JOB_NAMESPACE") or place.namespace
+    except ConfigError as error:
+        cost = "programs that ask the API server end with 78"
+        return [Diagnosis("API server", str(error), cost, "correct what the line names", error.exit_code)]
     roles = case.roles or find_roles(case.environ)
     needed = {role: needed_rights(role, case.environ) for role in roles}
     if not any(needed.values()):
@@ -147,11 +150,11 @@ def check_api(case: DoctorCase) -> list[Diagnosis]:
 
 
 def _read_token(place: ApiPlace, case: DoctorCase) -> str:
-    """Return the token of the service account, or "" if the token cannot be read. No later output shows the token."""
-    try:
-        token = read_file(place.account / "token", TOKEN_LIMIT).decode("ascii", "replace").strip()
-    except OSError:
-        return ""
+    """Return the token of the service account, or "" if there is none. No later output shows the token.
+
+    Raises: ConfigError: see read_text.
+    """
+    token = read_text(place.account / "token") or ""
     case.secrets.keep(token)
     return token
 

@@ -14,6 +14,7 @@ import requests
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.errors import ApiForbiddenError, ConfigError, PaddleError, PeerUnreachableError
+from runtime.kubernetes.account import read_text
 from runtime.kubernetes.answers import (
     REQUEST_TIMEOUT_S,
     UNTRANSLATED,
@@ -23,6 +24,8 @@ from runtime.kubernetes.answers import (
     parse_retry_after,
     read_answer,
 )
+from runtime.network.redaction import Secrets, redact_bytes
+from runtime.regular_files import open_regular
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAGE = 500  # maximum number of objects in a page of a list
@@ -32,7 +35,6 @@ EVENT_LIMIT = 4 << 20  # maximum bytes of a watch event; etcd stores at most 1.5
 DEPTH, VALUES = 64, 4_000_000
 WATCH_S = 30  # seconds of one watch; a lost connection is detected after at most this time
 OPENED = "OPENED"  # the type of an event that marks the start of a watch; Kubernetes has no such type
-TOKEN_LIMIT = 64 << 10  # maximum bytes of a token; a usual token has about 1,000 bytes
 
 
 class ApiProblem(Exception):
@@ -52,6 +54,8 @@ class ApiProblem(Exception):
 
         `advice`: what to do if rights are missing.
         """
+        if isinstance(self.__cause__, ConfigError):  # the token has become unusable
+            return self.__cause__
         if self.is_refusal:
             return ApiForbiddenError(f"{self}. {advice}")
         if self.status in (0, 429) or self.status >= 500:
@@ -74,12 +78,15 @@ class ApiPlace:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the service account, or "" if it is unknown."""
-        return _read(self.account / "namespace").strip()
+        """The namespace of the service account, or "" if it is unknown. Raises: ConfigError: see read_text."""
+        return read_text(self.account / "namespace") or ""
 
 
 def find_place(environ: Mapping[str, str]) -> ApiPlace:
-    """Return the API server's address from the environment of a pod. Raises: ConfigError: there is no address."""
+    """Return the API server's address from the environment of a pod.
+
+    Raises: ConfigError: there is no address, or the token of the service account is unusable.
+    """
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or environ.get("KUBERNETES_SERVICE_PORT") or "443"
     if not host or not port.isdecimal():
@@ -88,17 +95,20 @@ def find_place(environ: Mapping[str, str]) -> ApiPlace:
             "in a pod, or set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT to the API server, and "
             "SERVICE_ACCOUNT_DIR to a directory with token, ca.crt and namespace"
         )
-    return ApiPlace(host, port, Path(environ.get("SERVICE_ACCOUNT_DIR") or ACCOUNT))
+    place = ApiPlace(host, port, Path(environ.get("SERVICE_ACCOUNT_DIR") or ACCOUNT))
+    read_text(place.account / "token")
+    return place
 
 
 class ApiClient:
-    """Requests to the API server. Only one thread at a time may use a client.
+    """Requests to the API server. Only one thread at a time may use a client. No answer or error has the token.
 
     Every method raises ApiProblem if its request fails or has an unusable answer.
     """
 
     def __init__(self, place: ApiPlace) -> None:
-        self._place, self._session = place, ApiSession()
+        self._place, self._session, self._secrets = place, ApiSession(), Secrets()
+        self._token = ""  # of the last request
         self.answer_date = ""  # content of the Date header of the last answer
 
     def list_all(
@@ -165,8 +175,11 @@ class ApiClient:
         kind: str = "json",
         packing: str = "gzip",
     ) -> Any:
-        token = _read(self._place.account / "token").strip()  # Kubernetes replaces the token every hour
-        authority = self._place.account / "ca.crt"
+        try:
+            token = self._token = read_text(self._place.account / "token") or ""  # Kubernetes replaces it every hour
+        except ConfigError as problem:  # the next token may be usable
+            raise ApiProblem(str(problem)) from problem
+        self._secrets.keep(token)
         headers = {"Accept": "application/json", "Accept-Encoding": packing}
         headers |= {"Content-Type": f"application/{kind}"} if body is not None else {}
         headers |= {"Authorization": f"Bearer {token}"} if token else {}
@@ -178,21 +191,31 @@ class ApiClient:
                 data=None if body is None else json.dumps(body).encode(),
                 headers=headers,
                 timeout=(REQUEST_TIMEOUT_S, limit),
-                verify=str(authority) if os.path.lexists(authority) else True,
+                verify=self._authority(),
                 allow_redirects=False,
                 stream=True,
             )
         except (requests.RequestException, UNTRANSLATED, OSError) as problem:
             raise self._silence(path, problem) from problem
 
+    def _authority(self) -> str | bool:
+        """Return the CA file of the API server, or True for the authorities of `requests`. Raises: OSError."""
+        authority = self._place.account / "ca.crt"
+        if not os.path.lexists(authority):
+            return True
+        open_regular(authority).close()  # requests would wait for the writer of a named pipe
+        return str(authority)
+
     def _silence(self, path: str, problem: BaseException) -> ApiProblem:
-        return ApiProblem(
-            f"the API server does not answer at {self._place.url}{path}: {describe_failure(problem, glog.clean)}"
-        )
+        return ApiProblem(f"the API server does not answer at {self._place.url}{path}: {self._describe(problem)}")
+
+    def _describe(self, problem: BaseException) -> str:
+        return describe_failure(problem, lambda text: glog.clean(self._secrets.redact(text)))
 
     def _read(self, response: Any) -> ApiAnswer:
+        packing = self._secrets.redact(response.headers.get("Content-Encoding", ""))
         try:
-            body = read_answer(response.raw, response.headers.get("Content-Encoding", ""), ANSWER_LIMIT)
+            body = redact_bytes(read_answer(response.raw, packing, ANSWER_LIMIT), self._token)
         except (requests.RequestException, UNTRANSLATED, OSError) as problem:
             raise self._silence("", problem) from problem
         except ValueError as problem:
@@ -204,7 +227,7 @@ class ApiClient:
         try:
             for chunk in response.raw.stream(1 << 16, decode_content=False):
                 *lines, rest = (rest + chunk).split(b"\n")
-                yield from (line for line in lines if line)
+                yield from (redact_bytes(line, self._token) for line in lines if line)
                 if len(rest) > EVENT_LIMIT:
                     raise ApiProblem(f"{self._place.url}{path}: an event has more than {EVENT_LIMIT >> 20} MiB", 400)
         except (requests.RequestException, UNTRANSLATED, OSError) as problem:
@@ -212,7 +235,10 @@ class ApiClient:
 
     def _parse(self, body: bytes, path: str) -> dict[str, Any]:
         try:
-            return parse_bounded(body, depth=DEPTH, values=VALUES)
+            found = parse_bounded(body, depth=DEPTH, values=VALUES)
+            if b"\\u" in body or b"\\/" in body:  # escapes in which the token was not found
+                return dict(self._secrets.redact_value(found))
+            return found
         except BoundedJsonError as problem:
             raise ApiProblem(f"{self._place.url}{path} answered something {problem}", 400) from problem
 
@@ -226,12 +252,3 @@ class ApiClient:
         return ApiProblem(
             f"{method} {path}: the API server answered {answer.status_code}: {said}", answer.status_code, wait
         )
-
-
-def _read(path: Path) -> str:
-    """Return the text of a file of the service account, or "" if the file does not exist."""
-    try:
-        with path.open("rb") as file:
-            return file.read(TOKEN_LIMIT).decode("ascii", "replace")
-    except OSError:
-        return ""

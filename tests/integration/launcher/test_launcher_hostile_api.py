@@ -217,7 +217,7 @@ def test_a_file_of_the_account_that_is_none_is_not_waited_for(here: Here, tmp_pa
         make(tmp_path / "account" / name)
         ended = here(api)
     assert ended.returncode == 78, ended.stdout
-    assert f"{name}" in ended.stdout and "is no plain file" in ended.stdout
+    assert name in ended.stdout and re.search(r"is no plain file|Is no regular file|Is a directory", ended.stdout)
     check_log(ended.stdout)
 
 

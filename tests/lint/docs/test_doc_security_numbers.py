@@ -7,7 +7,7 @@ from elastic import http_server, worker
 from elastic.collectives import joining
 from elastic.keyvalue import freshness
 from elastic.runner.common import network
-from launcher import failures, settings, status, volume
+from launcher import failures, status, volume
 from launcher import text as launcher_text
 from launcher.cluster import kubernetes
 from launcher.programs import probes
@@ -19,7 +19,7 @@ from pserver.server import complaints, listener
 from pserver.wire import authentication, notes, protocol
 from runtime import environment
 from runtime.health import pages
-from runtime.kubernetes import answers
+from runtime.kubernetes import account, answers
 from runtime.kubernetes import text as api_text
 from runtime.network import open_files
 from trainer.data import foreign_config, plain_pickle
@@ -35,7 +35,7 @@ SECURITY = [
     f"reads up to {plain_pickle.MOST_BYTES // MIB} MiB, {plain_pickle.MOST_VALUES:,} values and "
     f"{plain_pickle.MOST_DEPTH} levels",
     f"this user can read, up to {foreign_config.MOST_LIST_BYTES // MIB} MiB",
-    f"one word of at most {settings.TOKEN_LIMIT // KIB} KiB",
+    f"one word of at most {account.TOKEN_LIMIT // KIB} KiB",
     f"one line of at most {api_text.TEXT_LIMIT:,} characters",
     f"is JSON of at most {envelope.MAX_BYTES // MIB} MiB",
     f"at most {GATE.unauthenticated} connections at a time",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from autoscale.fake_api import FakeApi
+from each import each
 
 import kernels
 from paddle.command import main
@@ -220,6 +221,19 @@ def test_the_rights_of_the_launcher(api):
     assert rights.exit_code == 77 and rights.text == "missing: list pods" and "k8s/rbac.yaml" in rights.remedy
     assert clock.state == "lacks" and " s behind this machine's" in clock.text
     assert case.secrets.redact("the-token-of-the-test") == "<token>"
+
+
+@each("content", [b"a-token\nof-two-lines", b"a-token-\xff", b"a-token-" + b"x" * 100_000])
+def test_a_token_that_is_none_is_named_and_not_shown(tmp_path, content):
+    (tmp_path / "token").write_bytes(content)
+    environ = {**LAUNCHER, "KUBERNETES_SERVICE_HOST": "10.96.0.1", "SERVICE_ACCOUNT_DIR": str(tmp_path)}
+    (found,) = check_api(DoctorCase(environ))
+    assert found.exit_code == 78 and "/token of its service account" in found.text and "a-token" not in found.text
+
+
+def test_an_address_of_the_api_server_that_is_none_is_named():
+    (found,) = check_api(DoctorCase({"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "x"}))
+    assert found.exit_code == 78 and "its port 'x'" in found.text
 
 
 def test_the_rights_of_every_role_are_those_of_its_manifest(api):
