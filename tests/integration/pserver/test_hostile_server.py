@@ -10,12 +10,13 @@ from random import Random
 import numpy as np
 import pytest
 from fuzz import frames, seeds
+from waiting import until
 
 from pserver.client import probe
 from pserver.client.client import Client
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.wire import protocol
-from pserver.wire.authentication import RECORD_BYTES, ServerHandshake
+from pserver.wire.authentication import RECORD_BYTES, VERSION, ServerHandshake
 from pserver.wire.protocol import Message, MessageFlag, Op
 from runtime.environment import JobEnvironment
 from runtime.errors import PaddleError, PeerUnreachableError
@@ -158,6 +159,25 @@ def test_what_is_no_server_is_named_by_trainer_and_probe_within_their_deadlines(
         one.close()
         with pytest.raises(PeerUnreachableError, match=r"not ready after 0\.5 s"):
             probe.probe([server.address], JobEnvironment(), 0.5)
+
+
+def test_a_server_that_does_not_prove_the_secret_hears_no_message():
+    heard = []
+
+    def lie(stream):
+        side = ServerHandshake("a guess", os.urandom(32))
+        heard.append(read(stream, RECORD_BYTES))
+        stream.sendall(side.feed(heard[-1]))
+        heard.append(read(stream, RECORD_BYTES))
+        stream.sendall(b"PDLP" + VERSION.to_bytes(2, "little") + b"\x10\x01" + os.urandom(32) + bytes(24))
+        heard.append(stream.recv(4096))
+
+    job = JobEnvironment(secret="hush")
+    with contextlib.closing(FakeServer(shake=lie)) as server:
+        with pytest.raises(PeerUnreachableError, match="does not prove this job's secret"):
+            probe.probe([server.address], job, 0.5)
+        until(lambda: len(heard) >= 3, "the end of the connection")
+    assert heard[2] == b"" and b"hush" not in b"".join(heard)
 
 
 @pytest.mark.parametrize("seed", seeds(1))
