@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from elastic.collectives import frames
 from elastic.collectives.frames import Frame, FrameKind
-from elastic.collectives.peers import PeerRank
+from elastic.collectives.peers import MAX_AHEAD_BYTES, PeerRank
 from elastic.errors import HorovodInternalError
 from pserver.wire.connection import Connection
 from pserver.wire.protocol import ProtocolError
@@ -32,6 +32,7 @@ class Pulse:
     """The times at which this rank has sent a heartbeat and has listened, in seconds of one clock."""
 
     def __init__(self) -> None:
+        self.beats = 0  # number of heartbeats that were due
         self._said = self._looked = self._since = self._checked = -1e9
 
     def is_due(self, now: float) -> bool:
@@ -39,6 +40,7 @@ class Pulse:
         if now - self._said < BEAT_S:
             return False
         self._said = now
+        self.beats += 1
         return True
 
     def is_check_due(self, now: float) -> bool:
@@ -109,7 +111,7 @@ class Mesh:
             return
         if peer.connection.unsent and number not in self._writing:
             self._writing.add(number)
-            self._poller.modify(peer.connection.stream, select.POLLIN | select.POLLOUT)
+            self._watch(number, peer)
 
     def turn(self, timeout: float) -> bool:
         """Wait until data can be received or sent, and transfer the data; return whether `wake` was called."""
@@ -120,7 +122,7 @@ class Mesh:
         is_woken = False
         self.beat()
         timeout = min(timeout, BEAT_S)
-        for file, _ in self._poller.poll(max(0, int(1000 * timeout + 0.999))):
+        for file, events in self._poller.poll(max(0, int(1000 * timeout + 0.999))):
             if file == self._waker:
                 os.eventfd_read(file)
                 is_woken = True
@@ -128,13 +130,16 @@ class Mesh:
             number = self._of_file[file]
             peer = self.peers[number]
             try:
-                peer.read()
+                if events != select.POLLOUT:
+                    peer.read()
             except ProtocolError as exc:
                 self.fail(f"rank {number} sent {exc}")
             if number in self._writing:
                 self._flush(number, peer)
             if peer.gone:
                 self._poller.unregister(file)
+            elif peer.ahead > MAX_AHEAD_BYTES:
+                self._watch(number, peer)
         self._check_silence()
         return is_woken
 
@@ -144,7 +149,7 @@ class Mesh:
             return
         for number, peer in self.peers.items():
             if not (peer.gone or peer.left or peer.connection.unsent):
-                self.send(number, FrameKind.ALIVE, 0)
+                self.send(number, FrameKind.ALIVE, self._pulse.beats)
 
     def _check_silence(self) -> None:
         now = time.monotonic()
@@ -153,7 +158,7 @@ class Mesh:
             return
         for number, peer in self.peers.items():
             silent = now - max(peer.heard, since)
-            if silent > self.silence and not (peer.gone or peer.left):
+            if silent > self.silence and not (peer.gone or peer.left or peer.is_paused):
                 self.fail(f"rank {number} is lost: it has sent nothing for {silent:.1f} s, though it is connected")
 
     def _flush(self, number: int, peer: PeerRank) -> None:
@@ -163,7 +168,15 @@ class Mesh:
             self._lose(peer, exc)
         if not peer.connection.unsent:
             self._writing.discard(number)
-            self._poller.modify(peer.connection.stream, select.POLLIN)
+            self._watch(number, peer)
+
+    def _watch(self, number: int, peer: PeerRank) -> None:
+        """Poll for the events of a connection. While too much of a rank is ahead, this rank waits for others alone."""
+        if peer.gone:
+            return  # it is unregistered, or will be
+        peer.is_paused = peer.ahead > MAX_AHEAD_BYTES
+        events = 0 if peer.is_paused else select.POLLIN
+        self._poller.modify(peer.connection.stream, events | (select.POLLOUT if number in self._writing else 0))
 
     def _lose(self, peer: PeerRank, exc: OSError) -> None:
         """Record that a connection has ended; first read its last messages, which may contain the reason."""
@@ -214,21 +227,26 @@ class Mesh:
             names = ", ".join(map(str, ranks[:8]))
             self.fail(f"rank{'s' if len(ranks) > 1 else ''} {names}: {what} within the time limit of the group")
 
-    def take(self, number: int, kind: FrameKind, sequence: int) -> Frame:
+    def take(self, number: int, kind: FrameKind, sequence: int, piece: int = 0) -> Frame:
         """Return the next received message of a rank.
 
         Raises: HorovodInternalError: a different message has arrived, because the rank is at another exchange, has left
             or has ended the group.
         """
-        frame = self.peers[number].arrived[0]
-        if frame.kind == kind and frame.sequence == sequence:
-            return self.peers[number].arrived.popleft()
+        peer = self.peers[number]
+        frame = peer.arrived[0]
+        if frame.kind == kind and frame.sequence == sequence and frame.piece == piece:
+            peer.take()
+            if peer.is_paused and peer.ahead <= MAX_AHEAD_BYTES:
+                peer.heard = time.monotonic()  # its silence has not counted
+                self._watch(number, peer)
+            return frame
         self.check()
         if frame.kind == FrameKind.GOODBYE:
             self.fail(f"rank {number} has left the group")
         self.fail(
-            f"rank {number} sent {frame.kind.name} for exchange {frame.sequence} in place of {kind.name} for exchange "
-            f"{sequence}: the ranks are not at the same collective"
+            f"rank {number} sent {frame.kind.name} for exchange {frame.sequence}, piece {frame.piece}, in place of "
+            f"{kind.name} for exchange {sequence}, piece {piece}: the ranks are not at the same collective"
         )
         raise AssertionError
 
@@ -292,9 +310,9 @@ class SubMesh:
         """See `Mesh.wait`."""
         self._mesh.wait([self._ranks[number] for number in ranks], deadline)
 
-    def take(self, number: int, kind: FrameKind, sequence: int) -> Frame:
+    def take(self, number: int, kind: FrameKind, sequence: int, piece: int = 0) -> Frame:
         """See `Mesh.take`."""
-        return self._mesh.take(self._ranks[number], kind, sequence)
+        return self._mesh.take(self._ranks[number], kind, sequence, piece)
 
     def collect(self, kind: FrameKind, sequence: int, ranks: Sequence[int], deadline: float) -> list[Frame]:
         """See `Mesh.collect`."""

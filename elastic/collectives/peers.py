@@ -16,7 +16,10 @@ from pserver.wire.protocol import Buffer, ProtocolError
 LIMITS = ConnectionLimits(
     frames.MAX_NOTE_BYTES, frames.MAX_PAYLOAD_BYTES, HeaderForm(frames.HEADER_BYTES, frames.measure)
 )
-MAX_AHEAD = 1 << 14  # maximum number of unread messages of a rank; the largest arrays of a ring need fewer messages
+MAX_AHEAD = 1 << 14  # maximum number of untaken messages of a rank, which are few where the arrays are small
+# bytes of untaken messages above which this rank stops reading from another one; the arrays of a batch are fewer
+MAX_AHEAD_BYTES = 64 << 20
+_NEVER = (-1, 0)
 # a host counts as lost after this number of seconds without an answer; the socket options below break the
 # connection within 5 s of the last answer
 LOST_AFTER_S = 4
@@ -43,6 +46,8 @@ class PeerRank:
     - abort: why the rank has ended the group; empty: the rank has not ended the group.
     - left: whether the rank has sent GOODBYE.
     - heard: time of the last receipt in seconds of `time.monotonic`.
+    - ahead: bytes of the messages that have arrived and that nobody has taken yet.
+    - is_paused: whether this rank does not read from the connection, because too many bytes are ahead.
     """
 
     def __init__(self, stream: socket.socket, keys: MessageKeys, pool: Pool) -> None:
@@ -53,6 +58,9 @@ class PeerRank:
         self.gone = self.abort = ""
         self.left = False
         self.heard = 0.0
+        self.ahead, self.is_paused = 0, False
+        # by kind, sequence and piece of the last message; both grow from one message of a kind to the next one
+        self._last = [_NEVER] * (max(FrameKind) + 1)
         self._pool = pool
 
     def _place(self, parts: Sequence[Buffer], length: int) -> Sequence[memoryview]:
@@ -77,6 +85,7 @@ class PeerRank:
         self.heard = time.monotonic()
         for one in messages:
             frame = frames.decode(one, self.keys.receiving)
+            self._check_order(frame)
             if frame.kind == FrameKind.ALIVE:
                 continue
             if frame.kind == FrameKind.GOODBYE:
@@ -84,7 +93,23 @@ class PeerRank:
             elif frame.kind == FrameKind.ABORT:
                 self.abort = frame.note.decode(errors="replace")[:2000]
             self.arrived.append(frame)
+            self.ahead += frame.payload.nbytes + len(frame.note)
         if self.connection.fault:
             raise ProtocolError(self.connection.fault)
         if len(self.arrived) > MAX_AHEAD:
             raise ProtocolError(f"more than {MAX_AHEAD} messages that this rank does not expect yet")
+
+    def take(self) -> Frame:
+        """Remove and return the first message that has arrived."""
+        frame = self.arrived.popleft()
+        self.ahead -= frame.payload.nbytes + len(frame.note)
+        return frame
+
+    def _check_order(self, frame: Frame) -> None:
+        """Check that a message is none that came already, or that came later; its signature would be right."""
+        place = frame.sequence, frame.piece
+        if place <= self._last[frame.kind]:
+            raise ProtocolError(
+                f"{frame.kind.name} for exchange {frame.sequence}, piece {frame.piece}, a second time or too late"
+            )
+        self._last[frame.kind] = place

@@ -124,7 +124,7 @@ def _pass_round(
         sent += 1
     for number, piece in enumerate(incoming):
         mesh.wait([left], time.monotonic() + timeout)
-        frame = mesh.take(left, FrameKind.DATA, sequence)
+        frame = mesh.take(left, FrameKind.DATA, sequence, number)
         part = view[width * piece.begin : width * piece.end]
         if frame.payload.nbytes != part.nbytes:
             mesh.fail(f"rank {left} sent a piece of {frame.payload.nbytes} bytes in place of {part.nbytes}")

@@ -67,7 +67,7 @@ def broadcast(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeout: floa
     for number, (begin, end) in enumerate(pieces):
         if place:
             mesh.wait([parent], time.monotonic() + timeout)
-            payload = mesh.take(parent, FrameKind.DATA, sequence).payload
+            payload = mesh.take(parent, FrameKind.DATA, sequence, number).payload
             if payload.nbytes != end - begin:
                 mesh.fail(f"rank {parent} sent a piece of {payload.nbytes} bytes in place of {end - begin}")
             if mesh.peers[parent].expected.pop((sequence, number), None) is not None:
