@@ -107,9 +107,9 @@ def check_api(case: DoctorCase) -> list[Diagnosis]:
         place = find_place(case.environ)
         token = _read_token(place, case)
         namespace = case.environ.get("JOB_NAMESPACE") or place.namespace
-    except ConfigError as error:
+    except ConfigError as fault:
         cost = "programs that ask the API server end with 78"
-        return [Diagnosis("API server", str(error), cost, "correct what the line names", error.exit_code)]
+        return [Diagnosis("API server", str(fault), cost, "correct what the line names", fault.exit_code)]
     roles = case.roles or find_roles(case.environ)
     needed = {role: needed_rights(role, case.environ) for role in roles}
     if not any(needed.values()):
