@@ -16,6 +16,12 @@ Object = Mapping[str, Any]
 
 # exceptions of PyYAML for a value that does not fit its tag, for example `!!int ""`, and for too many nested lists
 _WRONG_VALUE = (ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
+HIDDEN = "(not shown)"
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether the value of a variable is printed nowhere, because its name says that it is a secret."""
+    return re.search("SECRET|TOKEN|PASSWORD|KEY", name.upper()) is not None
 
 
 @dataclass(frozen=True)
@@ -124,9 +130,10 @@ def parse_job(text: str, name: str | None = None) -> JobSpec:
     try:
         documents = [document for document in yaml.load_all(text, _StrictLoader) if document is not None]
     except yaml.YAMLError as error:
-        raise ManifestError(f"not YAML: {' '.join(str(error).split())}") from error
+        raise ManifestError(f"not YAML: {_describe(error)}") from error
     except _WRONG_VALUE as error:
-        raise ManifestError(f"a value is too large, nested too deeply, or does not fit its type ({error})") from error
+        what = _without_texts(str(error))
+        raise ManifestError(f"a value is too large, nested too deeply, or does not fit its type ({what})") from error
     try:
         return _choose_job(documents, name)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:  # a list in place of an object
@@ -134,6 +141,22 @@ def parse_job(text: str, name: str | None = None) -> JobSpec:
         raise ManifestError(
             f"the Job does not have the structure of a Job ({what}): kubectl create --dry-run=server shows the place"
         ) from error
+
+
+def _describe(error: yaml.YAMLError) -> str:
+    """Return what is wrong and where, without the lines of the manifest, which may have a secret."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return " ".join(str(error).split())
+    parts = []
+    for text, mark in ((error.context, error.context_mark), (error.problem, error.problem_mark)):
+        where = [f"line {mark.line + 1}, column {mark.column + 1}"] if mark else []
+        parts += [" in ".join([*([_without_texts(text)] if text else []), *where])] if text or where else []
+    return ", ".join(parts)
+
+
+def _without_texts(text: str) -> str:
+    """Return a message of PyYAML or Python without quoted parts of the manifest, but with characters and <tokens>."""
+    return re.sub(r"""(["'])(?!<)(?:(?!\1).){2,}\1""", HIDDEN, " ".join(text.split()))
 
 
 def _choose_job(documents: Sequence[Any], name: str | None) -> JobSpec:
@@ -276,14 +299,18 @@ def _env_var(item: Object) -> EnvVar:
     name = str(item.get("name") or "")
     value = item.get("value")
     if value is not None and not isinstance(value, str):
-        raise ManifestError(f"env {name}: the value {value!r} is not a text; the API server requires quotes")
+        what = HIDDEN if not name or is_hidden(name) else repr(value)
+        raise ManifestError(f"env {name}: the value {what} is not a text; the API server requires quotes")
     if not re.fullmatch(r"[^=\0]+", name) or "\0" in (value or ""):
-        raise ManifestError(f"env {name!r}: this is no name for a variable, or the value contains a NUL")
+        begin, equals, _ = name.partition("=")
+        what = repr(f"{begin}={HIDDEN}" if equals and is_hidden(begin) else name)
+        raise ManifestError(f"env {what}: this is no name for a variable, or the value contains a NUL")
     source = item.get("valueFrom")
     if source is not None and not (
         isinstance(source, dict) and all(isinstance(each, dict) for each in source.values())
     ):
-        raise ManifestError(f"env {name}: valueFrom is {source!r}, expected an object such as fieldRef")
+        what = HIDDEN if is_hidden(name) else repr(source)
+        raise ManifestError(f"env {name}: valueFrom is {what}, expected an object such as fieldRef")
     return EnvVar(name, value or "", source)
 
 
@@ -306,7 +333,8 @@ def _mapping(parent: Object, key: str, where: str) -> Object:
 def _strings(entry: Object, key: str) -> tuple[str, ...]:
     values = entry.get(key) or []
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ManifestError(f"{key} is {values!r}: a list of texts is needed (quote numbers)")
+        kinds = [type(value).__name__ for value in values] if isinstance(values, list) else type(values).__name__
+        raise ManifestError(f"{key} is {kinds}: a list of texts is needed (quote numbers)")
     return tuple(values)
 
 

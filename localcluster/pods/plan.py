@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from localcluster.errors import ManifestError, OptionError
-from localcluster.job.manifest import EnvVar, JobSpec, Volume, VolumeMount
+from localcluster.job.manifest import HIDDEN, EnvVar, JobSpec, Volume, VolumeMount, is_hidden
 from localcluster.pods.paths import PathMap, Replacement
 from localcluster.pods.quantity import resource_value
 
@@ -15,6 +15,7 @@ START_SCRIPT = "/root/start.sh"
 LAUNCHER = "/root/start_paddle.py"
 TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
 JOB_SECRET = "paddle-secret"  # the Secret of our manifests; here each run makes it itself (docs/security.md)
+SHORTEST_SECRET = 8  # minimum characters of a text that is hidden inside other texts
 WORK_DIRECTORIES = ("/work", "/root")  # the image's default of WORK_DIR, and the tutorial's value
 
 
@@ -251,7 +252,7 @@ def _tell(
     env: Mapping[str, str],
     ours: Mapping[str, str],
 ) -> tuple[Replacement, ...]:
-    """Return the replacements, in which placeholders replace the values that differ between the pods."""
+    """Return the replacements, in which placeholders replace secrets, and the values that differ between the pods."""
     own = "<the pod's own directory>"
     account = "<token, CA and namespace>" if job.mounts_token else "<empty: no account is mounted>"
     shared = set(host.directories.values())
@@ -265,10 +266,14 @@ def _tell(
 
     told = [Replacement("mount", path, shown(target)) for path, target in sorted(mounts.items())]
     stated = {variable.name: variable.value or "(reference)" for variable in job.container.env}
+    secrets = {value for name, value in {**env, **host.extra_env}.items() if is_hidden(name)}
     for variable in job.container.env:
         was_mapped = variable.name not in host.extra_env and paths.replace(variable.value) != variable.value
         if was_mapped and env[variable.name] == ours.get(variable.name, env[variable.name]):
-            told.append(Replacement("env", f"{variable.name}={variable.value}", shown(env[variable.name])))
+            if is_hidden(variable.name):
+                told.append(Replacement("env", variable.name, "(replaced, not shown)"))
+            else:
+                told.append(Replacement("env", f"{variable.name}={variable.value}", shown(env[variable.name])))
     told += [Replacement("script", path, to) for path, to in scripts.items() if to is not None and path in paths.met]
     changed = [(name, value) for name, value in ours.items() if env.get(name) != value]
     told += [
@@ -276,10 +281,21 @@ def _tell(
         for name, value in changed
     ]
     for name, value in host.extra_env.items():
-        if re.search(r"SECRET|TOKEN|PASSWORD|KEY", name):
+        if is_hidden(name):
             told.append(Replacement("env", name, "(given, not shown)"))
         else:
             told.append(Replacement("env", f"{name}={stated.get(name, '(unset)')}", value))
             if paths.replace(value) != value:
                 told.append(Replacement("env", f"{name}={value}", shown(paths.replace(value))))
-    return tuple(told)
+    return tuple(_hide(each, secrets) for each in told)
+
+
+def _hide(told: Replacement, secrets: Set[str]) -> Replacement:
+    """Return a replacement without secrets that another variable contains, for example by $(NAME).
+
+    A short text or a path is left, because it also occurs where it is no secret.
+    """
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= SHORTEST_SECRET and not secret.startswith("/"):
+            told = Replacement(told.what, told.before.replace(secret, HIDDEN), told.after.replace(secret, HIDDEN))
+    return told

@@ -165,6 +165,54 @@ def test_yaml_that_python_cannot_read_is_a_wrong_manifest(text: str):
         parse_job(text)
 
 
+SECRETS = {
+    "a number": ([{"name": "API_TOKEN", "value": 12345678}], r"env API_TOKEN: the value \(not shown\) is not a text"),
+    "a number, in lower case": ([{"name": "db_password", "value": 12345678}], "is not a text"),
+    "a number without a name": ([{"value": 12345678}], "is not a text"),
+    "both in the name": ([{"name": "SECRET=12345678"}], r"env 'SECRET=\(not shown\)': this is no name"),
+    "a NUL behind": ([{"name": "SSH_KEY", "value": "12345678\0"}], "env 'SSH_KEY': .* a NUL"),
+    "a text for its source": ([{"name": "SECRET", "valueFrom": "12345678"}], r"env SECRET: valueFrom is \(not shown\)"),
+    "a source in a source": ([{"name": "SECRET", "valueFrom": {"a": "12345678"}}], "valueFrom is"),
+}
+
+
+@each(("env", "message"), SECRETS.values(), ids=SECRETS)
+def test_the_value_of_a_secret_is_not_in_the_error(env: list[Any], message: str):
+    with pytest.raises(ManifestError, match=message) as caught:
+        parse(pod={"containers": [{"env": env}]})
+    assert "12345678" not in str(caught.value)
+
+
+def test_the_arguments_of_a_command_are_not_in_the_error():
+    with pytest.raises(ManifestError, match=r"args is \['str', 'int'\]: a list of texts is needed") as caught:
+        parse(pod={"containers": [{"args": ["--password=xyzzy", 1]}]})
+    assert "xyzzy" not in str(caught.value)
+    with pytest.raises(ManifestError, match="command is str: a list of texts is needed"):
+        parse(pod={"containers": [{"command": "xyzzy"}]})
+
+
+SECRET_TEXTS = {
+    "an unclosed quote": ('value: "xyzzy', "quoted scalar in line 3, column 8, found unexpected end of stream"),
+    "an unclosed list": ("value: [xyzzy", "not YAML"),
+    "an alias": ("value: *xyzzy", r"found undefined alias \(not shown\) in line 3, column 8"),
+    "a tag": ("value: !xyzzy 1", r"could not determine a constructor for the tag \(not shown\) in line 3"),
+    "a tag's handle": ("value: !xyzzy!a 1", r"found undefined tag handle \(not shown\)"),
+    "an escape": ('value: "xyzzy\\q"', "found unknown escape character 'q'"),
+    "a number": ("value: !!int xyzzy", r"does not fit its type \(invalid literal .*: \(not shown\)\)"),
+    "a truth": ("value: !!bool xyzzy", "does not fit its type"),
+    "a fraction": ("value: !!float xyzzy", "does not fit its type"),
+    "an expected token": ("value: 'xyzzy' 5", r"expected <block end>, but found '<scalar>' in line 3"),
+}
+
+
+@each(("line", "message"), SECRET_TEXTS.values(), ids=SECRET_TEXTS)
+def test_no_line_of_the_manifest_is_in_the_error(line: str, message: str):
+    """PyYAML quotes the line, which may have the value of a secret."""
+    with pytest.raises(ManifestError, match=message) as caught:
+        parse_job(f"kind: Job\nname: SECRET\n{line}\n")
+    assert "xyzzy" not in str(caught.value)
+
+
 def test_a_count_that_the_api_server_cannot_hold_is_refused():
     with pytest.raises(ManifestError, match="parallelism"):
         parse(parallelism=1 << 31)

@@ -212,6 +212,25 @@ def test_every_replacement_is_told_and_no_secret():
     ]
 
 
+def test_no_secret_is_told_that_the_job_states_or_another_variable_contains():
+    """Only the value of --env was hidden."""
+    variables = (
+        EnvVar("API_TOKEN", "/home/jobpath/xyzzy-plugh"),
+        EnvVar("db_password", "xyzzy-plugh"),
+        EnvVar("URL", "/home/jobpath/$(db_password)"),
+        EnvVar("COPY", "/home/jobpath/b"),
+    )
+    host = replace(HOST, extra_env={"COPY": "xyzzy-plugh", "MORE": "a xyzzy-plugh"})
+    planned = plan(host, env=variables)
+    assert planned.env["URL"] == "/data/vol/xyzzy-plugh"
+    told = [str(each) for each in planned.replacements]
+    assert "xyzzy" not in " ".join(told)
+    assert [line for line in told if "API_TOKEN" in line or "URL" in line] == [
+        "env: API_TOKEN -> (replaced, not shown)",
+        "env: URL=/home/jobpath/$(db_password) -> /data/vol/(not shown)",
+    ]
+
+
 def test_a_mount_path_in_a_variable_of_the_user_is_replaced_and_told():
     planned = plan(
         replace(HOST, extra_env={"DATA_PATH": "/home/jobpath/texts", "JOB_PATH": "/home/jobpath/b"}),
