@@ -11,10 +11,15 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import forked
 import pytest
 import trustme
+
+from prepare.errors import UnreachableError
+from prepare.input import fetch
+from prepare.limits import disk_meter
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -177,6 +182,20 @@ def test_a_server_that_stays_broken_ends_the_job_at_the_deadline(command, server
     assert status == 69
     assert "500" in errors
     assert "tried for 1 s" in errors
+
+
+def test_a_download_larger_than_the_limit_ends(command, server, tmp_path):
+    status, errors = end(command(DATA_MAX_BYTES="100"))
+    assert (status, server.requests) == (65, 1)
+    assert f"DATA_URL {server.url}: the input has more than 100 bytes" in errors
+    assert not list((tmp_path / "job").glob("*"))
+
+
+def test_a_download_that_goes_on_ends_at_the_deadline(tmp_path, monkeypatch):
+    answer = contextlib.nullcontext(SimpleNamespace(headers={}, read=lambda _: b"x", read1=lambda _: b"x"))
+    monkeypatch.setattr(fetch, "build_opener", lambda *_: SimpleNamespace(open=lambda url, timeout: answer))
+    with pytest.raises(UnreachableError, match="1 of an unknown number of bytes had arrived when DATA_TIMEOUT was"):
+        fetch._copy("https://here/", tmp_path / "copy", time.monotonic(), disk_meter(1 << 20))
 
 
 def test_a_server_that_is_not_there_is_unreachable(command):
