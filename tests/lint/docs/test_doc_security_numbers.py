@@ -4,7 +4,7 @@ from docpages.blocks import ROOT
 
 import launcher.control.transport
 from elastic import http_server, worker
-from elastic.collectives import joining
+from elastic.collectives import joining, peers
 from elastic.keyvalue import freshness
 from elastic.runner.common import network
 from launcher import failures, status, volume
@@ -60,6 +60,8 @@ TABLES = [
     f"{notes.MAX_VALUES:,} values, {notes.MAX_INTEGER.bit_length()} bits",
     f"of a trainer**: {protocol.MAX_PAYLOAD_BYTES // MIB} MiB",
     f"leave unread**: {UNREAD}",
+    f"has not used yet**: {peers.MAX_AHEAD_BYTES // MIB} MiB",
+    f"{peers.MAX_AHEAD:,} frames",
     f"one line of each of {complaints.MAX_KINDS} kinds in {complaints.QUIET_PERIOD:.0f} s",
     f"secret's file**: {environment.MAX_SECRET_BYTES // KIB} KiB",
     f"and `/metrics`**: {pages.MOST_CALLERS} at a time",
