@@ -16,9 +16,9 @@ __all__ = [
     "ApiClient",
     "ApiPlace",
     "ApiProblem",
+    "ChangeRefusals",
     "JobWriter",
     "ParallelismWish",
-    "ChangeRefusals",
     "explain",
     "find_place",
 ]
