@@ -86,11 +86,10 @@ class Cluster:
                 self.store, namespace=job.namespace, host=subnet.api_address, service_account=job.service_account
             )
             stack.callback(self.api.close)
-            host = make_host(make_directories(given), entrypoint, env or {}, self.api.host, self.api.port)
-            host = with_secret(host, job, roots / "secret")
-            self._trial = plan_pod(
-                job, host, PodIdentity("check", "", subnet.api_address, None, str(roots), str(roots))
-            )
+            place = make_host(make_directories(given), entrypoint, env or {}, self.api.host, self.api.port)
+            host = with_secret(place, job, roots / "secret")
+            identity = PodIdentity("check", "", subnet.api_address, None, str(roots), str(roots))
+            self._trial = plan_pod(job, host, identity)
             self.own_logs: Scratch | None = None
             if logs is None:
                 self.own_logs = Scratch(f"{PREFIX}logs-")

@@ -99,7 +99,6 @@ class Kubelet:
         self._reporter = reporter
         self._orders = Orders(faults)
         self._uid = str(uuid.uuid4())
-        self._is_closing = False
 
     def create(self, index: int | None, now: float) -> None:
         """Create a pod with this index; `start_if_open` starts it later."""
@@ -218,7 +217,8 @@ class Kubelet:
     def kill_all(self) -> None:
         """Kill all processes of all pods, and wait until they have ended."""
         with self.lock:
-            self._is_closing = True
+            for pod in self.pods:
+                pod.killed = True  # no further container starts
         for pod in list(self.pods):
             if pod.process is not None:
                 pod.process.kill()
@@ -247,7 +247,7 @@ class Kubelet:
     def _end_hearer(self, pod: Pod) -> Callable[[int], None]:
         def hear(code: int) -> None:
             with self.lock:
-                goes_on = pod.plans and code == 0 and not (self._is_closing or pod.killed or pod.state.deleted)
+                goes_on = pod.plans and code == 0 and not (pod.killed or pod.state.deleted)
                 try:
                     if goes_on:
                         self._start_container(pod)
