@@ -95,7 +95,8 @@ def test_a_model_file_imports_no_module_of_python_or_of_a_package(model, module)
 
 
 def test_a_provider_of_an_installed_package_is_not_imported(model, tmp_path, tmp_path_factory, monkeypatch):
-    packages = tmp_path_factory.mktemp("site-packages")
+    packages = tmp_path_factory.mktemp("python") / "site-packages"
+    packages.mkdir()
     (tmp_path / "its_provider.py").rename(packages / "installed_provider.py")
     monkeypatch.syspath_prepend(packages)
     with pytest.raises(ConfigError, match="only modules of the working directory and of --python_path may be named"):
