@@ -282,12 +282,12 @@ class Gate:
         if not data:
             raise ConnectionError("the peer has ended the connection")
         passage.peer.feed(data)
+        self._let_in(passage)  # before libzmq gets a message that came with the last bytes of the handshake
         passage.to_inner += data
         if passage.inner is None and passage.peer.has_signed:
             passage.inner = self._connect()
             self._set_events(passage.inner, passage, selectors.EVENT_READ)
         self._flush(passage)
-        self._let_in(passage)
 
     def _connect(self) -> socket.socket:
         """Open a local connection to libzmq, and return it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import selectors
 import socket
 import threading
 
@@ -60,3 +61,23 @@ def test_a_reason_of_refusals_is_logged_once_in_thirty_seconds(monkeypatch: pyte
     assert refusals.counts == {"late": 31, "crowd": 31}
     assert [line.rpartition(": ")[2] for line in said] == ["one", "another"] * 2
     assert "31 for this reason so far" in said[-1]
+
+
+def test_a_peer_that_is_refused_after_its_proof_has_said_nothing_to_libzmq() -> None:
+    """Its last bytes and a message came in one piece: the message of a refused member was taken."""
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
+    refusals = Refusals(lambda line: None)
+    target = GateTarget("paddle-gate-test-of-no-server", b"NULL", lambda _: True)
+    gate = Gate(socket.create_server(("127.0.0.1", 0)), target, GateLimits(peers=0), refusals)
+    peer, outer = socket.socketpair()
+    inner, libzmq = socket.socketpair()
+    with peer, outer, inner, libzmq:
+        passage = _Passage(outer, "10.0.0.1", b"NULL", 0.0)
+        passage.inner, passage.peer.has_agreed = inner, True
+        passage.peer.feed(greeting)
+        peer.sendall(b"\x04\x06\x05READY" + b"\x00\x05hello")
+        gate._serve(passage, True, selectors.EVENT_READ)
+        libzmq.settimeout(LIMIT_S)
+        assert libzmq.recv(100) == b""
+        assert refusals.counts == {"full": 1}
+    gate.close(LIMIT_S)
