@@ -6,6 +6,7 @@ import dataclasses
 import email.utils
 import http.cookiejar
 import re
+import ssl
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -37,12 +38,23 @@ class ApiSession(requests.Session):
         adapter = requests.adapters.HTTPAdapter()
         pools: Any = adapter.poolmanager
         pool = pools.pool_classes_by_scheme["https"]
-        connection = type("TimedConnection", (pool.ConnectionCls,), {"response_class": TimedResponse})
+        members = {"response_class": TimedResponse, "connect": connect}
+        connection = type("TimedConnection", (pool.ConnectionCls,), members)
         pools.pool_classes_by_scheme = {"https": type("TimedPool", (pool,), {"ConnectionCls": connection})}
         self.mount("https://", adapter)
 
     def get_redirect_target(self, resp: requests.Response) -> None:
         """Return None. Without this override, requests would read the body of a redirect without a limit."""
+
+
+def connect(connection: Any) -> None:
+    """Connect with a TLS context that verifies the server's certificate and name, by the CA of the request only.
+
+    From version 3.13, the contexts of Python and urllib3 by default demand extensions of RFC 5280, for example the key
+    usage of a CA. The certificates of some clusters lack them, and kubectl accepts these clusters.
+    """
+    connection.ssl_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    super(type(connection), connection).connect()
 
 
 def read_answer(raw: Any, packing: str, limit: int) -> bytes:
