@@ -3,8 +3,7 @@
 # In the target `data`, the entrypoint is the data job's program, for a Job without a command such as the tutorial's data job:
 #   docker build -t REPO/paddle:data --target data .
 # --build-arg BASE=... sets another base, which can be any Debian-like image with python3 (3.11 to 3.14), also of another CPU.
-# A BASE with a digest, NAME@sha256:..., is the same in each build (docs/cluster.md). The default has the Python of CI, because
-# Python 3.13 refuses the certificates of API servers whose CA lacks an extension of RFC 5280, as the older ones do not.
+# A BASE with a digest, NAME@sha256:..., is the same in each build (docs/cluster.md). The default has the Python of CI.
 # `paddle train` and `paddle pserver` use no GPU; a BASE with CUDA serves scripts of `paddle elastic` whose own library uses one
 ARG BASE=python:3.11-slim-trixie
 # If downloads need a CA bundle that the image must not keep, BUILD_BASE is BASE plus this bundle, and PIP_CERT is the bundle's path
