@@ -142,7 +142,7 @@ def _copy(url: str, target: Path, deadline: float, disk: Meter) -> None:
             output = target.open("wb")
         with output:
             received = 0
-            while chunk := answer.read(CHUNK):
+            while chunk := answer.read1(CHUNK):  # what is there: read() would wait for the whole piece
                 received += len(chunk)
                 disk.take(len(chunk), f"DATA_URL {url}")
                 with writing_to(target):

@@ -22,6 +22,7 @@ from pserver.wire.authentication import DATA, NONCE_BYTES, TOKEN_BYTES, ServerHa
 from pserver.wire.connection import SCRATCH_BYTES, Connection, ConnectionLimits, Frames, Pool, Traffic, linger
 from pserver.wire.protocol import Buffer, Message, MessageFlag, Op, ProtocolError
 from runtime.errors import BugError, ConfigError, PortInUseError
+from runtime.network.open_files import FREE_FILES
 
 ADMISSION_TIMEOUT = 10.0  # maximum seconds until the handshake ends, and then until the peer joins
 MAX_UNAUTHENTICATED = 256  # maximum connections in their handshake; a further connection closes the oldest
@@ -156,6 +157,12 @@ class Listener:
                     return  # the connection was closed before it was accepted
                 self._close(next(iter(others.values())))
                 continue
+            if not FREE_FILES.take(1):
+                others = self._unauthenticated or self._unjoined
+                if not others:
+                    stream.close()
+                    continue
+                self._close(next(iter(others.values())))
             stream.setblocking(False)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             handshake = ServerHandshake(self.service.identity.secret, secrets.token_bytes(NONCE_BYTES))

@@ -136,3 +136,28 @@ def test_a_peer_that_reads_no_answers_is_not_read(port, stack, monkeypatch, unse
     monkeypatch.setattr(Connection, "unsent", unsent)
     port.listener._watch(peer)
     assert bool(peer.events & select.EPOLLIN) is reads and peer.events & select.EPOLLOUT
+
+
+def test_a_connection_that_would_leave_too_few_descriptors_takes_the_place_of_one_that_has_not_joined(
+    port, stack, monkeypatch
+):
+    """The server noticed only when none was left, and then its snapshot could not be written."""
+    first, second = port.connect(stack), port.connect(stack)
+    monkeypatch.setattr("pserver.server.listener.FREE_FILES.take", lambda wanted: False)
+    third = stack.enter_context(socket.create_connection(port.address))
+    port.turn_until(lambda: is_closed(first), "the end of the oldest connection")
+    assert not is_closed(second) and not is_closed(third) and len(port.listener._peers) == 2
+    port.listener._unauthenticated.clear()  # as if both had joined
+    fourth = stack.enter_context(socket.create_connection(port.address))
+    port.turn_until(lambda: is_closed(fourth), "the end of the new connection")
+    assert not is_closed(second) and not is_closed(third)
+
+
+def is_closed(stream):
+    stream.setblocking(False)
+    try:
+        return stream.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
