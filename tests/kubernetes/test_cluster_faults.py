@@ -42,7 +42,8 @@ def test_launchers_say_why_a_pod_is_pending_and_go_on_when_room_is_made(cluster:
 
 def test_an_arbitrary_uid_runs_the_job_on_its_read_only_root(scenario: Scenario) -> None:
     uid = 1234567
-    user = {"runAsNonRoot": True, "runAsUser": uid, "runAsGroup": uid}
+    # the files of the Secret are readable for the fsGroup only
+    user = {"runAsNonRoot": True, "runAsUser": uid, "runAsGroup": uid, "fsGroup": uid}
     space = scenario("uid", replace("/spec/template/spec/securityContext", user), owner=uid)
     space.wait_for_success(JOB)
     owners = {path.stat().st_uid for path in (space.volume / JOB / "output").rglob("*")}
