@@ -31,15 +31,15 @@ FLAGS = index_flags(
     Flag("num_passes", 1, _S, "number of passes of the job", 1),
     Flag("chunk_per_task", 1, _S, "number of files of a task, or of chunks of RecordIO files; the default was 10 in "
          "2017", 1, 1 << 16),
-    Flag("task_timeout_dur", "20m", _S, "maximum time limit of a task; also the limit before any task is finished"),
+    Flag("task_timeout_dur", "20m", _S, "maximum time limit of a task, and the limit before any task is finished"),
     Flag("task_timeout_min", "10s", _S, "minimum time limit of a task"),
-    Flag("task_timeout_max", 3, _S, "maximum failures of a task in a pass; after one more failure the task is "
+    Flag("task_timeout_max", 3, _S, "maximum failures of a task in a pass; after one more the task is "
          "discarded", 0),
     Flag("speculate", False, _S, "in the last tenth of a pass, idle trainers get copies of the slowest tasks"),
     Flag("deterministic_tasks", 0, _S, "task i of a pass goes only to trainer i modulo this number, and a pass waits "
          "for all these trainers; 0: a task goes to the first trainer that asks", 0, 4096),
-    Flag("linger", "30s", _S, "maximum time that the master waits at the end of the job until its trainers have left"),
-    Flag("output", "", _S, "directory of tasks.json, the state of the job for `paddle status`; empty = no such file"),
+    Flag("linger", "30s", _S, "maximum time that the master waits at the end of the job for its trainers"),
+    Flag("output", "", _S, "directory of tasks.json, the state of the job for `paddle status`; empty: none"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics; 0: none", 0, 65535),
     Flag("log_json", "", _S, "file to which log lines are also appended as JSON; empty = no such file"),
     Flag("comment", "", _S, "free text; scripts use it to find processes"),

@@ -75,8 +75,8 @@ FLAGS = index_flags(
     Flag("sock_listen_queue_size", 1024, _S, "maximum number of connections that wait to be accepted", 1, 1 << 20),
     Flag("rdma_tcp", "tcp", _S, "transport; only tcp is supported", choices=("tcp",)),
     Flag("comment", "", _S, "free text; scripts use it to find processes"),
-    Flag("probe", False, _S, "ask whether all services of --pservers are ready; the exit status is 0 if so, else 69"),
-    Flag("pservers", "127.0.0.1", _S, "with --probe: comma-separated hosts; host:port sets the first port of a host"),
+    Flag("probe", False, _S, "ask whether all services of --pservers are ready; the exit status is 0 or 69"),
+    Flag("pservers", "127.0.0.1", _S, "with --probe: comma-separated hosts; host:port sets its first port"),
     Flag("timeout", 60.0, _S, "with --probe: maximum seconds until all services have answered", 0, 86400),
     # ----- flags of an elastic job -----
     Flag("store_dir", "", _S, "elastic: local directory in which the programs of a job find each other"),

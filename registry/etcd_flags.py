@@ -14,12 +14,7 @@ ETCD_FLAGS = (
     Flag("etcd_cert", "", Status.SUPPORTED, "file with this program's certificate; empty: PADDLE_ETCD_CERT"),
     Flag("etcd_key", "", Status.SUPPORTED, "file with the key of --etcd_cert; empty: PADDLE_ETCD_KEY"),
     Flag("etcd_user", "", Status.SUPPORTED, "name of a user of etcd; empty: PADDLE_ETCD_USER"),
-    Flag(
-        "etcd_password_file",
-        "",
-        Status.SUPPORTED,
-        "file with the password of --etcd_user; empty: PADDLE_ETCD_PASSWORD_FILE",
-    ),
+    Flag("etcd_password_file", "", Status.SUPPORTED, "file with the user's password; empty: PADDLE_ETCD_PASSWORD_FILE"),
 )
 
 

@@ -32,7 +32,7 @@ TABLE: tuple[Flag, ...] = (
         "number of passes, counted from start_pass; with job=test: number of the last pass to test, plus 1",
         0,
     ),
-    Flag("start_pass", 0, _S, "number of the first pass; if above 0, pass start_pass-1 is loaded from save_dir", 0),
+    Flag("start_pass", 0, _S, "number of the first pass; above 0, pass start_pass-1 of save_dir is loaded", 0),
     Flag("init_model_path", "", _S, "directory, merged model or tar file to load; overrides start_pass"),
     Flag(
         "load_missing_parameter_strategy",
@@ -189,9 +189,9 @@ TABLE: tuple[Flag, ...] = (
         "endpoints of the etcd that replaces --store_dir and lists the master and the pservers: http://host:port,...",
     ),
     *ETCD_FLAGS,
-    Flag("job_name", "", _S, "name of the master's and the pservers' job; if empty, PADDLE_JOB_NAME, or 'job'"),
+    Flag("job_name", "", _S, "name of the master's and the pservers' job; empty: PADDLE_JOB_NAME, or 'job'"),
     Flag("wait", "3600s", _S, "time after which the trainer gives up if the master or a pserver is absent"),
-    Flag("trainer_uid", "", _S, "this trainer's name at the master; if empty, POD_UID, or a generated name"),
+    Flag("trainer_uid", "", _S, "this trainer's name at the master; empty: POD_UID, or a generated name"),
     Flag("small_messages", False, _I, "TCP_NODELAY is always on"),
     Flag(
         "sock_send_buf_size",

@@ -16,6 +16,7 @@ from master.autoscaler.flags import FLAGS as AUTOSCALER_FLAGS
 from master.flags import FLAGS as MASTER_FLAGS
 from prepare.settings import OPTIONS
 from pserver.flags import FLAGS as PSERVER_FLAGS
+from registry.etcd_flags import ETCD_FLAGS
 from runtime.environment import JobEnvironment
 from runtime.gflags import Flag
 from trainer.flags import TABLE as TRAINER_FLAGS
@@ -94,8 +95,14 @@ def make_variables() -> str:
 
 
 def make_flags() -> str:
-    """The lists of docs/flags.md, by program and status."""
+    """The lists of docs/flags.md, by program and status; the flags of etcd's certificates have a list of their own."""
     rows = [*trainer_flags(), *pserver_flags(), *master_flags(), *autoscaler_flags(), *launcher_flags()]
+    shared = {f"--{flag.name}" for flag in ETCD_FLAGS}
+    rows = [row for row in rows if row.name not in shared] + [
+        row._replace(program="paddle train, paddle pserver and paddle master: a secured etcd")
+        for row in master_flags()
+        if row.name in shared
+    ]
     lines = []
     for program in dict.fromkeys(row.program for row in rows):
         lines += [f"## {program}", ""]
