@@ -93,6 +93,7 @@ check: lint test test-jobs golden chaos-short chaos-elastic-short e2e e2e-faults
 nightly: COUNT = 100
 nightly: SEED = $(shell date +%j)
 nightly: MINUTES = 30
+nightly: STRANGERS = --strangers
 nightly: nightly-tests test-newest e2e-observability e2e e2e-nightly e2e-faults e2e-elastic golden-arm64 chaos chaos-elastic chaos-endurance fuzz sanitize  ## what no landing waits for (docs/testing.md); use make --keep-going nightly
 
 nightly-tests: setup  ## the tests that make test leaves out, and every extract of a recorded run
@@ -102,13 +103,13 @@ chaos-short: setup  ## twelve seeded faults in real jobs: all must end as if not
 	PYTHONPATH=tests $(BIN)/python -m chaos
 
 chaos: setup  ## the same, COUNT faults of SEED, and a table (docs/testing.md)
-	PYTHONPATH=tests $(BIN)/python -m chaos --count $(COUNT) --seed $(SEED)
+	PYTHONPATH=tests $(BIN)/python -m chaos --count $(COUNT) --seed $(SEED) $(STRANGERS)
 
 chaos-elastic-short: setup  ## seventeen seeded faults in jobs whose trainers or all-reduce workers come and go
 	PYTHONPATH=tests $(BIN)/python -m chaos.elastic
 
 chaos-elastic: setup  ## the same, COUNT trials of SEED, and a table (docs/testing.md)
-	PYTHONPATH=tests $(BIN)/python -m chaos.elastic --count $(COUNT) --seed $(SEED)
+	PYTHONPATH=tests $(BIN)/python -m chaos.elastic --count $(COUNT) --seed $(SEED) $(STRANGERS)
 
 chaos-endurance: setup  ## 64 trainers on 4 servers for MINUTES: flat memory, no lost round
 	PYTHONPATH=tests $(BIN)/python -m chaos.endurance --minutes $(MINUTES)
