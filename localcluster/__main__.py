@@ -78,7 +78,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--job", metavar="NAME", help="the Job's name, if the manifest has several Jobs")
     add("--volume", action="append", default=[], metavar="NAME=DIR", help="directory for a volume or claim")
     add("--env", action="append", default=[], metavar="NAME=VALUE", help="variable for all pods, with paths in the pod")
-    add("--entrypoint", metavar="FILE", help="replaces the image's /root/start.sh (default: a start.sh near MANIFEST)")
+    add(
+        "--entrypoint",
+        metavar="FILE",
+        help="replaces the image's /root/start.sh (default: a start.sh near MANIFEST, or this project's)",
+    )
     add(
         "--follow",
         action="append",

@@ -12,9 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from localcluster.errors import ManifestError, MissingError, OptionError
-from localcluster.job.manifest import JobSpec, parse_job
-from localcluster.pods.plan import JOB_SECRET, Host
+from localcluster.job.manifest import Container, JobSpec, parse_job
+from localcluster.pods.plan import JOB_SECRET, Host, PodPlan
+from localcluster.pods.scripts import FOLDER, LAUNCHER, START_SCRIPT, find_scripts
 
+PROJECT = Path(__file__).resolve().parents[1]
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 MOST_MANIFEST_BYTES = 16 << 20  # the API server accepts at most 3 MiB for one object
 
@@ -46,11 +48,11 @@ def load_job(path: str | Path, name: str | None = None) -> JobSpec:
 def find_entrypoint(manifest: str | Path) -> Path | None:
     """Return the entrypoint start.sh, or None if there is none.
 
-    The function looks in the parent of the manifest's directory, in the manifest's directory, and in the current
-    directory.
+    The function looks in the parent of the manifest's directory, in the manifest's directory, in the current
+    directory, and in the project that this package belongs to; an installed package has no start.sh.
     """
     folder = Path(manifest).resolve().parent
-    candidates = (folder.parent / "start.sh", folder / "start.sh", Path.cwd() / "start.sh")
+    candidates = [each / "start.sh" for each in (folder.parent, folder, Path.cwd(), PROJECT)]
     return next((each for each in candidates if os.path.isfile(each)), None)  # noqa: PTH113 - it never fails
 
 
@@ -113,6 +115,26 @@ def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
             raise OptionError(f"--volume {name}={directory}: {error.strerror}") from error
         found[name] = str(path)
     return found
+
+
+def check_scripts(plan: PodPlan, container: Container) -> None:
+    """Check that the image's scripts, as a container names them, are files of this machine.
+
+    A path on a volume is not checked, because an earlier container or command may make the file.
+
+    Raises: OptionError: if such a script is nowhere.
+    """
+    scripts = (START_SCRIPT, LAUNCHER)
+    values = [plan.env.get(variable.name, "") for variable in container.env]  # a shell may start `$SCRIPT`
+    for path in (*find_scripts(plan.argv), *(value for value in values if value in scripts)):
+        if path in scripts:
+            raise OptionError(f"the container starts {path}, and no start.sh was found: name it with --entrypoint FILE")
+        in_image = not path.startswith("/") and container.working_dir.rstrip("/") in ("", FOLDER)
+        on_volume = any(path.startswith(f"{each}/") for each in plan.directories)
+        if in_image or (path.startswith("/") and not on_volume and not os.path.isfile(path)):  # noqa: PTH113
+            raise OptionError(
+                f"the container starts {path}, which is not here; the image has {START_SCRIPT}: name that"
+            )
 
 
 def with_secret(host: Host, job: JobSpec, directory: Path) -> Host:

@@ -10,9 +10,8 @@ from localcluster.errors import ManifestError, OptionError
 from localcluster.job.manifest import HIDDEN, EnvVar, JobSpec, Volume, VolumeMount, is_hidden
 from localcluster.pods.paths import PathMap, Replacement
 from localcluster.pods.quantity import resource_value
+from localcluster.pods.scripts import FOLDER, LAUNCHER, START_SCRIPT, name_scripts
 
-START_SCRIPT = "/root/start.sh"
-LAUNCHER = "/root/start_paddle.py"
 TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
 JOB_SECRET = "paddle-secret"  # the Secret of our manifests; here each run makes it itself (docs/security.md)
 SHORTEST_SECRET = 8  # minimum characters of a text that is hidden inside other texts
@@ -208,6 +207,8 @@ def build_argv(job: JobSpec, host: Host, env: Mapping[str, str], paths: PathMap)
     command += job.container.args
     if command[:2] == ["tini", "--"] and not host.has_tini:
         command = command[2:]
+    has_folder = any(mount.path == FOLDER for mount in job.container.mounts)
+    command = name_scripts(command, job.container.working_dir, has_folder)
     if "/" in command[0] and not command[0].startswith("/"):
         command[0] = f"/{command[0]}"  # the image's working directory is /
     return [expand(word, env) for word in paths.replace_command(command)]
@@ -238,7 +239,8 @@ def plan_pod(job: JobSpec, host: Host, identity: PodIdentity) -> PodPlan:
     told = _tell(job, paths, mounts, scripts, host, env, ours)
     env = {**env, **ours, **extra_env}
     cwd = job.container.working_dir
-    working_directory = paths.replace(cwd) if cwd not in ("", "/") else f"{identity.root}/cwd"
+    is_of_image = cwd in ("", "/") or (cwd.rstrip("/") == FOLDER and FOLDER not in mounts)
+    working_directory = f"{identity.root}/cwd" if is_of_image else paths.replace(cwd)
     made = (working_directory, work, *mounts.values())
     return PodPlan(tuple(dict.fromkeys(made)), working_directory, tuple(argv), env, told)
 

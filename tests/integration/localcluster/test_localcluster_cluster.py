@@ -227,3 +227,14 @@ def test_variables_of_the_machine_do_not_leak_into_pods(job, script, tmp_path, m
     monkeypatch.setenv("SECRET_OF_MINE", "x")
     with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script("test -z $SECRET_OF_MINE")) as cluster:
         assert cluster.wait(DEADLINE).outcome.is_complete
+
+
+def test_a_container_whose_start_sh_is_nowhere_is_refused_before_a_pod_starts(job, script, tmp_path):
+    """Nine pods failed with "No such file", one after the other."""
+    tutorial = replace(job.container, command=("bin/bash", "-c", "/root/start.sh"))
+    plain = replace(job.container, command=("true",))
+    for containers in ({"container": tutorial}, {"init_containers": (tutorial,), "container": plain}):
+        with pytest.raises(
+            OptionError, match=r"starts /root/start.sh, and no start.sh was found: .* --entrypoint FILE"
+        ):
+            Cluster(replace(job, **containers), volumes={"mfs": tmp_path / "vol"})

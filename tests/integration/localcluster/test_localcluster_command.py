@@ -206,10 +206,6 @@ def change(old: str, new: str) -> Callable[[Path], None]:
     return edit
 
 
-def remove_script(project: Path) -> None:
-    (project / "start.sh").unlink()
-
-
 JOB = "k8s/job.yaml"
 VOLUME = ("--volume", "mfs=vol")
 BAD_INPUT = {
@@ -271,14 +267,6 @@ def test_bad_input_is_one_line_and_the_right_exit_code(
     assert err.startswith("localcluster: ")
     assert message in err
     assert err.count("\n") == 1
-
-
-def test_an_entrypoint_that_is_nowhere_is_asked_for(project: Path):
-    remove_script(project)
-    change("command: [bin/bash, -c, /root/start.sh]", "args: []")(project)
-    status, _, err = run(project, "k8s/job.yaml", *VOLUME)
-    assert (status, err.count("\n")) == (64, 1)
-    assert "--entrypoint FILE" in err
 
 
 def temporary(project: Path) -> list[str]:

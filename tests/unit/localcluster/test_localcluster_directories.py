@@ -8,7 +8,7 @@ import pytest
 
 from localcluster.deployment import Deployment, PodTemplate
 from localcluster.errors import MissingError, OptionError
-from localcluster.host import find_entrypoint, make_directories, make_host, make_logs
+from localcluster.host import PROJECT, find_entrypoint, make_directories, make_host, make_logs
 
 SPELLINGS = ("volume", "./volume", "other/../volume", "link", "other/../link/../volume")
 
@@ -57,7 +57,7 @@ def test_too_long_a_name_is_refused_with_its_option():
         make_host({}, name, {}, "127.0.0.1", 1)
     with pytest.raises(OptionError, match=r"--volume mfs=m+: File name too long"):
         make_directories({"mfs": name})
-    assert find_entrypoint(f"{name}/k8s/job.yaml") is None
+    assert find_entrypoint(f"{name}/k8s/job.yaml") == PROJECT / "start.sh"
 
 
 def test_a_deployment_keeps_its_directories_when_a_link_turns(place: Path):
