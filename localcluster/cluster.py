@@ -9,7 +9,6 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -21,10 +20,10 @@ from localcluster.api.store import PodStore
 from localcluster.controller import Controller
 from localcluster.errors import OptionError, WaitError
 from localcluster.faults import compile_pattern, concerns, parse_faults
-from localcluster.host import check_scripts, make_directories, make_host, make_logs, with_secret
+from localcluster.host import make_directories, make_host, make_logs, plan_trial, with_secret
 from localcluster.job.manifest import JobSpec
 from localcluster.pods.kubelet import Kubelet, Places, Pod
-from localcluster.pods.plan import PodIdentity, match_volumes, plan_pod
+from localcluster.pods.plan import PodIdentity, match_volumes
 from localcluster.report import JobReporter
 from localcluster.result import OutputLine, Result, make_result, new_lines, tail
 from localcluster.scratch import PREFIX, Scratch, sweep
@@ -90,9 +89,7 @@ class Cluster:
             place = make_host(make_directories(given), entrypoint, env or {}, self.api.host, self.api.port)
             host = with_secret(place, job, roots / "secret")
             identity = PodIdentity("check", "", subnet.api_address, None, str(roots), str(roots))
-            for each in job.containers:  # the last is the pod's own
-                self._trial = plan_pod(replace(job, container=each), host, identity)
-                check_scripts(self._trial, each)
+            self._trial = plan_trial(job, host, identity)
             self.own_logs: Scratch | None = None
             if logs is None:
                 self.own_logs = Scratch(f"{PREFIX}logs-")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from localcluster.errors import ManifestError, MissingError, OptionError
 from localcluster.job.manifest import Container, JobSpec, parse_job
-from localcluster.pods.plan import JOB_SECRET, Host, PodPlan
+from localcluster.pods.plan import JOB_SECRET, Host, PodIdentity, PodPlan, plan_pod
 from localcluster.pods.scripts import FOLDER, LAUNCHER, START_SCRIPT, find_scripts
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -115,6 +115,17 @@ def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
             raise OptionError(f"--volume {name}={directory}: {error.strerror}") from error
         found[name] = str(path)
     return found
+
+
+def plan_trial(job: JobSpec, host: Host, identity: PodIdentity) -> PodPlan:
+    """Plan all containers of a pod before any pod starts, and return the plan of the pod's own container.
+
+    Raises: OptionError, ManifestError: if a value or a script is not available here.
+    """
+    for each in job.containers:  # the last is the pod's own
+        plan = plan_pod(replace(job, container=each), host, identity)
+        check_scripts(plan, each)
+    return plan
 
 
 def check_scripts(plan: PodPlan, container: Container) -> None:
