@@ -57,6 +57,13 @@ def to_float(argument: str, value: Any) -> float:
     return float(value)
 
 
+def to_flag(argument: str, value: Any) -> bool:
+    """Return the value as a bool; a number other than 0 and 1 is an error, because it belongs to another argument."""
+    if is_number(value) and value not in (0, 1):
+        raise wrong(argument, value, "it must be True or False")
+    return bool(value)
+
+
 def to_text(argument: str, value: Any) -> str:
     """Return a string."""
     if not isinstance(value, str):

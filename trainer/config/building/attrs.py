@@ -78,6 +78,8 @@ class ParameterAttribute:
         update_hooks: Any = None,
         initializer: Callable[..., Any] | None = None,
     ):
+        if isinstance(gradient_clipping_threshold, bool):  # v0.9 had no threshold: its 11th argument is sparse_update
+            gradient_clipping_threshold, sparse_update = None, gradient_clipping_threshold or sparse_update
         self.attr: dict[str, Any] = {"is_static": True} if is_static else {}
         self.attr.update(_initialisation(initial_mean, initial_std, initial_max, initial_min))
         if is_static:  # v0.10 ignores the initial_* values of a static parameter
@@ -117,6 +119,14 @@ class ExtraLayerAttribute:
             self.attr["drop_rate"] = _not_negative("drop_rate", drop_rate)
         if device is not None:
             self.attr["device"] = to_int("device", device)
+
+
+def attr_and_coeff(layer_attr: Any, coeff: Any) -> tuple[Any, Any]:
+    """Return layer_attr and coeff, which a call without keywords gives in v0.10's order or in that of later versions.
+
+    v0.10 had no coeff in the costs that call this function. Later versions had it before layer_attr.
+    """
+    return (None if coeff == 1.0 else coeff, layer_attr) if is_number(layer_attr) else (layer_attr, coeff)
 
 
 def _not_negative(argument: str, value: Any) -> float:

@@ -27,15 +27,14 @@ from trainer.config.building.layer import (
 def data_layer(
     name: str,
     size: int,
-    depth: int | None = None,
     height: int | None = None,
     width: int | None = None,
     layer_attr: Any = None,
+    *,
+    depth: int | None = None,
 ) -> LayerOutput:
     """Declare an input of the network with `size` columns; the data provider delivers its values under `name`."""
     to_text("name", name)
-    if depth and height and not width:  # v0.10 had no depth: data_layer('image', 784, 28, 28) set height and width
-        depth, height, width = None, depth, height
     layer = LayerBuilder(name, "data", size=to_size("size", size), extra=layer_attr)
     num_filters = None
     if height and width:
@@ -196,10 +195,11 @@ def resize_layer(input: Any, size: int, name: str | None = None) -> LayerOutput:
 def repeat_layer(
     input: Any,
     num_repeats: int,
-    as_row_vector: bool = True,
-    act: Any = None,
     name: str | None = None,
     layer_attr: Any = None,
+    *,
+    as_row_vector: bool = True,
+    act: Any = None,
 ) -> LayerOutput:
     """Repeat each whole row num_repeats times; with as_row_vector=False, repeat each value num_repeats times."""
     source = to_layer("input", input)
@@ -240,8 +240,8 @@ def multiplex_layer(input: Any, name: str | None = None, layer_attr: Any = None)
     return layer.output(inputs)
 
 
-@helper("layers", prefix="print", also="printer_layer")
-def print_layer(input: Any, format: str | None = None, name: str | None = None) -> None:
+@helper("layers", prefix="print")
+def print_layer(input: Any, name: str | None = None, *, format: str | None = None) -> None:
     """Write the values of layers to the log, batch by batch."""
     inputs = to_layers("input", input)
     layer = LayerBuilder(to_text("name", name), "print")
@@ -249,6 +249,12 @@ def print_layer(input: Any, format: str | None = None, name: str | None = None) 
         layer.add_input(source)
     lines = [f"layer={source.name} %s" for source in inputs]
     layer.message.user_arg = "\n".join(lines) if format is None else format
+
+
+@helper("layers", prefix="print")
+def printer_layer(input: Any, format: str | None = None, name: str | None = None) -> None:
+    """Do what print_layer does, with the arguments in the order of v0.11."""
+    print_layer(input=input, format=format, name=name)
 
 
 @helper("layers")

@@ -5,11 +5,11 @@ Source: legacy trainer_config_helpers/layers.py; spec/config.md section 6, "Cost
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from trainer.config.building.activations import SigmoidActivation, SoftmaxActivation
-from trainer.config.building.argument_errors import to_float, to_int, to_list, to_text, wrong
+from trainer.config.building.argument_errors import is_number, to_float, to_int, to_list, to_text, wrong
+from trainer.config.building.attrs import ExtraLayerAttribute, attr_and_coeff
 from trainer.config.building.declare import helper
 from trainer.config.building.layer import LayerBuilder, LayerOutput, to_layer
 from trainer.config.building.log import logger
@@ -46,15 +46,19 @@ def classification_cost(
     label: Any,
     weight: Any = None,
     name: str | None = None,
-    evaluator: Callable[..., None] | list[Callable[..., None]] = classification_error_evaluator,
+    top_k: Any = None,
+    evaluator: Any = classification_error_evaluator,
     layer_attr: Any = None,
+    *,
     coeff: float = 1.0,
-    top_k: int | None = None,
 ) -> LayerOutput:
     """Return the cross entropy of a softmax layer against the ids of a data layer, and add evaluators for the log.
 
-    The function passes top_k, an argument of v0.10, to the evaluators.
+    The function passes top_k, which only v0.10 had, to the evaluators. Without it, the evaluator is the 5th argument.
     """
+    if top_k is not None and not is_number(top_k):
+        given = evaluator if isinstance(evaluator, ExtraLayerAttribute) else layer_attr
+        top_k, evaluator, layer_attr = None, top_k, given
     inputs = _inputs(input, label, weight)
     if not isinstance(inputs[0].activation, SoftmaxActivation):
         raise wrong("input", inputs[0], "its activation must be SoftmaxActivation()")
@@ -80,18 +84,20 @@ def cross_entropy(
 
 @helper("layers", also="regression_cost")
 def square_error_cost(
-    input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+    input: Any, label: Any, weight: Any = None, name: str | None = None, layer_attr: Any = None, coeff: float = 1.0
 ) -> LayerOutput:
     """Return the sum of the squared differences over a row; regression_cost is a second name."""
+    layer_attr, coeff = attr_and_coeff(layer_attr, coeff)
     inputs = _inputs(input, label, weight)
     return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
 
 
 @helper("layers")
 def mse_cost(
-    input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
+    input: Any, label: Any, weight: Any = None, name: str | None = None, layer_attr: Any = None, coeff: float = 1.0
 ) -> LayerOutput:
     """Do what square_error_cost does; v0.10 had the name mse_cost, and automatic layer names contain this name."""
+    layer_attr, coeff = attr_and_coeff(layer_attr, coeff)
     inputs = _inputs(input, label, weight)
     return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainer.config.building.activations import BaseActivation, SigmoidActivation, TanhActivation
-from trainer.config.building.argument_errors import to_size, to_text, wrong
+from trainer.config.building.argument_errors import to_flag, to_size, to_text, wrong
 from trainer.config.building.attrs import to_bias
 from trainer.config.building.declare import helper
 from trainer.config.building.layer import (
@@ -65,9 +65,9 @@ def recurrent_layer(
     layer.add_input(source)
     layer.add_weight(0, size * size, [size, size], to_parameter_attr("param_attr", param_attr))
     layer.add_bias(bias_attr, default=True)
-    layer.message.reversed = bool(reverse)
+    layer.message.reversed = to_flag("reverse", reverse)
     output = layer.output([source], activation=activation)
-    output.reverse = bool(reverse)
+    output.reverse = layer.message.reversed
     return output
 
 
@@ -75,10 +75,10 @@ def recurrent_layer(
 def lstmemory(
     input: Any,
     name: str | None = None,
-    size: int | None = None,
     reverse: bool = False,
     act: Any = None,
     gate_act: Any = None,
+    size: int | None = None,
     state_act: Any = None,
     bias_attr: Any = None,
     param_attr: Any = None,
@@ -99,22 +99,22 @@ def lstmemory(
     layer.add_input(source)
     layer.add_weight(0, columns * columns * 4, [columns, columns, 4], to_parameter_attr("param_attr", param_attr))
     layer.add_bias(bias_attr, default=True, size=columns * 7)
-    layer.message.reversed = bool(reverse)
+    layer.message.reversed = to_flag("reverse", reverse)
     layer.message.active_gate_type = gate.name
     layer.message.active_state_type = state.name
     output = layer.output([source])
-    output.reverse = bool(reverse)
+    output.reverse = layer.message.reversed
     return output
 
 
 @helper("layers", prefix="gru")
 def grumemory(
     input: Any,
-    size: int | None = None,
     name: str | None = None,
     reverse: bool = False,
     act: Any = None,
     gate_act: Any = None,
+    size: int | None = None,
     bias_attr: Any = None,
     param_attr: Any = None,
     layer_attr: Any = None,
@@ -130,10 +130,10 @@ def grumemory(
     layer.add_input(source)
     layer.add_weight(0, columns * columns * 3, [columns, columns * 3], to_parameter_attr("param_attr", param_attr))
     layer.add_bias(bias_attr, default=True, size=columns * 3)
-    layer.message.reversed = bool(reverse)
+    layer.message.reversed = to_flag("reverse", reverse)
     layer.message.active_gate_type = gate.name
     output = layer.output([source])
-    output.reverse = bool(reverse)
+    output.reverse = layer.message.reversed
     return output
 
 

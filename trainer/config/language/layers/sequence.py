@@ -55,8 +55,9 @@ def pooling_layer(
     name: str | None = None,
     bias_attr: Any = None,
     agg_level: str = AggregateLevel.TO_NO_SEQUENCE,
-    stride: int = -1,
     layer_attr: Any = None,
+    *,
+    stride: int = -1,
 ) -> LayerOutput:
     """Pool the rows of each sequence, sub-sequence or window of `stride` rows; the default is the maximum."""
     source = to_layer("input", input)

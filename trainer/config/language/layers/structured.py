@@ -9,6 +9,7 @@ from typing import Any
 
 from trainer.config.building.activations import SigmoidActivation
 from trainer.config.building.argument_errors import to_float, to_int, to_list, to_size, to_text, wrong
+from trainer.config.building.attrs import attr_and_coeff
 from trainer.config.building.declare import helper
 from trainer.config.building.layer import (
     LayerBuilder,
@@ -46,10 +47,11 @@ def crf_layer(
     weight: Any = None,
     param_attr: Any = None,
     name: str | None = None,
-    coeff: float = 1.0,
     layer_attr: Any = None,
+    coeff: float = 1.0,
 ) -> LayerOutput:
     """Return the negative log likelihood of a sequence of labels in a linear-chain conditional random field."""
+    layer_attr, coeff = attr_and_coeff(layer_attr, coeff)
     inputs = [to_layer("input", input), to_layer("label", label), *_optional_weight(weight)]
     classes = size_of(inputs[0]) if size is None else to_size("size", size)
     if inputs[0].size != classes or inputs[1].size != classes:
@@ -129,6 +131,7 @@ def nce_layer(
     input: Any,
     label: Any,
     num_classes: int | None = None,
+    act: Any = None,
     param_attr: Any = None,
     weight: Any = None,
     num_neg_samples: int = 10,
@@ -136,7 +139,6 @@ def nce_layer(
     name: str | None = None,
     bias_attr: Any = None,
     layer_attr: Any = None,
-    act: Any = None,
 ) -> LayerOutput:
     """Return the cost of noise-contrastive estimation with num_neg_samples random classes; act defaults to sigmoid."""
     sources = to_layers("input", input)

@@ -90,7 +90,6 @@ def img_conv_layer(
     groups: int = 1,
     stride: Any = 1,
     padding: Any = 0,
-    dilation: Any = 1,
     bias_attr: Any = None,
     param_attr: Any = None,
     shared_biases: bool = True,
@@ -98,9 +97,11 @@ def img_conv_layer(
     filter_size_y: int | None = None,
     stride_y: int | None = None,
     padding_y: int | None = None,
-    dilation_y: int | None = None,
     trans: bool = False,
     layer_type: str | None = None,
+    *,
+    dilation: Any = 1,
+    dilation_y: int | None = None,
 ) -> LayerOutput:
     """Convolve maps with trained filters; act is relu by default, and `trans` selects the transposed convolution."""
     source = to_layer("input", input)

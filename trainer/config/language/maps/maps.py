@@ -44,16 +44,17 @@ def batch_norm_layer(
     input: Any,
     act: Any = None,
     name: str | None = None,
-    img3D: bool = False,
     num_channels: int | None = None,
     bias_attr: Any = None,
     param_attr: Any = None,
     layer_attr: Any = None,
     batch_norm_type: str | None = None,
-    epsilon: float = 1e-5,
     moving_average_fraction: float = 0.9,
     use_global_stats: bool | None = None,
     mean_var_names: Any = None,
+    *,
+    img3D: bool = False,
+    epsilon: float = 1e-5,
 ) -> LayerOutput:
     """Normalise each channel by its mean and variance in the batch, and then scale and shift the channel.
 

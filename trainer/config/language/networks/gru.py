@@ -24,7 +24,6 @@ from trainer.config.language.networks.parts import columns_of_part, without
 @helper("networks")
 def gru_unit(
     input: Any,
-    memory_boot: Any = None,
     size: int | None = None,
     name: str | None = None,
     gru_bias_attr: Any = None,
@@ -33,6 +32,8 @@ def gru_unit(
     gate_act: Any = None,
     gru_layer_attr: Any = None,
     naive: bool = False,
+    *,
+    memory_boot: Any = None,
 ) -> LayerOutput:
     """Compute one step of a GRU inside a recurrent group.
 
@@ -58,7 +59,6 @@ def gru_unit(
 @helper("networks")
 def gru_group(
     input: Any,
-    memory_boot: Any = None,
     size: int | None = None,
     name: str | None = None,
     reverse: bool = False,
@@ -68,6 +68,8 @@ def gru_group(
     gate_act: Any = None,
     gru_layer_attr: Any = None,
     naive: bool = False,
+    *,
+    memory_boot: Any = None,
 ) -> LayerOutput:
     """Run a gated recurrent unit as a recurrent group."""
     unit = without(locals(), "input", "reverse")

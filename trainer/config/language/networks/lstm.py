@@ -66,7 +66,6 @@ _RENAMED = {"mixed_bias_attr": "input_proj_bias_attr", "mixed_layer_attr": "inpu
 @helper("networks", prefix="lstm_unit", renamed=_RENAMED)
 def lstmemory_unit(
     input: Any,
-    out_memory: Any = None,
     name: str | None = None,
     size: int | None = None,
     param_attr: Any = None,
@@ -74,10 +73,12 @@ def lstmemory_unit(
     gate_act: Any = None,
     state_act: Any = None,
     input_proj_bias_attr: Any = None,
-    input_proj_layer_attr: Any = None,
     lstm_bias_attr: Any = None,
+    input_proj_layer_attr: Any = None,
     lstm_layer_attr: Any = None,
     get_output_layer_attr: Any = None,
+    *,
+    out_memory: Any = None,
 ) -> LayerOutput:
     """Compute one step of an LSTM inside a recurrent group.
 
@@ -116,17 +117,18 @@ def lstmemory_group(
     input: Any,
     size: int | None = None,
     name: str | None = None,
-    out_memory: Any = None,
     reverse: bool = False,
     param_attr: Any = None,
     act: Any = None,
     gate_act: Any = None,
     state_act: Any = None,
     input_proj_bias_attr: Any = None,
-    input_proj_layer_attr: Any = None,
     lstm_bias_attr: Any = None,
+    input_proj_layer_attr: Any = None,
     lstm_layer_attr: Any = None,
     get_output_layer_attr: Any = None,
+    *,
+    out_memory: Any = None,
 ) -> LayerOutput:
     """Run an LSTM as a recurrent group, so that other layers can use its parts."""
     unit = without(locals(), "input", "reverse")
