@@ -14,7 +14,9 @@ from runtime import glog
 from runtime.health.service_threads import ServiceThread
 
 RESOLUTION_S = 0.1  # minimum seconds between two recorded heartbeat times
-GAP_S = 1.0  # an interval without a heartbeat of any worker counts as at most this many seconds of silence
+GAP_S = 3.0  # longer than the interval between two heartbeats of a worker, which is 2 s
+LONG_GAP_S = 1.0  # counted seconds of an interval without any heartbeat that is longer than GAP_S
+LOOK_S = 1.0  # maximum seconds between two checks
 MOST_TIMES = 10_000
 LEAST_S = 6.0  # minimum time limit in seconds; a worker sends three heartbeats in this time, so one may be late
 
@@ -33,7 +35,7 @@ class Hearing:
         self._lock = threading.Lock()
         self._last = time.monotonic()
         self._times = [self._last]  # ascending, in seconds of `time.monotonic`
-        self._totals = [0.0]  # for each time: sum of the earlier intervals, each of which counts as at most GAP_S
+        self._totals = [0.0]  # for each time: sum of the earlier intervals, as `_count` counts them
 
     def note(self, now: float | None = None) -> None:
         """Record a heartbeat; `now` is in seconds of `time.monotonic`."""
@@ -41,7 +43,7 @@ class Hearing:
         with self._lock:
             self._last = max(self._last, now)
             if self._last - self._times[-1] >= RESOLUTION_S:
-                self._totals.append(self._totals[-1] + min(self._last - self._times[-1], GAP_S))
+                self._totals.append(self._totals[-1] + _count(self._last - self._times[-1]))
                 self._times.append(self._last)
             if len(self._times) > MOST_TIMES:
                 del self._times[: MOST_TIMES // 2], self._totals[: MOST_TIMES // 2]
@@ -49,14 +51,20 @@ class Hearing:
     def measure_silence(self, heard: float, now: float) -> float:
         """Return the seconds for which a worker counts as silent; its last heartbeat came at `heard`.
 
-        The silence lasts from the first to the last heartbeat of other workers after `heard`, because only these
-        heartbeats show that the driver is not cut off.
+        The silence lasts from `heard` to the last heartbeat of other workers, because only these heartbeats show that
+        the driver is not cut off.
         """
         with self._lock:
             if now - self._last > self._patience_s:
                 return now - heard
-            place = bisect_right(self._times, heard)
-            return self._totals[-1] - self._totals[place] if place < len(self._times) else 0.0
+            place = max(0, bisect_right(self._times, heard) - 1)
+            before = max(0.0, heard - self._times[place])  # the beginning of an interval, in which the worker was heard
+            return max(0.0, self._totals[-1] - self._totals[place] - before)
+
+
+def _count(gap: float) -> float:
+    """Return the seconds that an interval between two heartbeats counts; in a long one the driver may be cut off."""
+    return gap if gap <= GAP_S else LONG_GAP_S
 
 
 class GenerationReports(Protocol):
@@ -130,5 +138,5 @@ class HeartbeatWatch:
         return now - heard if self._hearing is None else self._hearing.measure_silence(heard, now)
 
     def _run(self) -> None:
-        while not self._is_stopped.wait(self._timeout / 8):
+        while not self._is_stopped.wait(min(self._timeout / 8, LOOK_S)):
             self.check(time.monotonic())

@@ -15,9 +15,10 @@ from elastic.agent.hosts import AgentHosts, AgentPolicy
 from elastic.agent.protocol import AgentState
 from elastic.discovery import FixedHosts
 from elastic.hosts import SlotInfo
-from elastic.membership.heartbeats import MOST_TIMES, Hearing, HeartbeatWatch
+from elastic.membership.heartbeats import GAP_S, MOST_TIMES, Hearing, HeartbeatWatch
 from elastic.membership.members import MemberTable
 from elastic.membership.results import WorkerEvents, WorkerExit
+from elastic.process.membership import HEARTBEAT_S
 from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 
 
@@ -32,18 +33,44 @@ def test_silence_counts_while_others_are_heard() -> None:
     hearing = make_hearing(now)
     for second in range(1, 12):
         hearing.note(now + second)
-    assert hearing.measure_silence(now, now + 12) == pytest.approx(10)
+    assert hearing.measure_silence(now, now + 12) == pytest.approx(11)
 
 
 def test_silence_counts_also_when_others_are_heard_seldom() -> None:
     """A frozen agent makes each look of the discovery take a second more, and nobody else may be asked between them."""
     now = time.monotonic() + 1
     hearing = make_hearing(now)
-    hearing.note(now + 2)
-    assert hearing.measure_silence(now, now + 3) == 0
-    for second in (4, 6, 8):
+    assert hearing.measure_silence(now, now + 1) == 0
+    for second in (2, 4, 6, 8):
         hearing.note(now + second)
-    assert hearing.measure_silence(now, now + 8) == pytest.approx(3)
+    assert hearing.measure_silence(now, now + 8) == pytest.approx(8)
+
+
+def test_a_frozen_worker_is_ended_at_the_time_that_the_page_gives() -> None:
+    """With heartbeats each 2 s, of which each counted as 1 s, it was ended after 25 s in place of 10, and after 60."""
+    assert GAP_S > HEARTBEAT_S
+    now = time.monotonic() + 1
+    hearing, members = make_hearing(now), MemberTable()
+    a, b = (members.begin((host, 0), "", 1, []) for host in "ab")
+    reports = mock.Mock(size=lambda: 2, get_recorded_slots=list)
+    watch = HeartbeatWatch(members, 30.0, threading.Event(), hearing, reports)
+    ended = {}
+    for waits in (False, True):
+        b.heard, reports.get_recorded_slots = now, lambda waits=waits: [a.slot] if waits else []
+        for second in range(100):
+            if second % int(HEARTBEAT_S) == 0:
+                a.heard = now + second + 0.05
+                hearing.note(a.heard)
+            watch.check(now + second + 0.1)
+            if not b.is_live:
+                ended[waits] = second
+                break
+        b.ends[-1].clear()
+        now += 200
+        hearing.note(now)
+    assert 30 <= ended[False] <= 32
+    assert 10 <= ended[True] <= 12
+    assert a.is_live
 
 
 def test_the_silence_is_the_same_after_a_day_of_heartbeats() -> None:
@@ -54,16 +81,16 @@ def test_the_silence_is_the_same_after_a_day_of_heartbeats() -> None:
     for number in range(MOST_TIMES + 100):
         last = now + 0.5 * number
         hearing.note(last)
-    assert hearing.measure_silence(last - 10, last + 1) == pytest.approx(9.5)
+    assert hearing.measure_silence(last - 10, last + 1) == pytest.approx(10)
 
 
 def test_the_silence_of_all_counts_against_nobody() -> None:
     now = time.monotonic() + 1
     hearing = make_hearing(now + 0.4)
-    assert hearing.measure_silence(now, now + 30) == 0
+    assert hearing.measure_silence(now, now + 30) == pytest.approx(0.4)
     hearing.note(now + 31)  # one of two is heard again; the other one has its time from now on
     hearing.note(now + 32)
-    assert hearing.measure_silence(now + 0.4, now + 32) == pytest.approx(1)
+    assert hearing.measure_silence(now + 0.4, now + 32) == pytest.approx(2)
 
 
 def test_a_worker_that_speaks_seldom_has_its_time_when_the_driver_hears_again() -> None:
@@ -72,7 +99,7 @@ def test_a_worker_that_speaks_seldom_has_its_time_when_the_driver_hears_again() 
     hearing = make_hearing(now)
     hearing.note(now + 1)
     hearing.note(now + 30)
-    assert hearing.measure_silence(now - 0.5, now + 30) == pytest.approx(2)
+    assert hearing.measure_silence(now - 0.5, now + 30) == pytest.approx(2.5, abs=0.1)
 
 
 def test_the_silence_of_all_counts_when_it_is_too_long() -> None:
