@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -57,7 +56,7 @@ class WorkerOutput:
         stream = self._streams[kind]
         try:
             with contextlib.closing(source):
-                while chunk := os.read(source.fileno(), 1 << 16):
+                while chunk := source.read(1 << 16):
                     with self._changed:
                         self._changed.wait_for(lambda: self._is_unwanted or len(stream.data) < MOST_KEPT)
                         stream.data += chunk

@@ -141,6 +141,7 @@ def wait_for_end(place: Path, ends: Sequence[threading.Event]) -> bool:
             if any(event.is_set() for event in ends):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(found[0], signal.SIGTERM)
+                    os.killpg(found[0], signal.SIGCONT)  # a stopped process takes SIGTERM only when it continues
                 if not poll.poll(guard.GRACE_S * 1000):
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(found[0], signal.SIGKILL)

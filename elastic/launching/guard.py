@@ -119,6 +119,7 @@ def finish(child: int) -> int:
 def end_group(ended: int) -> None:
     """End the worker, because the driver is gone."""
     os.killpg(0, signal.SIGTERM)
+    os.killpg(0, signal.SIGCONT)  # a stopped process takes SIGTERM only when it continues
     until = time.monotonic() + GRACE_S
     poll = select.poll()
     poll.register(ended, select.POLLIN)

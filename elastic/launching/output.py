@@ -9,8 +9,11 @@ The rank is the rank with which the worker was started.
 from __future__ import annotations
 
 import contextlib
-import os
+import fcntl
+import select
+import struct
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +27,47 @@ from runtime.errors import VolumeError
 
 MOST_LINE_BYTES = 1 << 20  # maximum bytes of a line; a longer line is shown in parts
 KINDS = ("stdout", "stderr")
+
+
+class WorkerPipe(FileIO):
+    """The end of a pipe from which the output of a worker is read. A single thread reads it."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "rb")
+        self._is_idle = threading.Event()  # set while the reader has handled everything and waits for more
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Wait for output, and return at most `size` bytes of it; return nothing at the end."""
+        if not self._poll.poll(0):
+            self._is_idle.set()
+            self._poll.poll()
+            self._is_idle.clear()
+        return super().read(size) or b""
+
+    def close(self) -> None:
+        """Close the pipe."""
+        super().close()
+        self._is_idle.set()
+
+    def wait_until_drained(self, seconds: float) -> None:
+        """Wait until the reader has handled all output that is in the pipe now.
+
+        A child that outlives its worker keeps the pipe open, so the end of the pipe may come much later.
+        """
+        until = time.monotonic() + seconds
+        with contextlib.suppress(ValueError, OSError):  # the reader has closed the pipe
+            while (left := until - time.monotonic()) > 0:
+                if self._count_unread():  # first, because the reader clears the event before it reads
+                    time.sleep(0.001)
+                elif self._is_idle.is_set():
+                    return
+                else:
+                    self._is_idle.wait(left)
+
+    def _count_unread(self) -> int:
+        return int(struct.unpack("i", fcntl.ioctl(self.fileno(), termios.FIONREAD, bytes(4)))[0])
 
 
 class OutputSink(Protocol):
@@ -86,7 +130,7 @@ class OutputWriter:
         prefix = f"[{rank}]<{kind}>:".encode()
         rest = b""
         with contextlib.closing(source), contextlib.closing(file) if file else contextlib.nullcontext():
-            while chunk := os.read(source.fileno(), 1 << 16):
+            while chunk := source.read(1 << 16):
                 if file is not None:
                     self._keep(file, chunk)
                 *lines, rest = (rest + chunk).split(b"\n")

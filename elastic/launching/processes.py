@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import io
 import ipaddress
 import os
 import select
@@ -22,14 +21,14 @@ from typing import NamedTuple, Protocol
 from elastic import constants as names
 from elastic.hosts import SlotInfo
 from elastic.launching import guard
-from elastic.launching.output import KINDS, OutputSink
+from elastic.launching.output import KINDS, OutputSink, WorkerPipe
 from elastic.membership.results import WorkerExit
 from runtime.errors import ConfigError
 from runtime.health.service_threads import ServiceThread
 from runtime.network.interfaces import list_nics
 
 LOOK_S = 0.1  # seconds between two checks of the events that end the worker
-DRAIN_S = 5.0  # maximum seconds of reading the remaining output after the end of a worker
+DRAIN_S = 5.0  # maximum seconds of reading the output that is left at the end of a worker
 NOT_EXPORTED = ("BASH_FUNC_*", "OLDPWD", "*CUDA_VISIBLE_DEVICES", "HOROVOD_SECRET_KEY", "_HOROVOD_SECRET_KEY")
 
 
@@ -183,21 +182,19 @@ def run_process(
     finally:
         for descriptor in given:
             os.close(descriptor)
-    readers = []
-    for kind, descriptor in zip(KINDS, (stdout, stderr), strict=True):
-        source = io.FileIO(descriptor, "rb")
-        reader = ServiceThread(partial(writer.copy, source, rank, kind, files[kind]), f"output of rank {rank}")
-        reader.start()
-        readers.append(reader)
+    sources = [WorkerPipe(descriptor) for descriptor in (stdout, stderr)]
+    for kind, source in zip(KINDS, sources, strict=True):
+        ServiceThread(partial(writer.copy, source, rank, kind, files[kind]), f"output of rank {rank}").start()
     try:
         was_stopped = _wait(process, ends)
         code = process.wait()
     finally:
         os.close(held)
         process.close()
-    for reader in readers:
-        reader.join(DRAIN_S)
-    return WorkerExit(code if code >= 0 else 128 - code, time.time(), was_stopped)
+    end = time.time()
+    for source in sources:
+        source.wait_until_drained(DRAIN_S)
+    return WorkerExit(code if code >= 0 else 128 - code, end, was_stopped)
 
 
 def _wait(process: WorkerProcess, ends: Sequence[threading.Event]) -> bool:
@@ -207,6 +204,7 @@ def _wait(process: WorkerProcess, ends: Sequence[threading.Event]) -> bool:
     while not poll.poll(LOOK_S * 1000):
         if any(event.is_set() for event in ends):
             process.signal(signal.SIGTERM)
+            process.signal(signal.SIGCONT)  # a stopped process takes SIGTERM only when it continues
             if not poll.poll(guard.GRACE_S * 1000):
                 process.signal(signal.SIGKILL)
             return True

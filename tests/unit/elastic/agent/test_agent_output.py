@@ -11,7 +11,7 @@ import pytest
 from elastic.agent.output import MOST_KEPT, WorkerOutput
 from elastic.agent.protocol import MOST_CHUNK, StreamMark, StreamPart, WorkerNews
 from elastic.agent.showing import OutputShower
-from elastic.launching.output import OutputWriter
+from elastic.launching.output import OutputWriter, WorkerPipe
 
 WAIT_S = 60.0
 
@@ -22,7 +22,7 @@ class Piped:
     def __init__(self, output: WorkerOutput, kind: str = "stdout") -> None:
         source, self.sink = os.pipe()
         output.open(0)
-        self.thread = threading.Thread(target=output.copy, args=(os.fdopen(source, "rb"), 0, kind, None), daemon=True)
+        self.thread = threading.Thread(target=output.copy, args=(WorkerPipe(source), 0, kind, None), daemon=True)
         self.thread.start()
 
     def write(self, data: bytes) -> None:
