@@ -18,7 +18,7 @@ from kernels.samples import find_spans, join_spans, list_places
 from trainer.arrays.arguments import Argument, Array, Ids, Sparse, is_finite
 from trainer.arrays.growing import Growing
 from trainer.data.checks import SampleError, find_missing, shorten
-from trainer.data.input_types import NO_IDS, DataType, InputType
+from trainer.data.input_types import NO_IDS, DataType, InputType, Slot
 
 # errors that numpy and this module raise if a value does not have the slot's type
 ENCODING_ERRORS = (TypeError, ValueError, ArithmeticError)
@@ -329,10 +329,10 @@ def make_column(kind: InputType) -> SlotColumn:
 class ColumnSet:
     """The columns of all slots, in the order of the inputs' names."""
 
-    def __init__(self, names: Sequence[str], kinds: Sequence[InputType]) -> None:
-        self.names = list(names)
-        self.kinds = list(kinds)
-        self._columns = [make_column(kind) for kind in kinds]
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.names = [slot.name for slot in slots]
+        self._slots = slots
+        self._columns = [make_column(slot.stored) for slot in slots]
         self.rows = 0
 
     def encode(self, samples: Sequence[Any]) -> list[tuple[npt.NDArray[Any], ...]]:
@@ -351,22 +351,23 @@ class ColumnSet:
     def _encode_slot(
         self, position: int, values: Sequence[Any], samples: Sequence[Any]
     ) -> tuple[npt.NDArray[Any], ...]:
-        column = self._columns[position]
-        kind = self.kinds[position]
-        slot, wanted = f"slot {self.names[position]} ({kind})", f"it must be {kind.expectation()}"
+        column, slot = self._columns[position], self._slots[position]
         try:
             with np.errstate(over="raise"):
-                return column.encode(values)
+                encoded = column.encode(values)
         except ENCODING_ERRORS as error:
+            what, wanted = f"slot {slot.name} ({slot.kind})", f"it must be {slot.expectation()}"
             for number, value in enumerate(values):
                 try:
                     with np.errstate(over="raise"):
                         column.encode([value])
                 except ENCODING_ERRORS as cause:
                     raise SampleError(
-                        find_missing(samples[number], position) or f"{slot}: {cause}; {wanted}", number
+                        find_missing(samples[number], position) or f"{what}: {cause}; {wanted}", number
                     ) from cause
-            raise SampleError(f"{slot}: {error}; {wanted}") from error
+            raise SampleError(f"{what}: {error}; {wanted}") from error
+        slot.watch(encoded)
+        return encoded
 
     def extend(self, encoded: Sequence[tuple[npt.NDArray[Any], ...]], rows: int) -> None:
         """Append the result of `encode` for `rows` samples."""

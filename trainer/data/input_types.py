@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy.typing as npt
+
+from runtime import glog
 
 NO_IDS = (-1, 0xFFFFFFFF)  # values that mean "no id"; old providers write -1 as an unsigned number
 
@@ -50,6 +55,67 @@ class InputType:
             f"an id below {self.dim}",
         )[self.type]
         return f"{'a list, each item of it ' * self.seq_type}{element}"
+
+
+MOST_IDS = 1 << 31  # ids are stored as int32
+
+
+@dataclass
+class Slot:
+    """A slot of the samples: the name of its data layer, its declared type, and the size of the data layer.
+
+    As in v0.10, ids are not compared with the declared type, which is wrong in many old providers: an id below the size
+    of the data layer is used. So is an id below a declared type that is larger, because v0.10 did not compare ids with
+    the data layer either: its layers that look up an id did, and ours do. If type and data layer both have size 1, the
+    size says nothing: old configs give it to labels, and to the numbers of samples and queries.
+
+    Attributes: size: None if there is no data layer; then the declared type has the right size.
+    """
+
+    name: str
+    kind: InputType
+    size: int | None = None
+    _has_warned: bool = field(default=False, init=False)
+
+    @property
+    def stored(self) -> InputType:
+        """The type that a column of this slot has; its `dim` is the limit of the ids."""
+        if self.size is None or self.kind.type == DataType.Dense:
+            return self.kind
+        if self.kind.type != DataType.Index:
+            return replace(self.kind, dim=self.size)
+        most = max(self.size, self.kind.dim)
+        return replace(self.kind, dim=MOST_IDS if most == 1 else most)
+
+    def expectation(self) -> str:
+        """Return a phrase that describes what the slot must be."""
+        where = f"; data_layer {self.name} has size {self.size}" if (self.size or 0) > self.kind.dim else ""
+        return self.stored.expectation() + where
+
+    def watch(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
+        """Warn once if an encoded id is not below the size of the declared type or of the data layer."""
+        if self._has_warned or self.size is None or self.kind.type == DataType.Dense or self._is_exact:
+            return
+        ids = encoded[-2 if self.kind.type == DataType.SparseValue else -1]
+        highest = int(ids.max()) if ids.size else -1
+        if highest >= self.kind.dim:
+            finding = "which is not below the size of its type"
+            remedy = "training goes on, because the type's size does not count; correct the provider's input_types"
+        elif highest >= self.size > 1:
+            finding = "which is not below the size of its data layer"
+            remedy = "a layer that looks up such an id ends the training; correct the size of the data layer"
+        else:
+            return
+        self._has_warned = True
+        glog.warning(
+            f"slot {self.name} ({self.kind}) has the id {highest}, {finding}; data_layer {self.name} has size "
+            f"{self.size}: {remedy}"
+        )
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether no id that the column takes is worth a warning."""
+        return self.size == self.kind.dim and self.size != 1
 
 
 def dense_slot(dim: int, seq_type: int = SequenceType.NO_SEQUENCE) -> InputType:

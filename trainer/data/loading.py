@@ -127,16 +127,19 @@ def open_provider(
         provider = made(entries, is_train=is_train, input_order=list(sizes), **arguments)
     wanted = is_train if provider.should_shuffle is None else provider.should_shuffle
     check_sizes(sizes, provider.slots)
+    for slot in provider.slots_of_data_layers:
+        slot.size = sizes[slot.name]
     return OpenedProvider(provider, entries, constants, bool(wanted))
 
 
 def check_sizes(inputs: Mapping[str, int], kinds: Sequence[InputType]) -> None:
-    """Check that each vector is as long as its data layer is wide; ids may have any range, as in v0.10.
+    """Check that each vector fits its data layer. Ids may have any range, because their own size counts (see Slot).
 
-    Raises: ConfigError: a vector has another length; the text names the data layer and the input type.
+    Raises: ConfigError: a dense vector has another length, or a sparse vector may have larger ids; the text names the
+        data layer and the input type.
     """
     for (name, size), kind in zip(inputs.items(), kinds, strict=True):
-        if kind.type != DataType.Index and kind.dim != size:
+        if (kind.type == DataType.Dense and kind.dim != size) or (kind.type != DataType.Index and kind.dim > size):
             raise ConfigError(f"data_layer {name} has size {size}, but the provider's input_types say {kind}")
 
 

@@ -37,7 +37,7 @@ class SamplePool:
         self._provider = provider
         self._shuffled = shuffled
         self._stream = stream
-        self.columns = ColumnSet(provider.input_order, provider.slots)
+        self.columns = ColumnSet(provider.slots_of_data_layers)
         self._units: list[int] = []  # the units of every row of the columns; empty if every row counts one unit
         self.order = array("q")
         self.head = 0

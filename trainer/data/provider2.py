@@ -17,6 +17,7 @@ from trainer.data.input_types import (
     DataType,
     InputType,
     SequenceType,
+    Slot,
     dense_array,
     dense_slot,
     dense_vector,
@@ -259,6 +260,8 @@ class DataProvider:
                 f"there are {len(self.slots)} input types; the network has {len(self.input_order)} inputs "
                 f"({', '.join(self.input_order)})"
             )
+        # a long name, because the user's init_hook may have set any attribute
+        self.slots_of_data_layers = [Slot(name, kind) for name, kind in zip(self.input_order, self.slots, strict=True)]
 
     def _wrap_generator(self, check_fail_continue: bool) -> None:
         self.generator = GeneratorWrapper(self.generator)

@@ -318,9 +318,9 @@ def test_a_blank_list_entry_is_named_by_its_line():
         source.next_batch(1)
 
 
-def test_vectors_must_be_as_long_as_their_data_layers_and_ids_need_not():
-    check_sizes({"x": 3, "y": 1}, [dense_vector(3), integer_value(2)])
-    for kind in (dense_vector(3), sparse_binary_vector(3), sparse_float_vector(3)):
+def test_vectors_must_fit_their_data_layers_and_the_sizes_of_ids_need_not():
+    check_sizes({"x": 3, "y": 1, "z": 4}, [dense_vector(3), integer_value(2), sparse_binary_vector(3)])
+    for kind in (dense_vector(3), dense_vector(5), sparse_binary_vector(5), sparse_float_vector(5)):
         with pytest.raises(ConfigError) as caught:
             check_sizes({"y": 1, "x": 4}, [integer_value(2), kind])
         assert str(caught.value) == f"data_layer x has size 4, but the provider's input_types say {kind}"
