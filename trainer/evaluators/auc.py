@@ -74,13 +74,13 @@ class LastColumnAuc(Evaluator):
         """
         inputs = self.inputs(outputs)
         scores = self.numbers(inputs[0], "prediction")[:, -1].astype(np.float64)
-        labels = self.labels(inputs[1])
+        labels = self.label_numbers(inputs[1])
         self.require_equal_rows(inputs[0], inputs[1], "label")
         wrong = ~((scores >= 0) & (scores <= 1))
         if wrong.any():
             raise DataError(f"{self}: score {scores[wrong.argmax()]:g} is not in [0, 1]; scores must be probabilities")
         weights = np.ones(len(scores)) if len(inputs) < 3 else self.weights(inputs[2])
-        positive = labels != 0
+        positive = np.trunc(labels) != 0  # as in v0.10, a label of numbers is cut to a whole number
         columns = np.stack([np.where(positive, 0.0, weights), np.where(positive, weights, 0.0)], axis=1)
         return Histogram((scores * BINS).astype(np.int64), columns)
 

@@ -140,6 +140,15 @@ class Evaluator:
             raise ConfigError(f"{self} needs a {role} of ids (integer_value), not of numbers")
         return argument.ids
 
+    def label_numbers(self, argument: Argument, role: str = "label") -> Numbers:
+        """Return an argument's ids, or its numbers if it has one number in each row, as old providers declare labels.
+
+        Raises: ConfigError: the argument is sparse or has several columns.
+        """
+        if argument.ids is None and argument.value is not None and argument.value.shape[1] == 1:
+            return argument.value[:, 0].astype(np.float64)
+        return self.labels(argument, role).astype(np.float64)
+
     def weights(self, argument: Argument) -> Numbers:
         """Return the weight of each row.
 

@@ -82,7 +82,7 @@ class Pnpair(Evaluator):
             self.require_equal_rows(inputs[0], other, role)
         score = self.numbers(inputs[0], "score")[:, -1]
         weights = np.ones(len(score)) if len(inputs) < 4 else self.weights(inputs[3])
-        columns = (self.labels(inputs[2], "query id"), score, self.labels(inputs[1]), weights)
+        columns = (self.label_numbers(inputs[2], "query id"), score, self.label_numbers(inputs[1]), weights)
         return Judgements(np.stack([np.asarray(column, np.float64) for column in columns], axis=1))
 
     def finish(self, total: Judgements) -> None:

@@ -89,9 +89,9 @@ class Validation(Evaluator):
 
     def _rows_of(self, outputs: Mapping[str, Argument]) -> Numbers:
         inputs = self.inputs(outputs)
-        columns = [self.numbers(inputs[0], "score")[:, -1], self.labels(inputs[1])]
+        columns = [self.numbers(inputs[0], "score")[:, -1], self.label_numbers(inputs[1])]
         if self._has_query:
-            columns.append(self.labels(inputs[2], "query id"))
+            columns.append(self.label_numbers(inputs[2], "query id"))
         return np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
 
     def finish_pass(self, total: Any) -> None:

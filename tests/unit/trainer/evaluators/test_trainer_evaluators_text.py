@@ -130,6 +130,14 @@ def test_auc_is_the_share_of_pairs_in_the_right_order_over_all_batches():
     assert text("last-column-auc", [numbers(0.2, 0.9), ids(1, 1)]) == "NAME=0"
 
 
+def test_auc_and_pnpair_take_a_label_of_one_number():
+    """Many old providers declare labels as dense_vector(1). v0.10's auc cuts them to whole numbers."""
+    score, query = numbers(0.2, 0.9, 0.4, 0.3), ids(0, 0, 1, 1)
+    assert text("last-column-auc", [score, numbers(0, 1, 0.9, 1)]) == text("last-column-auc", [score, ids(0, 1, 0, 1)])
+    same = text("pnpair", [score, ids(0, 1, 0, 1), query])
+    assert text("pnpair", [score, numbers(0, 1, 0, 1), numbers(0, 0, 1, 1)]) == same
+
+
 def test_auc_merges_many_batches_without_losing_any():
     evaluator, outputs = make("last-column-auc", [numbers(*np.linspace(0, 1, 6000)), ids(*np.arange(6000) % 2)])
     total = evaluator.nothing()

@@ -50,16 +50,15 @@ def data_layer(
 
 
 def weight_attrs(param_attr: Any, count: int) -> list[ParameterAttribute]:
-    """Return a ParamAttr for each input: the user's list, or copies of the user's single ParamAttr."""
+    """Return a ParamAttr for each input: the user's list, or copies of the user's single ParamAttr.
+
+    As in v0.10, all inputs share the parameter if the single ParamAttr has a name.
+    """
     if is_list(param_attr):
         if len(param_attr) != count:
             raise ArgumentError(f"param_attr has {len(param_attr)} items for {count} inputs; give one per input")
         return [to_parameter_attr("param_attr", attr) for attr in param_attr]
     attr = to_parameter_attr("param_attr", param_attr)
-    if attr.name is not None and count > 1:
-        raise ArgumentError(
-            f"param_attr has the name {attr.name!r}, but there are {count} inputs; give a list of {count} ParamAttrs"
-        )
     return [copy.deepcopy(attr) for _ in range(count)]
 
 

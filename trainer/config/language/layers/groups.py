@@ -167,10 +167,10 @@ def _static_memory(static: StaticInput) -> LayerOutput:
     return constant
 
 
-def _step_argument(item: Any) -> LayerOutput:
+def _step_argument(item: Any) -> Any:
     if isinstance(item, StaticInput):
         return _static_memory(item)
-    return item.input if isinstance(item, SubsequenceInput) else to_layer("input", item)
+    return item.input if isinstance(item, SubsequenceInput) else item
 
 
 @helper("layers")
@@ -187,7 +187,8 @@ def recurrent_group(
     Args:
         step: takes one argument per input and returns one or more layers, the results of the group.
         input: layers, whose sequences are read step by step and have equal lengths. A SubsequenceInput is an input
-            whose steps are sub-sequences. A StaticInput is an input that does not change between the steps.
+            whose steps are sub-sequences. A StaticInput is an input that does not change between the steps. As in
+            v0.10, `step` gets any other value, for example a size, as it is.
         reverse: whether steps run from the last to the first.
         name: the group's name.
         targetInlink: one of the inputs; this argument of earlier versions only changes the text form of the message.
@@ -196,9 +197,8 @@ def recurrent_group(
     """
     _check_step(step)
     given = [input] if isinstance(input, _GroupInput) else to_list(input)
-    for item in given:
-        if not isinstance(item, _GroupInput):
-            raise wrong("input", item, "it must be layers, SubsequenceInputs and StaticInputs")
+    if not any(isinstance(item, _GroupInput) for item in given):
+        raise wrong("input", given[0] if given else input, "it must be layers, SubsequenceInputs and StaticInputs")
     target = getattr(targetInlink, "input", targetInlink)
     return run_group(to_text("name", name), step, given, reverse=bool(reverse), target=getattr(target, "name", None))
 
@@ -265,12 +265,10 @@ def run_group(
     """Build a recurrent group; see `recurrent_group`."""
     parse = current()
     parse.model.type = "recurrent_nn"
-    sequences = [item for item in given if not isinstance(item, StaticInput)]
     links = [
-        GroupLink(item.input.name, has_subseq=True)
-        if isinstance(item, SubsequenceInput)
-        else GroupLink(to_layer("input", item).name)
-        for item in sequences
+        GroupLink(item.input.name, has_subseq=True) if isinstance(item, SubsequenceInput) else GroupLink(item.name)
+        for item in given
+        if isinstance(item, LayerOutput | SubsequenceInput)
     ]
     begin_group(name, links, reverse=reverse, target=target)
     arguments = [_step_argument(item) for item in given]

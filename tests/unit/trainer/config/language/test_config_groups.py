@@ -328,3 +328,13 @@ fc_layer(x, 1, name='out')""").model_config
     mixed = layers["l_input_recurrent@l_recurrent_group"]
     assert mixed.bias_size == 8 and mixed.error_clipping_threshold == 5
     assert layers["dropped"].drop_rate == 0.5
+
+
+def test_a_step_gets_other_values_than_layers_as_they_are(parse_text):
+    model = parse_text("""
+def step(frame, size, fixed, act):
+    return fc_layer([frame, fixed], size, act=act, name='f')
+x = data_layer('x', 8)
+recurrent_group(step, [x, 5, StaticInput(data_layer('s', 2)), TanhActivation()], name='g')""").model_config
+    assert next(layer for layer in model.layers if layer.name == "f@g").size == 5
+    assert [link.layer_name for link in model.sub_models[1].in_links] == ["x"]

@@ -43,6 +43,19 @@ def test_a_list_of_map_is_a_list_of_inputs(parse_text):
     assert [item.input_layer_name for item in config.model_config.layers[2].inputs] == ["a", "b"]
 
 
+@each(
+    "call",
+    ["fc_layer([x, x], 2, param_attr={}, name='f')", "selective_fc_layer([x, x], 4, x, param_attr={}, name='f')"],
+)
+def test_one_param_attr_with_a_name_is_shared_by_all_inputs(parse_text, call):
+    one, several = (
+        parse_text("x = data_layer('x', 4)\n" + call.format(attr)).model_config
+        for attr in ("ParamAttr(name='w')", "[ParamAttr(name='w')] * 2")
+    )
+    assert one == several
+    assert [item.input_parameter_name for item in one.layers[1].inputs][:2] == ["w", "w"]
+
+
 def test_extra_attributes_are_written_where_the_layer_supports_them(parse_text):
     config = parse_text("""
 x = data_layer('x', 4, layer_attr=ExtraAttr(device=1))
@@ -186,7 +199,10 @@ seqtext_printer_evaluator(p, 'result.txt', id_input=y)""")
         ("fc_layer(x, 2, act='tanh')", "it must be an activation"),
         ("fc_layer(x, 2, bias_attr='b')", "it must be True, False or a ParamAttr"),
         ("fc_layer(x, 2, layer_attr=0.5)", "it must be an ExtraAttr"),
-        ("fc_layer([x, x], 2, param_attr=ParamAttr(name='w'))", "give a list of 2 ParamAttrs"),
+        (
+            "fc_layer([x, data_layer('y', 5)], 2, param_attr=ParamAttr(name='w'))",
+            r"the shared parameter 'w' has size 8 and dims \[4, 2\]; here it would have size 10 and dims \[5, 2\]",
+        ),
         ("data_layer('x', 4)", "there is a layer 'x' already"),
         ("data_layer('y', 4, layer_attr=ExtraAttr(drop_rate=0.5))", "drop_rate, which this layer does not support"),
         ("data_layer('y', 5, height=2, width=2)", "multiple of width"),
