@@ -19,6 +19,7 @@ from runtime import glog
 LONGEST_COOLDOWN_S = 3600.0
 SCRIPT_S = 60.0  # maximum seconds that a discovery script may run
 MOST_HOSTS = 100_000
+FORM = "write a host as name or name:slots, e.g. worker-1:2"
 
 
 class HostState:
@@ -216,6 +217,10 @@ class HostManager:
             self._current = DiscoveredHosts(found, self.order_available_hosts(list(found), old), uids)
             return result
 
+    def stop(self) -> None:
+        """End a running discovery; a discovery of the user may lack the method for it."""
+        getattr(self._discovery, "stop", lambda: None)()
+
     def blacklist(self, host: str) -> None:
         """Exclude a host, and end its workers."""
         with self._lock:
@@ -284,6 +289,9 @@ class HostDiscovery:
         """
         raise NotImplementedError
 
+    def stop(self) -> None:
+        """End a running discovery, because the job is over; any thread may call this method."""
+
 
 class HostDiscoveryScript(HostDiscovery):
     """Finds the hosts that a script prints; each line is `name` or `name:slots`.
@@ -293,6 +301,11 @@ class HostDiscoveryScript(HostDiscovery):
 
     def __init__(self, discovery_script: str, slots: int | None) -> None:
         self._script, self._slots = discovery_script, slots
+        self._is_stopped = threading.Event()
+
+    def stop(self) -> None:
+        """End a running script."""
+        self._is_stopped.set()
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
         """Run the script and parse its output.
@@ -303,7 +316,7 @@ class HostDiscoveryScript(HostDiscovery):
 
     def _execute_discovery_script(self) -> str:
         try:
-            return run_script(self._script, SCRIPT_S)
+            return run_script(self._script, SCRIPT_S, self._is_stopped)
         except (OSError, subprocess.SubprocessError, ValueError) as exc:
             raise RuntimeError(f"the discovery script {self._script} has failed: {exc}") from exc
 
@@ -313,12 +326,14 @@ class HostDiscoveryScript(HostDiscovery):
             if not line or line.startswith("#"):
                 continue
             name, colon, number = line.rpartition(":") if ":" in line else (line, "", "")
-            if not colon and self._slots is None:
+            if not colon and self._slots is None and not any(map(str.isspace, line)):
                 raise RuntimeError(f"the discovery script prints '{line}' without slots; give --slots-per-host, too")
             if not name or len(name) > 253 or any(map(str.isspace, name)) or not name.isprintable():
-                raise RuntimeError(f"the discovery script prints '{glog.clean(line, 200)}', which is no host")
+                raise RuntimeError(f"the discovery script prints '{glog.clean(line, 200)}', which is no host; {FORM}")
             if colon and not (number.isascii() and number.isdigit() and len(number) <= len(str(MOST_HOST_SLOTS))):
-                raise RuntimeError(f"the discovery script prints '{glog.clean(line, 200)}', whose slots are no number")
+                raise RuntimeError(
+                    f"the discovery script prints '{glog.clean(line, 200)}', whose slots are no number; {FORM}"
+                )
             slots = int(number) if colon else int(self._slots or 0)
             if hosts.setdefault(name, slots) != slots:
                 raise RuntimeError(f"the discovery script prints {name} with {hosts[name]} and with {slots} slots")

@@ -103,6 +103,7 @@ class AgentHosts(HostDiscovery):
         self._agents: dict[str, _KnownAgent] = {}
         self._noted: dict[str, str] = {}  # by host: the last logged problem of the agent
         self._looks = 0  # number of discoveries that have begun
+        self._is_stopped = False
 
     def find_available_hosts_and_slots(self) -> FoundHosts:
         """Run the other discovery, then ask the agents of the found hosts.
@@ -129,6 +130,13 @@ class AgentHosts(HostDiscovery):
             self._note(host, agent)
         return FoundHosts(slots, uids, addresses)
 
+    def stop(self) -> None:
+        """End a running discovery, and every wait for a host."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        getattr(self._inner, "stop", lambda: None)()
+
     def find(self, host: str, seconds: float) -> AgentClient | None:
         """Return the agent of a host, or None if the host is this machine.
 
@@ -138,8 +146,9 @@ class AgentHosts(HostDiscovery):
         Raises: LostPeerError: the discovery does not find the host.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._local or self._agents, LONGEST_WAIT_S)
-            if not self._changed.wait_for(lambda: host in self._local or host in self._agents, seconds):
+            self._changed.wait_for(lambda: self._is_stopped or self._local or self._agents, LONGEST_WAIT_S)
+            self._changed.wait_for(lambda: self._is_stopped or host in self._local or host in self._agents, seconds)
+            if host not in self._local and host not in self._agents:
                 raise LostPeerError(f"the discovery of hosts does not find {host} any more")
             agent = self._agents.get(host)
             return None if agent is None else agent.client
@@ -155,7 +164,7 @@ class AgentHosts(HostDiscovery):
                 if agent.client is client:
                     agent.is_lost = True
             wanted = self._looks + 2
-            self._changed.wait_for(lambda: self._looks >= wanted, LOOKS_S)
+            self._changed.wait_for(lambda: self._is_stopped or self._looks >= wanted, LOOKS_S)
 
     def _find_agent(self, host: str, address: str) -> _KnownAgent | None:
         """Return the agent of a host, or None for this machine."""
@@ -194,7 +203,8 @@ class AgentHosts(HostDiscovery):
                     agent.asked.result()  # `result` raises only a programming error; `ask` handles all other errors
                 agent.asked = self._pool.submit(agent.ask)
             wait([agent.asked for agent in agents.values() if agent.asked is not None], ANSWER_S)
-            if time.monotonic() >= until or not any(one.problem or one.is_asked for one in agents.values()):
+            is_settled = not any(one.problem or one.is_asked for one in agents.values())
+            if self._is_stopped or is_settled or time.monotonic() >= until:
                 return
             time.sleep(SETTLE_S)
 

@@ -13,6 +13,7 @@ from runtime.errors import PeerUnreachableError
 from runtime.health.service_threads import ServiceThread
 
 NOTE_S = 30.0  # seconds between two equal warnings
+STOP_S = 5.0  # maximum seconds that `stop` waits for a discovery that cannot be ended
 
 
 class TimeoutException(PeerUnreachableError):  # Horovod's name
@@ -52,8 +53,9 @@ class HostWatch:
         """End the thread; further calls, and a call by the thread itself, are allowed."""
         self.is_stopped.set()
         self.wake()
+        self._manager.stop()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(STOP_S)
 
     def wake(self) -> None:
         """Wake the waiting threads, which then check the hosts again."""
@@ -94,6 +96,8 @@ class HostWatch:
                 if result != HostUpdateResult.no_update:
                     self._on_change(result)
             except Exception as exc:  # a user's discovery may raise anything
+                if self.is_stopped.is_set():
+                    return
                 text = f"the discovery of hosts has failed: {type(exc).__name__}: {exc}"
                 if is_first:  # if the first run fails, the discovery is wrong and not only unavailable
                     self.problem = text

@@ -92,7 +92,10 @@ def prefix_connection(
     line, chunk, is_shown = "", b"-", True
     with contextlib.closing(src_connection):
         while chunk:
-            chunk = os.read(src_connection.fileno(), 1 << 16)
+            if isinstance(src_connection, FileIO):
+                chunk = src_connection.read(1 << 16) or b""
+            else:
+                chunk = os.read(src_connection.fileno(), 1 << 16)
             *whole, line = _ENDS.split(line + decoder.decode(chunk, final=not chunk))
             if line and (not chunk or len(line) >= MOST_LINE_BYTES):
                 whole, line = [*whole, line], ""

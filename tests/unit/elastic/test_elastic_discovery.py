@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from each import each
+from waiting import DEADLINE_S, until
 
 from elastic import discovery as discovery_module
-from elastic.discovery import FixedHosts, FoundHosts, HostDiscoveryScript, HostManager, HostState
+from elastic.agent.hosts import AgentHosts, AgentPolicy
+from elastic.discovery import FixedHosts, FoundHosts, HostDiscovery, HostDiscoveryScript, HostManager, HostState
+from elastic.membership.host_watch import STOP_S, HostWatch
 from elastic.worker import HostUpdateResult
+from runtime.errors import LostPeerError
 
 S1 = {
     "empty": ("", {}),
@@ -55,6 +65,8 @@ def test_hosts_keep_the_order_of_the_lines_and_comments_are_none(tmp_path: Path)
         ("a:-1", "whose slots are no number"),
         ("a:x", "whose slots are no number"),
         ("a b:1", "is no host"),
+        ("host-1 slots=2", "'host-1 slots=2', which is no host; write a host as name or name:slots, e.g. worker-1:2"),
+        ("a:slots=2", "whose slots are no number; write a host as name or name:slots"),
         ("a\u2028b:1", "is no host"),
         (":1", "is no host"),
         ("a:1\na:2", "prints a with 1 and with 2 slots"),
@@ -147,3 +159,67 @@ def test_a_script_that_cannot_begin_is_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(subprocess, "Popen", refuse)
     with pytest.raises(RuntimeError, match="no processes left"):
         HostDiscoveryScript("true", 1).find_available_hosts_and_slots()
+
+
+def test_a_script_has_ended_although_its_child_has_its_output(tmp_path: Path) -> None:
+    """Such a script, e.g. one that left a shared connection of ssh, counted as hanging after 60 s."""
+    pid = tmp_path / "pid"
+    script = f"sleep 600 & echo $! > {pid}; echo a:2"
+    try:
+        assert HostDiscoveryScript(script, None).find_available_hosts_and_slots() == {"a": 2}
+        assert pid.exists()
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_the_end_of_a_job_ends_its_discovery(tmp_path: Path) -> None:
+    """SIGTERM of the driver waited up to 57 s for a script that hung."""
+    pid = tmp_path / "pid"
+    manager = HostManager(AgentHosts(HostDiscoveryScript(f"echo $$ > {pid}; exec sleep 600", 1), "", AgentPolicy()))
+    watch = HostWatch(manager, lambda _: None, lambda: 1.0)
+    watch.start()
+    until(lambda: pid.exists() and pid.read_text().strip(), pid)
+    began = time.monotonic()
+    watch.stop()
+    assert time.monotonic() - began < STOP_S
+    assert watch.problem == ""
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
+def test_the_end_of_a_job_does_not_wait_for_a_discovery_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic.membership.host_watch.STOP_S", 0.01)
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Hanging(HostDiscovery):
+        def find_available_hosts_and_slots(self) -> dict[str, int]:
+            begun.set()
+            may_end.wait(DEADLINE_S)
+            return {}
+
+    hosts = AgentHosts(Hanging(), "", AgentPolicy())
+    watch = HostWatch(HostManager(hosts), lambda _: None, lambda: 1.0)
+    watch.start()
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(hosts.find, "a", DEADLINE_S)  # a worker of an earlier driver
+        assert begun.wait(DEADLINE_S)
+        watch.stop()
+        assert isinstance(found.exception(DEADLINE_S), LostPeerError)
+    may_end.set()
+
+
+def test_a_script_runs_without_the_number_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of programs of Horovod replace Popen, and its number was that of a Mock."""
+    source, sink = os.pipe()
+    os.write(sink, b"a:3\n")
+    os.close(sink)
+    with os.fdopen(source, "rb") as output:
+        process = mock.MagicMock(pid=mock.Mock(), stdout=output)
+        process.poll.return_value, process.wait.return_value = None, 0
+        monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: process)
+        process.wait.side_effect = lambda *_: process.poll.__setattr__("return_value", 0) or 0
+        assert HostDiscoveryScript("discover", 1).find_available_hosts_and_slots() == {"a": 3}
+        process.poll.return_value, process.wait.side_effect = None, None
+        monkeypatch.setattr(discovery_module, "SCRIPT_S", -1.0)
+        with pytest.raises(RuntimeError, match="timed out"):
+            HostDiscoveryScript("discover", 1).find_available_hosts_and_slots()
+    process.kill.assert_called_once_with()
