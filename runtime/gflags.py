@@ -198,5 +198,7 @@ def _find(name: str, flags: Mapping[str, Flag]) -> tuple[Flag, bool]:
 def suggest_flag(message: str, manual: str) -> str:
     """Return "; did you mean --flag?" if argparse reports a flag that resembles a flag of the manual, else ""."""
     unknown = re.search(r"unrecognized arguments: (-[^\s=]+)", message)
-    close = difflib.get_close_matches(unknown[1], re.findall(r"--[a-z][\w-]*", manual), 1) if unknown else []
+    # a manual also names flags of other commands
+    known = [flag for flag in re.findall(r"--[a-z][\w-]*", manual) if unknown and flag != unknown[1]]
+    close = difflib.get_close_matches(unknown[1], known, 1) if unknown else []
     return f"; did you mean {close[0]}?" if close else ""

@@ -9,6 +9,7 @@ from typing import Any
 from trainer.config import parse_config
 from trainer.config.all_names import v1_names
 from trainer.config.building.log import logger
+from trainer.config.building.names import UnknownName, suggestion
 
 _V1_NAMES = v1_names()
 __all__ = ["logger", "parse_config", *_V1_NAMES]
@@ -17,4 +18,4 @@ __all__ = ["logger", "parse_config", *_V1_NAMES]
 def __getattr__(name: str) -> Any:
     if name in _V1_NAMES:
         return _V1_NAMES[name]
-    raise AttributeError(f"paddle.trainer.config_parser has no {name!r}")
+    raise UnknownName(f"paddle.trainer.config_parser has no {name!r}{suggestion(name)}")

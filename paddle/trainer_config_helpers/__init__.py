@@ -8,12 +8,12 @@ import importlib
 from typing import Any
 
 from trainer.config.all_names import HELPERS, lookup
+from trainer.config.building.names import SUBMODULES
 
-_SUBMODULES = (*HELPERS, "default_decorators", "layer_math", "utils")
-__all__ = [*_SUBMODULES, *(name for names in HELPERS.values() for name in names)]
+__all__ = [*SUBMODULES, *(name for names in HELPERS.values() for name in names)]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
+    if name in SUBMODULES:
         return importlib.import_module(f"{__name__}.{name}")
     return lookup(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +61,7 @@ def exports(module: str) -> tuple[list[str], Callable[[str], Any]]:
     names = list(HELPERS[module])
 
     def get(name: str) -> Any:
-        if name in HELPERS[module]:
+        with contextlib.suppress(UnknownName):  # as in v0.10, whose modules imported each other's names
             return lookup(name)
         raise UnknownName(f"paddle.trainer_config_helpers.{module} has no {name!r}{suggestion(name)}")
 

@@ -6,7 +6,7 @@ import pytest
 from each import each
 
 from runtime.errors import UsageError
-from runtime.gflags import Flag, Status, index_flags, read_arguments, read_pairs, read_seconds
+from runtime.gflags import Flag, Status, index_flags, read_arguments, read_pairs, read_seconds, suggest_flag
 
 FLAGS = index_flags(
     Flag("num_passes", 100, Status.SUPPORTED, "passes", 0),
@@ -124,3 +124,10 @@ def test_a_number_may_have_the_sign_and_the_blanks_of_strtol():
 def test_a_time_has_the_digits_that_go_reads(text):
     with pytest.raises(UsageError, match="it must be a time"):
         read_seconds("ttl", text)
+
+
+def test_a_hint_is_never_the_flag_that_was_written():
+    """The manual of a command also names flags of other commands."""
+    manual = "--model_file FILE; see `paddle train --model_files`"
+    assert suggest_flag("unrecognized arguments: --model_files", manual) == "; did you mean --model_file?"
+    assert suggest_flag("unrecognized arguments: --predict", "see `paddle train --predict`") == ""

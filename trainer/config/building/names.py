@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -56,6 +57,9 @@ HELPERS: Mapping[str, tuple[str, ...]] = {
     }.items()
 }
 
+# the sub-modules of paddle.trainer_config_helpers
+SUBMODULES = (*HELPERS, "default_decorators", "layer_math", "utils")
+
 # the functions of the raw form (v1), which a configuration can use without an import
 _V1 = """
     Settings Inputs Outputs HasInputsSet Layer Input Bias Parameter ParameterHook MixedLayer ExpressionLayer Evaluator
@@ -83,6 +87,16 @@ _V1 = """
     SequenceReshapeLayer SlopeInterceptLayer SmoothL1Cost SoftBinaryClassCrossEntropy SubNestedSequenceLayer
     SubSequenceLayer SumCost SumOfSquaresCostLayer SumToOneNormLayer TensorLayer TransLayer WarpCTCLayer"""
 V1_NAMES = tuple(_V1.split())
+# what a provider module imports from paddle.trainer.PyDataProvider2
+_PROVIDER = """
+    provider CacheType CheckInputTypeWrapper CheckWrapper DataType InputOrderWrapper InputType SequenceType
+    SingleSlotWrapper dense_array dense_slot dense_vector dense_vector_sequence dense_vector_sub_sequence
+    deserialize_args index_slot integer_sequence integer_value integer_value_sequence integer_value_sub_sequence
+    sparse_binary_vector sparse_binary_vector_sequence sparse_binary_vector_sub_sequence sparse_float_vector
+    sparse_float_vector_sequence sparse_float_vector_sub_sequence sparse_non_value_slot sparse_value_slot"""
+PROVIDER_NAMES = tuple(_PROVIDER.split())
+# names that scripts use for modules
+_USUAL_IMPORTS = {"np": "import numpy as np", "numpy": "import numpy", "cPickle": "import cPickle"}
 
 _built: dict[str, dict[str, Any]] = {}
 
@@ -121,7 +135,22 @@ def lookup(name: str) -> Any:
 
 
 def suggestion(name: str) -> str:
-    """Return `; did you mean 'fc_layer'?` if the name resembles a name of the language, else ""."""
-    known = [*V1_NAMES, *(name for names in HELPERS.values() for name in names)]
+    """Return what makes an unknown name work: the line that a script lacks, or `; did you mean 'fc_layer'?`, or ""."""
+    if any(name in names for names in (*HELPERS.values(), SUBMODULES)):
+        return "; add the line `from paddle.trainer_config_helpers import *`"
+    if name in PROVIDER_NAMES:
+        return "; add the line `from paddle.trainer.PyDataProvider2 import *`"
+    if name in V1_NAMES:
+        return (
+            f"; a config calls {name}(...) without an import, any other module adds the line `from "
+            f"paddle.trainer.config_parser import {name}`"
+        )
+    known = [*V1_NAMES, *PROVIDER_NAMES, *(name for names in HELPERS.values() for name in names)]
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def module_line(name: str) -> str:
+    """Return `; add the line ...` if a script uses a module of Python or numpy without an import, else ""."""
+    line = f"import {name}" if name in sys.stdlib_module_names else _USUAL_IMPORTS.get(name)
+    return f"; add the line `{line}`" if line else ""

@@ -12,11 +12,10 @@ from types import TracebackType
 from runtime.errors import ConfigError, DataError, PaddleError
 from trainer.config.building.argument_errors import ArgumentError
 from trainer.config.building.declare import helper
-from trainer.config.building.names import HELPERS, V1_NAMES, UnknownName, suggestion
+from trainer.config.building.names import HELPERS, UnknownName, module_line, suggestion
 from trainer.config.scripts.python2 import OUR_PACKAGES, SCRIPT_NAME, compile_script, is_script_file
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
-_MAIN_ONLY = "; the name exists in the main config only, not in the modules that the config imports"
 # modules whose stack frames are between the frame of a script and the frame of the function that the script calls
 _GO_BETWEENS = (helper.__module__, compile_script.__module__)
 _VALUE_ERRORS = (TypeError, ValueError, OverflowError)
@@ -54,7 +53,8 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     if place.inside and not isinstance(error, RecursionError):
         return None
     text = " ".join("".join(traceback.format_exception_only(error)).split())
-    return DataError(f"{place.where}: {text}")
+    hint = module_line(str(error.name)) if isinstance(error, NameError) else ""
+    return DataError(f"{place.where}: {text}{hint}")
 
 
 def _find_place(trace: TracebackType | None, title: str) -> ScriptPlace:
@@ -90,8 +90,6 @@ def _wrong_use(error: BaseException, place: ScriptPlace) -> str:
         return ""  # the exception is a bug of this project
     if isinstance(error, ImportError) and str(error.name).startswith("paddle."):
         return f"{error.msg.partition(' (')[0]}{suggestion(error.msg.partition(chr(39))[2].partition(chr(39))[0])}"
-    if isinstance(error, NameError) and error.name in V1_NAMES:
-        return f"{error}{_MAIN_ONLY}"
     if isinstance(error, NameError) and suggestion(str(error.name)):
         return f"{error}{suggestion(str(error.name))}"
     if not isinstance(error, _VALUE_ERRORS):

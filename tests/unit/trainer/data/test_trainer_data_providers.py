@@ -15,6 +15,7 @@ from trainer.arrays.rng import Stream
 from trainer.config.data_sources import pack_args
 from trainer.config.scripts.python2 import use_directories
 from trainer.data import loading
+from trainer.data.checks import user_code
 from trainer.data.loading import check_data, open_source, read_entries
 from trainer.data.source import DataStreams
 
@@ -296,6 +297,23 @@ def test_an_error_names_the_users_lines_from_the_deepest_up(job):
     assert str(caught.value) == (
         "data provider my_provider::process, reading 'f': my_provider.py:4 (return int(text)): ValueError: invalid "
         "literal for int() with base 10: 'f'; called at my_provider.py:8 (yield {\"x\": parse(name)})"
+    )
+
+
+@pytest.mark.parametrize(
+    "name, line",
+    [
+        ("provider", "from paddle.trainer.PyDataProvider2 import *"),
+        ("integer_value", "from paddle.trainer.PyDataProvider2 import *"),
+        ("np", "import numpy as np"),
+        ("json", "import json"),
+    ],
+)
+def test_a_provider_that_lacks_an_import_is_told_the_line(name, line):
+    with pytest.raises(DataError) as caught, user_code("import of my_provider"):
+        eval(name, {})
+    assert str(caught.value) == (
+        f"import of my_provider: NameError: name '{name}' is not defined; add the line `{line}`"
     )
 
 

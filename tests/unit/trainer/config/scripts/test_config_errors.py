@@ -2,8 +2,10 @@
 
 import pytest
 
+from paddle.trainer import PyDataProvider2
 from runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.config import parse_args, parse_config
+from trainer.config.building import names
 
 # name: text of the config after the import line, config_args, error, its message
 CASES = {
@@ -179,9 +181,58 @@ def test_an_error_in_a_module_names_its_line_and_the_line_that_led_there(parse_t
 
 def test_get_config_arg_in_a_module_is_explained(parse_text, config_dir):
     (config_dir / "net.py").write_text("x = get_config_arg('x', int, 1)\n")
-    message = r"^net.py line 1 .*'get_config_arg' is not defined; the name exists in the main config only"
+    message = (
+        r"^net.py line 1 .*'get_config_arg' is not defined; a config calls get_config_arg\(...\) without an import, "
+        "any other module adds the line `from paddle.trainer.config_parser import get_config_arg`"
+    )
     with pytest.raises(ConfigError, match=message):
         parse_text("import net")
+
+
+HELPERS_LINE = "; add the line `from paddle.trainer_config_helpers import *`"
+PROVIDER_LINE = "; add the line `from paddle.trainer.PyDataProvider2 import *`"
+# a config without the import that it needs, and the end of its message
+FORGOTTEN = {
+    "settings(batch_size=1)": f"line 1: name 'settings' is not defined{HELPERS_LINE}",
+    "layer_math.exp(1)": f"line 1: name 'layer_math' is not defined{HELPERS_LINE}",
+    "@provider(input_types={})\ndef p(s, f): pass": f"line 1: name 'provider' is not defined{PROVIDER_LINE}",
+    "from paddle.trainer_config_helpers import integer_value": (
+        f"line 1: cannot import name 'integer_value' from 'paddle.trainer_config_helpers'{PROVIDER_LINE}"
+    ),
+    "from paddle.trainer.config_parser import settings": (
+        f"line 1: cannot import name 'settings' from 'paddle.trainer.config_parser'{HELPERS_LINE}"
+    ),
+    "import paddle.trainer_config_helpers as h\nh.get_config_arg('n', int, 1)": (
+        "line 2: paddle.trainer_config_helpers has no 'get_config_arg'; a config calls get_config_arg(...) without an "
+        "import, any other module adds the line `from paddle.trainer.config_parser import get_config_arg`"
+    ),
+    "os.getcwd()": "line 1: NameError: name 'os' is not defined; add the line `import os`",
+    "np.zeros(3)": "line 1: NameError: name 'np' is not defined; add the line `import numpy as np`",
+}
+
+
+@pytest.mark.parametrize("text", FORGOTTEN)
+def test_a_forgotten_import_is_told_with_its_line(config_dir, text):
+    (config_dir / "config.py").write_text(text)
+    with pytest.raises((ConfigError, DataError)) as caught:
+        parse_config("config.py")
+    assert str(caught.value) == f"config.py {FORGOTTEN[text]}"
+
+
+def test_no_hint_proposes_the_word_that_was_written():
+    for name in (*names.V1_NAMES, *names.PROVIDER_NAMES, *(name for part in names.HELPERS.values() for name in part)):
+        assert names.suggestion(name).startswith(("; add the line `from ", "; a config calls ")), name
+
+
+def test_the_names_of_providers_are_those_of_their_module():
+    modules = {"cPickle", "collections", "functools", "itertools", "logging"}
+    assert {*names.PROVIDER_NAMES} | modules == {*PyDataProvider2.__all__}
+
+
+def test_a_module_of_the_language_has_the_names_of_the_others(parse_text):
+    """As in v0.10, whose layers module imported the attributes, evaluators and poolings."""
+    config = parse_text("from paddle.trainer_config_helpers.layers import ParamAttr, MaxPooling\ndata_layer('x', 1)")
+    assert len(config.model_config.layers) == 1
 
 
 def test_a_missing_imported_config_is_a_missing_input(parse_text):
