@@ -94,7 +94,7 @@ class StreamPart(NamedTuple):
 
 
 class WorkerNews(NamedTuple):
-    """The output of a worker by stream, and its exit code, which is None while the worker runs."""
+    """The output of a worker by stream, and its exit code: None while the worker runs, -n after signal n."""
 
     parts: Mapping[str, StreamPart]
     exit_code: int | None
@@ -144,7 +144,7 @@ def read_news(body: bytes) -> WorkerNews:
     line, newline, data = body.partition(b"\n")
     fields = _parse(line)
     exit_code = fields.get("exit")
-    if not newline or (exit_code is not None and not is_integer(exit_code, 0, 255)):
+    if not newline or (exit_code is not None and not is_integer(exit_code, -64, 255)):
         raise AgentProtocolError("the body is no output of a worker")
     parts, at = {}, 0
     for kind in KINDS:

@@ -11,6 +11,7 @@ from functools import partial
 from elastic.agent.output import WorkerOutput
 from elastic.agent.protocol import StreamMark, WorkerLaunch, WorkerNews
 from elastic.launching.processes import keep_exported, run_process, start_command
+from elastic.membership.results import describe_exit
 from runtime import glog
 from runtime.errors import LostPeerError
 from runtime.health.service_threads import ServiceThread
@@ -154,7 +155,7 @@ class AgentWorkers:
         except (OSError, ValueError) as exc:
             glog.error(f"{worker.name} cannot be started: {exc}")
         worker.output.finish(code)
-        glog.info(f"{worker.name} ended with exit code {code}")
+        glog.info(f"{worker.name} {describe_exit(code)}")
         with self._changed:
             worker.is_over = True
             self._changed.notify_all()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic.membership.history import DONE, FAILED, MOST_GENERATIONS, MOST_NAMED, WAITS, WORKS
+from elastic.membership.results import describe_exit
 from messages.errors import SchemaError
 from messages.schema import Fields, Integer, Items, Maybe, Number, Text, Truth, Word
 from runtime import status_files
@@ -198,11 +199,6 @@ def describe_failure(one: dict[str, Any]) -> str:
     others = f", the first of {one['failures']}" if one["failures"] > 1 else ""
     how = "was silent, and the driver has ended it" if one["first_silent"] else describe_exit(one["first_code"])
     return f"{one['first_name']}, rank {one['first_rank']}, {how}{others}"
-
-
-def describe_exit(code: int) -> str:
-    """Return a text about the end of a process."""
-    return f"ended by signal {code - 128}" if code > 128 else f"ended with status {code}"
 
 
 def describe_loss(seconds: float) -> str:

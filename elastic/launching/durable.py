@@ -2,7 +2,7 @@
 
 - `<store>/driver.lock`: the running driver holds the lock of this file.
 - `<store>/<incarnation>/pid`: the pid of the worker's guard. An incarnation is one run of a worker.
-- `<store>/<incarnation>/exit`: the exit code of the worker.
+- `<store>/<incarnation>/exit`: the exit code of the worker, or -n after signal n.
 - `<store>/<incarnation>/stdout`, `stderr`: the output of the worker.
 - `<store>/<incarnation>/shown.stdout`: the number of bytes of stdout that a driver has shown.
 """
@@ -180,7 +180,7 @@ def open_process(pid: int, start: str) -> int:
 
 
 def read_exit(place: Path) -> int:
-    """Return the exit code of a worker that has ended."""
+    """Return the exit code of a worker that has ended, or -n after signal n."""
     with contextlib.suppress(OSError, ValueError):
         return int((place / guard.EXIT).read_text(encoding="ascii"))
     return LOST

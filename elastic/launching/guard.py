@@ -1,14 +1,16 @@
 """The guard of a worker: a process that ends the worker when the driver is gone for any reason.
 
-- `python -I -S guard.py pipe FD COMMAND...` runs COMMAND while the driver holds the other end of the pipe FD.
+- `python -I -S guard.py pipe FD COMMAND...` runs COMMAND while the driver holds the other end of the connection FD.
 - `python -I -S guard.py directory DIR GRACE COMMAND...` runs COMMAND as a worker that the next driver may take over.
 
 If the guard has a directory, it writes two files into DIR. `pid` contains the guard's pid and start time, and `exit`
-contains the exit code of the worker after the worker's end. A running driver holds the lock of `DIR/../driver.lock`.
+contains the exit code of the worker, or -n if signal n has ended the worker. Otherwise the guard sends this number over
+the connection FD. A running driver holds the lock of `DIR/../driver.lock`.
 The guard ends the worker after GRACE seconds without a driver.
 
 The guard leads a process group, so that a signal to the group reaches the worker and its children. The guard exits with
-the exit code of the worker, or with 128 + n if signal n has ended the worker. The guard imports no module of the
+the exit code of the worker, or with 128 + n if signal n has ended the worker; a worker may have such an exit code, too.
+The guard imports no module of the
 project, because every worker waits for the start of its guard.
 """
 
@@ -48,10 +50,11 @@ def leave_signals() -> None:
 
 
 def run_with_pipe(descriptor: int, begin: Callable[[], int]) -> int:
-    """Run a process while the other end of a pipe is open.
+    """Run a process while the other end of a connection is open, and send the end of the process over it.
 
     Args: begin: starts the process; returns its pid, or 0 on failure.
     """
+    os.set_inheritable(descriptor, False)  # only the guard may tell the driver how the worker has ended
     child = begin()
     if not child:
         return NO_PROGRAM
@@ -62,7 +65,12 @@ def run_with_pipe(descriptor: int, begin: Callable[[], int]) -> int:
     poll.register(descriptor, select.POLLIN | select.POLLHUP)
     while not any(number == ended for number, _ in poll.poll()):
         end_group(ended)
-    return finish(child)
+    code = finish(child)
+    try:  # noqa: SIM105  # the import of contextlib takes time
+        os.write(descriptor, b"%d" % code)
+    except OSError:
+        pass  # the driver is gone
+    return to_status(code)
 
 
 def run_in_directory(directory: str, grace_s: float, command: list[str]) -> int:
@@ -90,7 +98,7 @@ def run_in_directory(directory: str, grace_s: float, command: list[str]) -> int:
     with open(f"{directory}/{EXIT}.new", "w", encoding="ascii") as text:  # noqa: PTH123  # pathlib takes 10 ms
         text.write(f"{status}\n")
     os.replace(f"{directory}/{EXIT}.new", f"{directory}/{EXIT}")  # noqa: PTH105
-    return status
+    return to_status(status)
 
 
 def start(command: list[str]) -> int:
@@ -109,10 +117,14 @@ def pass_on(child: int) -> None:
 
 
 def finish(child: int) -> int:
-    """Return the exit code of a worker that has ended, and end its remaining children."""
+    """Return the exit code of a worker that has ended, or -n after signal n; end its remaining children."""
     _, status = os.waitpid(child, 0)
     os.killpg(0, signal.SIGTERM)
-    code = os.waitstatus_to_exitcode(status)
+    return os.waitstatus_to_exitcode(status)
+
+
+def to_status(code: int) -> int:
+    """Return the status with which a guard exits."""
     return code if code >= 0 else 128 - code
 
 

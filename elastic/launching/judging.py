@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elastic.constants import HOROVOD_FAILURE_WORDS
-from elastic.membership.results import Results
+from elastic.membership.results import Results, describe_exit
 from runtime.errors import LostPeerError
 
 
@@ -31,11 +31,10 @@ def judge(results: Results) -> None:
     failed = [(end, name, code) for name, (code, end) in results.worker_results.items() if code]
     if failed:
         _, name, code = min(failed)
-        how = f"was ended by signal {code - 128}" if code > 128 else f"ended with status {code}"
         raise JobFailedError(
-            f"{name} {how}, as the first of {len(failed)} workers that have failed; look at its output"
-            f" (Horovod's message: {HOROVOD_FAILURE_WORDS})",
-            code if code < 128 else LostPeerError.exit_code,
+            f"{name} {'was ' if code < 0 else ''}{describe_exit(code)}, as the first of {len(failed)} workers that "
+            f"have failed; look at its output (Horovod's message: {HOROVOD_FAILURE_WORDS})",
+            code if code > 0 else LostPeerError.exit_code,
         )
     if not results.worker_results:
         raise JobFailedError("no worker has finished its work; look at the output of the workers")

@@ -96,7 +96,11 @@ def check_local(host: str) -> None:
 
 
 class ProcessFiles(NamedTuple):
-    """The descriptors of a new worker. `watched`: end of a pipe whose other end stays open while the driver runs."""
+    """The descriptors of a new worker.
+
+    Attributes: watched: end of a connection whose other end stays open while the driver runs. The guard of the worker
+        sends the worker's exit code over it, or -n after signal n.
+    """
 
     stdout: int
     stderr: int
@@ -171,13 +175,14 @@ def run_process(
         LostPeerError: the worker is gone, and its exit code is unknown.
     """
     files = writer.open(rank)
-    (stdout, its_stdout), (stderr, its_stderr), (watched, held) = os.pipe(), os.pipe(), os.pipe()
-    given = ProcessFiles(its_stdout, its_stderr, watched)
+    (stdout, its_stdout), (stderr, its_stderr), (watched, held) = os.pipe(), os.pipe(), socket.socketpair()
+    given = ProcessFiles(its_stdout, its_stderr, watched.detach())
     try:
         process = start(environ, given)
     except BaseException:
-        for descriptor in (stdout, stderr, held):
-            os.close(descriptor)
+        os.close(stdout)
+        os.close(stderr)
+        held.close()
         raise
     finally:
         for descriptor in given:
@@ -187,14 +192,24 @@ def run_process(
         ServiceThread(partial(writer.copy, source, rank, kind, files[kind]), f"output of rank {rank}").start()
     try:
         was_stopped = _wait(process, ends)
-        code = process.wait()
+        code = _read_code(held, process.wait())
     finally:
-        os.close(held)
+        held.close()
         process.close()
     end = time.time()
     for source in sources:
         source.wait_until_drained(DRAIN_S)
-    return WorkerExit(code if code >= 0 else 128 - code, end, was_stopped)
+    return WorkerExit(code, end, was_stopped)
+
+
+def _read_code(held: socket.socket, status: int) -> int:
+    """Return what the guard has sent about the end of its worker, or the end of the guard, if the guard was killed.
+
+    A worker may exit with 137 itself, so the status of the guard does not tell whether a signal has ended the worker.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        return int(held.recv(16, socket.MSG_DONTWAIT))
+    return status
 
 
 def _wait(process: WorkerProcess, ends: Sequence[threading.Event]) -> bool:

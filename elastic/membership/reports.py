@@ -14,7 +14,7 @@ from elastic.membership.heartbeats import Hearing
 from elastic.membership.history import JobHistory
 from elastic.membership.members import Incarnation, MemberTable
 from elastic.membership.notifying import Notifier
-from elastic.membership.results import CreateWorker, ResultsRecorder, WorkerEvents, WorkerExit
+from elastic.membership.results import CreateWorker, ResultsRecorder, WorkerEvents, WorkerExit, describe_exit
 from elastic.registration import WorkerStateRegistry
 from elastic.worker import WorkerNotificationClient
 from runtime import glog
@@ -201,9 +201,9 @@ class WorkerReports:
         host, slot = slot_info.hostname, slot_info.local_rank
         name = f"{host}[{slot}]"
         if not self._members.end(member) or not self.has_rank_assignment(host, slot):
-            glog.info(f"the process {member.name} of {name}, which had left the job, ended with exit code {exit_code}")
+            glog.info(f"the process {member.name} of {name}, which had left the job, {describe_exit(exit_code)}")
             return
-        glog.info(f"the process {member.name} of {name} ended with exit code {exit_code}")
+        glog.info(f"the process {member.name} of {name} {describe_exit(exit_code)}")
         state = FAILURE if exit_code else SUCCESS
         if exit_code and not (was_stopped and self.finished()):
             self.history.fail((host, slot), exit_code, timestamp, member.is_silent)

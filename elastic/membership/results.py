@@ -31,7 +31,7 @@ class WorkerExit(NamedTuple):
     """The end of a worker process; a plain tuple of the first two fields is a valid result of a worker, too.
 
     Attributes:
-    - exit_code: exit code of the process; 128 + n after signal n.
+    - exit_code: exit code of the process; -n after signal n.
     - end: time of the end in seconds since 1970.
     - was_stopped: whether the driver has ended the process.
     - needs_done: whether the process succeeds only if it has reported that its work is done.
@@ -43,6 +43,11 @@ class WorkerExit(NamedTuple):
     was_stopped: bool = False
     needs_done: bool = True
     is_known: bool = True
+
+
+def describe_exit(code: int) -> str:
+    """Return a text about the end of a process. Args: code: as in `WorkerExit`."""
+    return f"ended by signal {-code}" if code < 0 else f"ended with status {code}"
 
 
 CreateWorker = Callable[[SlotInfo, WorkerEvents], "tuple[int, float] | WorkerExit"]

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from io import FileIO
 from typing import IO, Protocol
 
-from elastic.launching.guard import GRACE_S
+from elastic.launching.guard import GRACE_S, to_status
 from elastic.launching.output import KINDS, MOST_LINE_BYTES
 from elastic.launching.processes import run_process, start_command
 from runtime import glog
@@ -73,7 +73,8 @@ def execute(
     sink = _StreamSink(streams, index, prefix_output_with_timestamp)
     environ = os.environ if env is None else env
     start = start_command(["/bin/sh", "-c", command])
-    return run_process(start, environ, index or 0, sink, [one for one in events or () if one is not None]).exit_code
+    ends = [one for one in events or () if one is not None]
+    return to_status(run_process(start, environ, index or 0, sink, ends).exit_code)
 
 
 def prefix_connection(

@@ -334,7 +334,9 @@ def test_workers_that_the_driver_ended_after_a_success_do_not_fail_the_job() -> 
     assert job.finish() == {"a[0]": 0}
 
 
-@pytest.mark.parametrize(("end", "status"), [(3, 3), (137, 75)], ids=["exit", "signal"])
+@pytest.mark.parametrize(
+    ("end", "status"), [(3, 3), (137, 137), (255, 255), (-9, 75)], ids=["exit", "high", "highest", "signal"]
+)
 def test_a_worker_that_fails_after_another_has_succeeded_fails_the_job(end: int, status: int) -> None:
     """Spec 1.4: the job has succeeded if nobody has failed; it may be tried again after a signal alone."""
     job = ScriptedJob({"a": 3})

@@ -173,7 +173,7 @@ def test_a_job_is_judged_by_its_error_then_by_the_first_failure() -> None:
         judge(Results(None, {"a[0]": (0, 1.0), "a[2]": (5, 3.0), "a[1]": (3, 2.0)}))
     assert caught.value.exit_code == 3
     with pytest.raises(JobFailedError, match="ended by signal 9") as caught:
-        judge(Results(None, {"a[0]": (137, 1.0)}))
+        judge(Results(None, {"a[0]": (-9, 1.0)}))
     assert caught.value.exit_code == 75
     with pytest.raises(JobFailedError, match="no worker has finished its work"):
         judge(Results(None, {}))

@@ -44,7 +44,7 @@ def test_a_job_with_a_failure_and_a_host_that_comes_is_told_at_every_moment() ->
     job.now += 10
     assert job.lines()[0] == "works since 10.0 s: generation 1 of 2 workers"
 
-    job.history.fail(("b", 0), 137, job.now)
+    job.history.fail(("b", 0), -9, job.now)
     job.now += 1
     first = "b[0], rank 1, ended by signal 9"
     assert job.lines()[0] == (
@@ -103,7 +103,7 @@ def test_the_first_failure_by_time_is_named_and_how_many_there_were() -> None:
 def test_a_worker_that_was_ended_for_its_silence_is_named_so() -> None:
     job = StoryJob()
     job.begin("a", "b")
-    job.history.fail(("a", 0), 143, BEGAN + 1, is_silent=True)
+    job.history.fail(("a", 0), -15, BEGAN + 1, is_silent=True)
     assert job.lines()[-1].endswith("; then a[0], rank 0, was silent, and the driver has ended it")
 
 
@@ -178,7 +178,7 @@ def test_of_many_generations_and_workers_the_newest_five_are_told_and_where_the_
         job.begin(*(f"h{number}" for number in range(size)))
         job.join(*range(size))
         job.now += 1
-    job.history.fail(("h3", 0), 137, job.now)
+    job.history.fail(("h3", 0), -9, job.now)
     lines = job.lines()
     begin = lines.index("workers of generation 12:")
     assert [line.split(":")[0] for line in lines[begin + 1 : begin + 6]] == [

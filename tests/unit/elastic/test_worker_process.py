@@ -12,9 +12,11 @@ import pytest
 from waiting import until
 
 from elastic.launching import guard
+from elastic.launching.durable import DriverLock, run_durable
+from elastic.launching.judging import JobFailedError, judge
 from elastic.launching.output import OutputWriter
 from elastic.launching.processes import DRAIN_S, run_process, start_command
-from elastic.membership.results import WorkerExit
+from elastic.membership.results import Results, WorkerExit, describe_exit
 
 
 def run(script: str, ends: tuple[threading.Event, ...] = ()) -> tuple[WorkerExit, float]:
@@ -48,5 +50,27 @@ def test_a_stopped_worker_ends_at_once(tmp_path: Path) -> None:
 
     threading.Thread(target=end_it, daemon=True).start()
     end, seconds = run(f"echo $$ > {pid}; kill -STOP $$; sleep 600", (event,))
-    assert (end.exit_code, end.was_stopped) == (128 + signal.SIGTERM, True)
+    assert (end.exit_code, end.was_stopped) == (-signal.SIGTERM, True)
     assert seconds < guard.GRACE_S
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 137", 137), ("exit 255", 255), ("kill -9 $$", -9), ("sh -c 'kill -9 $$'", 137)]
+)
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_only_what_the_system_calls_a_signal_is_one(tmp_path: Path, script: str, code: int, is_durable: bool) -> None:
+    """A worker that ended with 200 was said to be ended by signal 72."""
+    if is_durable:
+        (tmp_path / "driver").mkdir()
+        lock = DriverLock(tmp_path)
+        writer, command = OutputWriter(None, 1, False), ["sh", "-c", f"{script}; exit $?"]
+        end = run_durable(command, dict(os.environ), tmp_path / "driver", 0, writer, (), 60.0)
+        lock.close()
+    else:
+        end, _ = run(f"{script}; exit $?")
+    assert end.exit_code == code
+    wanted = f"ended by signal {-code}" if code < 0 else f"ended with status {code}"
+    assert describe_exit(code) == wanted
+    with pytest.raises(JobFailedError, match=f"a.0. {'was ' if code < 0 else ''}{wanted}, as the first") as caught:
+        judge(Results(None, {"a[0]": end[:2]}))
+    assert caught.value.exit_code == (75 if code < 0 else code)

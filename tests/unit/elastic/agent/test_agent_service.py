@@ -71,7 +71,7 @@ def test_a_worker_is_ended(agent: WorkerAgent, client: AgentClient) -> None:
     client.start(agent.name, "w1", launch("sleep 600"))
     assert client.read_state().workers == 1
     client.end(agent.name, "w1")
-    assert wait_for_exit(client, agent, "w1").exit_code == 143
+    assert wait_for_exit(client, agent, "w1").exit_code == -15
     with pytest.raises(LostPeerError, match="no worker with this name"):
         client.end(agent.name, "w2")
 
@@ -184,7 +184,7 @@ def test_an_agent_that_leaves_starts_no_worker_and_ends_those_that_stay(
         assert time.monotonic() < until
     with pytest.raises(LostPeerError, match="about to end"):
         client.start(agent.name, "w2", launch("true"))
-    assert wait_for_exit(client, agent, "w1").exit_code == 143
+    assert wait_for_exit(client, agent, "w1").exit_code == -15
     runner.join(WAIT_S)
     assert not runner.is_alive()
 
@@ -199,7 +199,7 @@ def test_a_worker_that_no_driver_asks_after_is_ended_and_its_output_forgotten() 
     assert workers.wait_for_none(WAIT_S)
     assert workers.is_all_shown()
     news = workers.read("w1", MARKS, 100, WAIT_S)
-    assert (news.exit_code, news.parts["stdout"]) == (143, (6, b"", 6))
+    assert (news.exit_code, news.parts["stdout"]) == (-15, (6, b"", 6))
 
 
 def test_an_agent_has_a_bound_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
