@@ -336,8 +336,13 @@ make_directories() {
             "run the data job first (it makes JOB_PATH/JOB_NAME), or correct JOB_NAME and the subPath of the volume's mounts"
     fi
     for each in "" "${@/#//}"; do
-        if said=$(LC_ALL=C mkdir -p -- "$job$each" 2>&1); then continue; fi
-        fail $EXIT_VOLUME "uid $(id -u) cannot make $job$each (${said##*: })" \
+        # the kubelet would mount what the link names, for example the output of another job
+        if [ -L "$job$each" ]; then
+            fail $EXIT_DATA "$job$each is a link" "replace it by a directory, which the pod mounts as its own"
+        fi
+        if said=$(LC_ALL=C mkdir -p -- "$job$each" 2>&1) && { [ -z "$each" ] || is_writable_dir "$job$each"; }; then continue; fi
+        said=${said##*: }
+        fail $EXIT_VOLUME "uid $(id -u) cannot make or write $job$each (${said:-$(stat -c 'owner %u:%g, mode %a' "$job$each")})" \
             "on the file server, make this uid the owner of the shared directory: chown $(id -u):$(id -g) DIRECTORY"
     done
 }

@@ -13,6 +13,7 @@ from runtime.regular_files import open_regular
 MAX_SECRET_BYTES = 4096
 SECRET, SECRET_FILE = "PADDLE_SECRET", "PADDLE_SECRET_FILE"  # names of variables
 WITHOUT_SECRET = "PADDLE_WITHOUT_SECRET"  # 1: run if the secret's file is missing, so that every program can take part
+MAKE_SECRETS = "k8s/elastic/make-secrets | kubectl create -f -"  # also those of etcd
 MAKE_SECRET = 'kubectl create secret generic paddle-secret --from-literal=secret="$(openssl rand -hex 32)"'
 
 
@@ -133,9 +134,10 @@ def _read_secret(environ: Mapping[str, str]) -> str:
     except (FileNotFoundError, NotADirectoryError) as exc:
         if may_be_missing:
             return ""
+        command = MAKE_SECRETS if environ.get("PADDLE_ETCD_CA") else MAKE_SECRET
         raise ConfigError(
             f"there is no secret: PADDLE_SECRET_FILE names {name}, which does not exist. In the job's namespace, run "
-            f"{MAKE_SECRET} and create the job again. A job in which every program that reaches a port can take part "
+            f"{command} and create the job again. A job in which every program that reaches a port can take part "
             f"needs {WITHOUT_SECRET}=1 (docs/security.md)"
         ) from exc
     except (OSError, UnicodeDecodeError) as exc:

@@ -25,6 +25,7 @@ from launcher.programs.process import Stop, end_process, exit_code_of, wait_for_
 from launcher.roles.plan import ROLES, RoleError, RolePlan, plan_role
 from launcher.roles.scaling import Scaler
 from launcher.text import LauncherLog, end_in_one_line, say
+from runtime.environment import read_environment
 from runtime.errors import ApiForbiddenError, ConfigError, DataError, PeerUnreachableError, UsageError
 from runtime.network.redaction import Secrets
 
@@ -56,6 +57,7 @@ def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     for note in plan.notes:
         say(note)
     say(f"exec {' '.join(plan.command)}")
+    read_environment(os.environ)  # a missing secret is told before the wait: the same command makes etcd's Secrets
     wait_for_etcd(plan)
     if not plan.waits and not plan.targets:
         _become(plan.command)

@@ -277,6 +277,15 @@ def test_etcd_that_does_not_come_up_is_named(tmp_path: Path) -> None:
     assert process.returncode == 69 and "127.0.0.1:1: Connection refused" in said
 
 
+def test_a_missing_secret_is_told_before_etcd_is_waited_for(tmp_path: Path) -> None:
+    """Without it etcd's Secrets are missing too: the pod waited ten minutes, and said that etcd did not answer."""
+    pod = RolePod(tmp_path, "http://127.0.0.1:1")
+    secret = {"PADDLE_SECRET_FILE": str(tmp_path / "absent"), "PADDLE_ETCD_CA": str(tmp_path / "ca.crt")}
+    with pod.start("master", "exit 0", ETCD_TIMEOUT="600", **secret) as process:
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 78 and "run k8s/elastic/make-secrets | kubectl create -f -" in said
+
+
 def test_an_unknown_role_is_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "launcher.roles", "worker"], capture_output=True, text=True, timeout=60
