@@ -85,9 +85,7 @@ class SequenceClassificationError(ClassificationError):
 
 
 class ClassificationErrorPrinter(ClassificationError):
-    """Log the error of each row, batch by batch. The text of this evaluator is `name=0`."""
-
-    most_inputs = 2
+    """Log the weighted error of each row, batch by batch. The text of this evaluator is `name=0`."""
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
         """Log the errors, and return an empty measure."""

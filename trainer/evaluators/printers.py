@@ -104,15 +104,15 @@ def _spell_pairs(ids: list[int], values: list[float]) -> str:
 class SequenceTextPrinter(Evaluator):
     """Write sequences of ids to `result_file`, as words of `dict_file` if there is one.
 
-    Inputs: the ids of the samples (optional), and the sequences of ids.
+    Inputs: the ids of the samples, and then any number of sequences of ids; a single input is the sequences.
 
-    The file is truncated at the start of the run. If a sample has several generated sequences, the line of a sequence
-    begins with its rank and its score.
+    The file is truncated at the start of the run. A sample has one line with a field for each input. A sub-sequence has
+    its own line. If a sample has several generated sequences, each has a line that begins with its rank and its score.
 
     Raises: MissingInputError: the dictionary cannot be read.  VolumeError: the file cannot be written.
     """
 
-    most_inputs = 2
+    most_inputs = ANY_NUMBER
 
     def __init__(self, config: EvaluatorConfig) -> None:
         super().__init__(config)
@@ -130,24 +130,32 @@ class SequenceTextPrinter(Evaluator):
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
         """Append the sequences of the batch to the file, and return an empty measure."""
         inputs = self.inputs(outputs)
-        sequences = inputs[-1]
+        named, count = inputs[1:] or inputs, inputs[-1].sequences
+        names = inputs[0].ids if len(inputs) > 1 else np.arange(count)
+        if names is None or len(names) != count:
+            raise ConfigError(f"{self}: its sample ids must be one id for each of the {count} sequences")
+        if any(one.sequences != count for one in named):
+            numbers = ", ".join(str(one.sequences) for one in named)
+            raise ConfigError(f"{self}: its inputs have {numbers} sequences; they must have equal numbers of sequences")
+        fields = [self._spell_samples(one) for one in named]
+        lines = [f"{name}{''.join(texts)}\n" for name, *texts in zip(names.tolist(), *fields, strict=True)]
+        self._write("a", "".join(lines))
+        return Share()
+
+    def _spell_samples(self, sequences: Argument) -> list[str]:
+        """Return the text of an input for each sample."""
         ids = self.labels(sequences, "input")
-        names = inputs[0].ids if len(inputs) > 1 else np.arange(sequences.sequences)
-        if names is None or len(names) != sequences.sequences:
-            raise ConfigError(f"{self}: its sample ids must be one id for each of the {sequences.sequences} sequences")
         starts = sequences.starts if sequences.starts is not None else np.arange(len(ids) + 1)
         parts = starts if sequences.sub_starts is None else sequences.sub_starts
         scores = sequences.extras.get(SCORES)
-        lines: list[str] = []
-        for name, (start, stop) in zip(names.tolist(), itertools.pairwise(starts.tolist()), strict=True):
+        texts: list[str] = []
+        for start, stop in itertools.pairwise(starts.tolist()):
             if scores is not None:
-                lines.append(f"{name}\n{self._spell_results(ids[start:stop], scores[len(lines)].tolist())}\n")
+                texts.append(f"\n{self._spell_results(ids[start:stop], scores[len(texts)].tolist())}")
                 continue
             bounds = _inside(parts, start, stop)
-            tails = [f"\t{self._spell(ids[first:end])}\n" for first, end in itertools.pairwise(bounds)]
-            lines.append(f"{name}{''.join(tails)}")
-        self._write("a", "".join(lines))
-        return Share()
+            texts.append("\n".join(f"\t{self._spell(ids[first:end])}" for first, end in itertools.pairwise(bounds)))
+        return texts
 
     def _spell_results(self, ids: Ids, scores: list[float]) -> str:
         """Return a line for each generated sequence of a sample. In `ids`, a sequence is its length, its ids and -1."""

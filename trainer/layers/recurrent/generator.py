@@ -22,7 +22,7 @@ from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.dense.maxid import find_best
-from trainer.layers.ragged import starts_of, take_ragged
+from trainer.layers.ragged import join_ragged, starts_of, take_ragged
 from trainer.layers.recurrent.agents import GroupOutput
 from trainer.layers.recurrent.group import GroupLayer, MakeNetwork, StepNetwork
 from trainer.layers.recurrent.subnetworks import GENERATOR, Group
@@ -81,6 +81,9 @@ class GeneratorLayer(GroupLayer):
     With one result per sample, the sequence consists of the result's ids, including eos. With several results, the
     sequence has three parts for each result: the number of ids, the ids, and -1. The best result comes first. The
     additional output "scores" then has the scores of the results.
+
+    A layer of the step that an evaluator reads becomes a further output: the rows of all live paths, one sequence for
+    each step. v0.10 gave these rows to the evaluator step by step.
     """
 
     takes_gradient = False
@@ -90,7 +93,8 @@ class GeneratorLayer(GroupLayer):
         self._limits: Limits
         self._results = 1
         self._is_logarithmic = True
-        self._predicted = self._probabilities = ""
+        self._predicted = self._probabilities = self._result = ""
+        self._watched: list[str] = []
         self._network: StepNetwork
 
     def open(self, group: Group, make_network: MakeNetwork) -> None:
@@ -100,9 +104,11 @@ class GeneratorLayer(GroupLayer):
         """
         record, generator = group.record, group.record.generator
         layers = {one.name: one for one in group.step.layers}
-        if len(record.out_links) != 1:
+        results = [link for link in record.out_links if link.layer_name != link.link_name]
+        if len(results) != 1:
             raise ConfigError(f"{self}: a step that generates may return only the probabilities, no further layers")
-        self._predicted = record.out_links[0].layer_name
+        self._predicted, self._result = results[0].layer_name, results[0].link_name
+        self._watched = [link.layer_name for link in record.out_links if link.layer_name == link.link_name]
         if record.in_links or not self.config.inputs:
             raise ConfigError(f"{self}: a group that generates needs static inputs or boot layers, and no sequences")
         if generator.eos_layer_name not in layers or layers[self._predicted].type != "maxid":
@@ -116,14 +122,14 @@ class GeneratorLayer(GroupLayer):
         step.CopyFrom(group.step)
         remembered = [name for name in group.step.output_layer_names if name != self._predicted]
         del step.output_layer_names[:]
-        step.output_layer_names.extend(dict.fromkeys([self._probabilities, *remembered]))
+        step.output_layer_names.extend(dict.fromkeys([self._probabilities, *remembered, *self._watched]))
         self.prepare(Group(record, step))
         self._network = make_network(step, self._parameters)
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Search, and return the best sequences of each sample."""
-        link = self._group.record.out_links[0].link_name
-        found = self._search(inputs, inputs[0].sequences)
+        seen: list[dict[str, Argument]] = []
+        found = self._search(inputs, inputs[0].sequences, seen)
         for paths in found:
             paths.sort(key=lambda path: -path.score)
         spelled = [self._spell(paths[: self._results]) for paths in found]
@@ -133,10 +139,24 @@ class GeneratorLayer(GroupLayer):
         for row, paths in zip(scores, found, strict=True):
             row[: len(paths)] = [path.score for path in paths[: self._results]]
         extras = {SCORES: scores} if self._results > 1 else {}
-        return GroupOutput({link: Argument(ids=ids, starts=starts, extras=extras)}, np.zeros((0, 0), self._dtype))
+        links = {name: self._join_steps([step[name] for step in seen], name) for name in self._watched}
+        links[self._result] = Argument(ids=ids, starts=starts, extras=extras)
+        return GroupOutput(links, np.zeros((0, 0), self._dtype))
 
-    def _search(self, inputs: Sequence[Argument], samples: int) -> list[list[Path]]:
-        """Return the finished paths of each sample."""
+    def _join_steps(self, steps: Sequence[Argument], name: str) -> Argument:
+        """Return the rows of all steps; each step is a sequence, unless its rows are sequences themselves."""
+        if not steps:
+            return Argument(
+                value=np.zeros((0, self._sizes[name]), self._dtype), starts=starts_of(np.zeros(0, np.int64))
+            )
+        joined = join_ragged(steps)
+        starts = (
+            starts_of(np.array([step.rows for step in steps], np.int64)) if joined.starts is None else joined.starts
+        )
+        return Argument(value=joined.value, ids=joined.ids, starts=starts)
+
+    def _search(self, inputs: Sequence[Argument], samples: int, seen: list[dict[str, Argument]]) -> list[list[Path]]:
+        """Return the finished paths of each sample; `seen` receives the watched layers of each step."""
         memories = [self.boot(one, inputs, np.arange(samples)) for one in self._group.record.memories]
         live = [Path(sample, (), 0.0, sample) for sample in range(samples)]
         finished: list[list[Path]] = [[] for _ in range(samples)]
@@ -154,6 +174,7 @@ class GeneratorLayer(GroupLayer):
                 else:
                     rows[memory.record.link_name] = take_ragged(before[name], before[name].starts, row_of)
             before = self._network.forward(rows, None, is_training=False)
+            seen.append({name: before[name] for name in self._watched})
             given = before[self._probabilities]
             p = given.value if given.sparse is None else given.sparse.to_dense(self._dtype)
             if p is None:

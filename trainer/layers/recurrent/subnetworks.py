@@ -5,7 +5,7 @@ Source: spec/config.md 12.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
@@ -66,7 +66,7 @@ def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]
     agent is the layer of its group. The layers of groups and the gather agents are therefore ordinary layers. If an
     evaluator reads a layer inside a group, this layer becomes a result of the group under its own name.
 
-    Raises: ConfigError: an evaluator reads a layer of a group within a group, or a group lacks a layer.
+    Raises: ConfigError: a group lacks a layer.
     """
     records = {one.name: one for one in config.sub_models if one.is_recurrent_layer_group}
     if not records:
@@ -107,32 +107,36 @@ def _take_group(
     owners: Mapping[str, str],
     layers: Mapping[str, LayerConfig],
 ) -> Group:
-    """Return a group with all groups inside it; the group's results include the layers that evaluators read."""
-    kept = SubModelConfig()
-    kept.CopyFrom(record)
-    inside = [record]
-    for one in inside:
-        inside += [records[name] for name in one.layer_names if name in records]
-    for evaluator in config.evaluators:
-        for name in evaluator.input_layers:
-            owner = owners.get(name)
-            if owner in {one.name for one in inside[1:]}:
-                raise ConfigError(
-                    f"evaluator {evaluator.name} reads layer {name} of a group inside a group, which is not possible; "
-                    "give the evaluator a result of the inner group"
-                )
-            if owner == record.name and not any(link.link_name == name for link in kept.out_links):
-                kept.out_links.add(layer_name=name, link_name=name)
+    """Return a group with all groups inside it; the results of each include the layers that evaluators read."""
+    inside = {record.name: _copy(record)}
+    waiting = [record]
+    for one in waiting:
+        inner = [records[name] for name in one.layer_names if name in records]
+        inside.update((each.name, _copy(each)) for each in inner)
+        waiting += inner
+    for name in (name for evaluator in config.evaluators for name in evaluator.input_layers):
+        owner = owners.get(name)
+        while owner in inside:  # from the group of the layer to the outermost group
+            if not any(link.link_name == name for link in inside[owner].out_links):
+                inside[owner].out_links.add(layer_name=name, link_name=name)
+            owner = owners.get(owner)
+    kept = inside.pop(record.name)
     step = ModelConfig(type=config.type)
-    members = {name for one in inside for name in one.layer_names}
+    members = {name for one in (kept, *inside.values()) for name in one.layer_names}
     missing = sorted(name for name in members if name not in layers)
     if missing:
         raise ConfigError(f"group {record.name} has a layer {missing[0]}, which is not in the config")
     step.layers.extend(one for one in config.layers if one.name in members)
-    step.sub_models.extend(inside[1:])
+    step.sub_models.extend(inside.values())
     remembered = [one.layer_name for one in record.memories if one.layer_name != one.link_name]
     step.output_layer_names.extend(dict.fromkeys([*(link.layer_name for link in kept.out_links), *remembered]))
     return Group(kept, step)
+
+
+def _copy(record: SubModelConfig) -> SubModelConfig:
+    copy = SubModelConfig()
+    copy.CopyFrom(record)
+    return copy
 
 
 def _find_sources(record: SubModelConfig) -> list[str]:
@@ -157,9 +161,10 @@ def split_step(group: Group) -> StepParts:
     memories = {one.link_name for one in record.memories}
     results = {one.layer_name for one in record.out_links}
     remembered = {one.layer_name for one in record.memories} - memories
-    needed = _find_ancestors(results | remembered, inputs)
+    printing = {name for name, one in layers.items() if one.type == "print"}  # in v0.10 they print step by step
+    needed = find_ancestors(results | remembered | printing, inputs)
     before: set[str] = set()
-    held = set(remembered)  # layers that must run step by step
+    held = remembered | printing  # layers that must run step by step
     for name, layer in layers.items():
         if name not in needed or name in agents or name in memories:
             continue
@@ -167,12 +172,12 @@ def split_step(group: Group) -> StepParts:
             held.add(name)
         elif all(one in agents or one in before for one in inputs[name]):
             before.add(name)
-    steps = _find_ancestors(held, inputs) - before - agents - memories
+    steps = find_ancestors(held, inputs) - before - agents - memories
     after = needed - steps - before - agents - memories
     outside = results | {one for name in after for one in inputs[name]}
     return StepParts(
         before=_make_part(group.step, before, {one for name in steps for one in inputs[name]} | outside | remembered),
-        steps=_make_part(group.step, steps, outside | remembered, also=remembered if steps else set()),
+        steps=_make_part(group.step, steps, outside | remembered | printing, also=remembered if steps else set()),
         after=_make_part(group.step, after, results),
     )
 
@@ -182,7 +187,7 @@ def _is_row_by_row(layer: LayerConfig) -> bool:
     return layer.type in _ROW_BY_ROW and len(layer.inputs) > 0 and plain
 
 
-def _find_ancestors(names: Set[str], inputs: Mapping[str, Sequence[str]]) -> set[str]:
+def find_ancestors(names: Iterable[str], inputs: Mapping[str, Sequence[str]]) -> set[str]:
     """Return the layers `names` and all layers on which these layers depend."""
     found: set[str] = set()
     waiting = list(names)

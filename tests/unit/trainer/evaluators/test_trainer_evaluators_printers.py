@@ -80,6 +80,16 @@ def log_of(capsys, evaluator, **outputs):
             {"a": Argument(value=VALUES), "b": Argument(ids=np.array([1, 0, 0]))},
             ["Printer=NAME Classification Error:\n0 \n1 \n0 \n"],
         ),
+        (
+            "classification_error_printer",
+            {},
+            {
+                "a": Argument(value=VALUES),
+                "b": Argument(ids=np.array([1, 0, 0])),
+                "w": Argument(value=np.array([[2], [0.5], [3]])),
+            },
+            ["Printer=NAME Classification Error:\n0 \n0.5 \n0 \n"],
+        ),
         ("gradient_printer", {}, {"a": FRAMES}, []),
     ],
 )
@@ -117,6 +127,11 @@ NESTED = Argument(ids=np.array([2, 0, 1, 1]), starts=np.array([0, 3, 4]), sub_st
         ({"dict_file": ""}, {"a": SEQUENCES}, "0\t 2 0\n1\t\n2\t 1\n"),
         ({}, {"id": Argument(ids=np.array([9, 8, 7])), "a": SEQUENCES}, "9\t c a\n8\t\n7\t b\n"),
         ({}, {"a": NESTED}, "0\t c\n\t a b\n1\t b\n"),
+        (
+            {},
+            {"id": Argument(ids=np.array([9, 8, 7])), "a": SEQUENCES, "b": Argument(ids=np.array([0, 1, 2]))},
+            "9\t c a\t a\n8\t\t b\n7\t b\t c\n",
+        ),
         ({}, {"a": Argument(ids=np.array([1, 2]))}, "0\t b\n1\t c\n"),
         ({}, {"a": GENERATED}, "0\n0\t-0.5\t c a\n1\t-2\t b\n\n1\n0\t-1.25\t a\n1\t-3\t\n\n"),
     ],
@@ -161,6 +176,10 @@ def test_what_a_text_printer_cannot_do_is_said(tmp_path):
     printer = make("seq_text_printer", "a", result_file=result, dict_file=str(tmp_path / "words"))
     with pytest.raises(DataError, match=r"id 2 is not in .*words, which has 1 words"):
         printer.measure({"a": SEQUENCES})
+    with pytest.raises(ConfigError, match="its inputs have 2, 3 sequences; they must have equal numbers"):
+        make("seq_text_printer", "id", "a", "b", result_file=result).measure(
+            {"id": Argument(ids=np.array([1, 2, 3])), "a": Argument(ids=np.array([1, 2])), "b": SEQUENCES}
+        )
     with pytest.raises(ConfigError, match="one id for each of the 3 sequences"):
         make("seq_text_printer", "id", "a", result_file=result).measure(
             {"id": Argument(ids=np.array([1])), "a": SEQUENCES}

@@ -177,3 +177,26 @@ def test_a_step_that_generates_gives_probabilities_only():
     group.out_links.add(layer_name="h@decoder", link_name="h")
     with pytest.raises(ConfigError, match=r"decoder .*: a step that generates may return only the probabilities"):
         Network(net.config, net.parameters)
+
+
+def test_an_evaluator_reads_the_rows_of_every_step():
+    """Printers and evaluators in a step that generates were refused with an untrue reason."""
+    net, table = network(beam_size=1, results=1)
+    model = net.config
+    model.evaluators.add(
+        name="show", type="value_printer", input_layers=["h@decoder", "__beam_search_predict__@decoder"]
+    )
+    net, given = Network(model, table), batch()
+    outputs = net.forward(given)
+    found, states = outputs["__beam_search_predict__"], outputs["h@decoder"]
+    lengths = np.diff(found.starts)
+    assert np.diff(states.starts).tolist() == [(lengths > step).sum() for step in range(lengths.max())]
+    h, word = given["boot"].value, [BOS] * SAMPLES
+    first = [next_probabilities(table, given["static"].value[n], word[n], h[n])[0] for n in range(SAMPLES)]
+    np.testing.assert_allclose(states.value[:SAMPLES], first)
+    assert outputs["__beam_search_predict__@decoder"].ids.tolist() == [
+        found.ids[begin + step]
+        for step in range(lengths.max())
+        for begin, length in zip(found.starts[:-1], lengths, strict=True)
+        if step < length
+    ]

@@ -447,6 +447,46 @@ def test_a_layer_of_a_group_that_an_evaluator_reads_is_handed_out():
     np.testing.assert_allclose(found.value, np.tanh(x.value @ np.full((SIZE, SIZE), 0.5) + 0.5))
 
 
+def test_a_layer_of_a_group_inside_a_group_is_handed_out_too():
+    def config():
+        settings(batch_size=1, learning_rate=0.1)
+
+        def inner(row):
+            return fc_layer(fc_layer(row, size=SIZE, name="inside"), size=SIZE)
+
+        def outer(part):
+            return last_seq(recurrent_group(step=inner, input=part, name="inner"))
+
+        x = data_layer(name="x", size=SIZE)
+        outputs(recurrent_group(step=outer, input=SubsequenceInput(x), name="outer"))
+
+    model = parse_network_config(config)
+    model.evaluators.add(name="sum", type="sum", input_layers=["inside@inner@outer"])
+    table = ParameterTable(model.parameters, np.float64)
+    table.values[:] = 0.5
+    x = frames(sub_starts=SUB_STARTS)
+    found = Network(model, table).forward({"x": x})["inside@inner@outer"]
+    np.testing.assert_allclose(found.value, np.tanh(x.value @ np.full((SIZE, SIZE), 0.5) + 0.5))
+    assert (found.starts.tolist(), found.sub_starts.tolist()) == (STARTS.tolist(), SUB_STARTS.tolist())
+
+
+def test_a_printing_layer_of_a_step_prints_step_by_step(capsys):
+    """It was dropped, because nothing reads it."""
+
+    def make(x):
+        def step(row):
+            print_layer(row, "show")
+            return fc_layer(row, size=SIZE)
+
+        return sum_of(recurrent_group(step=step, input=x, name="g"))
+
+    net, table = network(make)
+    x = frames()
+    run(net, x=x)
+    assert capsys.readouterr().err.count("layer=") == np.diff(STARTS).max()
+    check_gradients(net, table, x=x)
+
+
 def test_dropout_of_a_step_is_drawn_anew_at_every_step():
     def make(x):
         def step(row):
