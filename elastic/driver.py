@@ -125,6 +125,7 @@ class ElasticDriver(WorkerReports):
         complete_slots(slots)
         for host in record.blacklist:
             self._host_manager.blacklist(host)
+        self.notices.continue_from(record.revision)
         with self._planning:
             self._set_plan(slots)
             self._worker_registry.restore(record.generation, len(slots), record.resets)
@@ -219,7 +220,7 @@ class ElasticDriver(WorkerReports):
         """Write the decided generation to the journal, if the driver has a journal."""
         if self._journal is None:
             return
-        numbers = (generation, self._worker_registry.resets, self.port)
+        numbers = (generation, self._worker_registry.resets, self.port, self.notices.revision)
         members = {rank: self._members.find(slot) for slot, rank in self._plan.slots.items()}
         blacklist = self._host_manager.list_blacklisted()
         self._journal.save(DriverRecord.of(numbers, members, blacklist))
@@ -269,6 +270,8 @@ class ElasticDriver(WorkerReports):
             if plan.hosts == self.host_assignments:
                 return
             notice = self._notifier.post(plan.slots.keys(), result) if self._plan.ranks else None
+            if notice is not None:  # the next driver continues with the next revision
+                self._save_record(self._worker_registry.last_rendezvous())
             self.history.note_hosts()
         coordinator = self.get_coordinator_info()
         client = None if coordinator is None else self.get_worker_client(coordinator)

@@ -62,7 +62,7 @@ class State:
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
         """Store a notice of the driver for the next `check_host_updates`.
 
-        Args: timestamp: seconds since 1970.  update_res: flags of `HostUpdateResult`.
+        Args: timestamp: see `HostsListener`.  update_res: flags of `HostUpdateResult`.
         """
         self._host_messages.put((timestamp, update_res))
 

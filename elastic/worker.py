@@ -52,7 +52,8 @@ class HostsListener(Protocol):
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
         """Handle a change of hosts.
 
-        Args: timestamp: seconds since 1970.  update_res: flags of `HostUpdateResult`.
+        Args: timestamp: a number that is larger for a later change; the driver of a job sends the revision of its
+            notice, because the clocks of two drivers may differ.  update_res: flags of `HostUpdateResult`.
         """
 
 

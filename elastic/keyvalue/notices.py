@@ -1,4 +1,7 @@
-"""Notices of changed hosts; a worker names the revision of its last notice, and gets all later notices."""
+"""Notices of changed hosts; a worker names the revision of its last notice, and gets all later notices.
+
+Revisions order the notices, and not times, because the clock of the next driver of a job may be behind.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,10 @@ from typing import NamedTuple
 class HostsNotice(NamedTuple):
     """A notice of changed hosts.
 
-    Attributes: revision: number of notices up to this notice.  timestamp: time of the newest change in seconds since
-        1970; a later change has a larger timestamp.  result: flags of `HostUpdateResult`.
+    Attributes: revision: number of notices of the job up to this notice.  result: flags of `HostUpdateResult`.
     """
 
     revision: int
-    timestamp: float
     result: int
 
 
@@ -27,19 +28,23 @@ class NoticeBoard:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._notices: list[HostsNotice] = []
+        self._first = 0  # number of notices of earlier drivers
         self._is_closed = False
 
     @property
     def revision(self) -> int:
         """The number of notices."""
-        return len(self._notices)
+        return self._first + len(self._notices)
 
-    def post(self, timestamp: float, result: int) -> HostsNotice:
+    def continue_from(self, revision: int) -> None:
+        """Number the notices after those of an earlier driver."""
+        with self._changed:
+            self._first = revision
+
+    def post(self, result: int) -> HostsNotice:
         """Add a notice and return it."""
         with self._changed:
-            if self._notices:  # two changes within a clock tick need different timestamps
-                timestamp = max(timestamp, self._notices[-1].timestamp + 1e-6)
-            notice = HostsNotice(len(self._notices) + 1, timestamp, result)
+            notice = HostsNotice(self.revision + 1, result)
             self._notices.append(notice)
             self._changed.notify_all()
             return notice
@@ -47,11 +52,11 @@ class NoticeBoard:
     def find_after(self, revision: int, wait: float = 0.0) -> HostsNotice | None:
         """Return the notices after a revision as one notice, or None after `wait` seconds.
 
-        The result has the time of the newest notice and the flags of all notices after the revision.
+        The result has the revision of the newest notice and the flags of all notices after the given revision.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or len(self._notices) > revision, wait)
-            newer = self._notices[revision:]
+            self._changed.wait_for(lambda: self._is_closed or self.revision > revision, wait)
+            newer = self._notices[max(0, revision - self._first) :]
         if not newer:
             return None
         result = 0

@@ -62,7 +62,7 @@ class DriverRecord(NamedTuple):
     """The generation that the driver has decided on.
 
     Attributes: resets: number of times that the workers have resumed.  port: port of the rendezvous server.  blacklist:
-        excluded hosts.
+        excluded hosts.  revision: number of notices of changed hosts.
     """
 
     generation: int
@@ -70,17 +70,18 @@ class DriverRecord(NamedTuple):
     port: int
     members: tuple[MemberRecord, ...]
     blacklist: tuple[str, ...]
+    revision: int = 0  # the value for records of older drivers without this field
 
     @classmethod
     def of(
         cls,
-        numbers: tuple[int, int, int],
+        numbers: tuple[int, int, int, int],
         members: Mapping[int, Incarnation | None],
         blacklist: Sequence[str],
     ) -> DriverRecord:
-        """Return the record of a generation. Args: numbers: generation, resets, port.  members: processes by rank."""
+        """Return the record of a generation. Args: numbers: generation, resets, port, revision.  members: by rank."""
         found = tuple(MemberRecord.of(one, rank) for rank, one in members.items() if one is not None)
-        return cls(*numbers, found, tuple(blacklist))
+        return cls(*numbers[:3], found, tuple(blacklist), numbers[3])
 
     @property
     def text(self) -> str:
@@ -97,9 +98,9 @@ def read_record(text: str) -> DriverRecord:
         fields = parse_bounded(text.encode(), depth=4, values=MOST_VALUES)
     except BoundedJsonError as exc:
         raise _damaged(f"a value {exc}") from exc
-    generation, resets, port, members, blacklist = (fields.get(name) for name in DriverRecord._fields)
-    if not (_is_number(generation) and _is_number(resets) and is_integer(port, 1, 65535)):
-        raise _damaged("no valid generation or port")
+    generation, resets, port, members, blacklist, revision = (fields.get(name, 0) for name in DriverRecord._fields)
+    if not (all(map(_is_number, (generation, resets, revision))) and is_integer(port, 1, 65535)):
+        raise _damaged("no valid generation, revision or port")
     if not isinstance(members, list) or not all(map(_is_member, members)):
         raise _damaged("no processes")
     if not isinstance(blacklist, list) or not all(map(_is_text, blacklist)):
@@ -108,7 +109,7 @@ def read_record(text: str) -> DriverRecord:
     if not ranks or ranks != list(range(len(ranks))) or len({(one[0], one[1]) for one in members}) != len(ranks):
         raise _damaged("invalid ranks")
     found = tuple(MemberRecord(*one) for one in members)
-    return DriverRecord(int(generation or 0), int(resets or 0), int(port or 0), found, tuple(blacklist))
+    return DriverRecord(generation, resets, port, found, tuple(blacklist), revision)
 
 
 def _is_member(found: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Collection
 
 from elastic.hosts import SlotInfo
@@ -44,7 +43,7 @@ class Notifier:
             if slots:
                 result = compare_slots(self._expected, slots) or result
                 self._expected = frozenset(slots)
-            return self.board.post(time.time(), result)
+            return self.board.post(result)
 
     def tell_soon(self, client: WorkerNotificationClient, notice: HostsNotice) -> None:
         """Send a notice to rank 0, and wait at most TELL_S seconds, because the host of rank 0 may be lost.
@@ -54,7 +53,7 @@ class Notifier:
         """
 
         def tell() -> None:
-            if client.notify_hosts_updated(notice.timestamp, notice.result) is False:
+            if client.notify_hosts_updated(notice.revision, notice.result) is False:
                 with self._lock:
                     self._clients = {slot: one for slot, one in self._clients.items() if one is not client}
 

@@ -143,12 +143,12 @@ class RendezvousClient:
             return None
         try:
             fields = parse_bounded(body, depth=1, values=10)
-            revision, stamp, result = (fields.get(name) for name in HostsNotice._fields)
+            revision, result = (fields.get(name) for name in HostsNotice._fields)
         except BoundedJsonError as exc:
             raise PeerUnreachableError(f"{self._name} sends a malformed notice: a text {exc}") from exc
-        if not is_integer(revision) or not isinstance(stamp, int | float) or not is_integer(result, 0, 3):
+        if not is_integer(revision) or not is_integer(result, 0, 3):
             raise PeerUnreachableError(f"{self._name} sends a notice with a wrong field")
-        return HostsNotice(int(revision or 0), float(stamp), int(result or 0))
+        return HostsNotice(int(revision or 0), int(result or 0))
 
     @property
     def _name(self) -> str:

@@ -3,7 +3,7 @@
 - `GET /rank_and_size/<host>:<local_rank>?incarnation=I&generation=G&state=0|1&wait=S` is answered with six integers.
   The status 204 means that the worker has to repeat the request.
 - `PUT /worker_addresses/<host>:<local_rank>` has the body {"incarnation", "addresses": [[ip, port], ...]}.
-- `GET /notices/<revision>?wait=S` is answered with {"revision", "timestamp", "result"}. The status 204 means that there
+- `GET /notices/<revision>?wait=S` is answered with {"revision", "result"}. The status 204 means that there
   is no later notice.
 - `PUT /heartbeat/<host>:<local_rank>` has the body {"incarnation", "generation", "addresses"}.
 - `PUT /done/<host>:<local_rank>` has the body {"incarnation"}.

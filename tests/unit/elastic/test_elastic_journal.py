@@ -13,8 +13,10 @@ import pytest
 from each import each
 from scripted_workers import LIMIT_S, ScriptedJob
 
+from elastic.errors import HostsUpdatedInterrupt
 from elastic.hosts import SlotInfo
 from elastic.membership.journal import STATE, DriverJournal, DriverRecord, MemberRecord, read_record
+from elastic.state import State
 from elastic.worker import HostUpdateResult
 from registry.directory import DirectoryRegistry
 from registry.interface import check_value
@@ -222,7 +224,51 @@ def test_a_driver_that_takes_over_sends_notices_to_a_new_rank_0(
     next_journal.close()
 
 
+def test_a_driver_whose_clock_is_behind_tells_of_changes_after_a_takeover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Times ordered the notices: workers ignored those of a driver whose clock was behind that of the first one."""
+    told = queue.Queue[tuple[float, int]]()
+    client = mock.Mock(notify_hosts_updated=lambda number, result: told.put((number, result)))
+    monkeypatch.setattr("elastic.membership.reports.WorkerNotificationClient", lambda *_: client)
+    monkeypatch.setattr("elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
+    state = State(bcast_object=lambda value: value, get_rank=lambda: 0)
+
+    def check_change(job: ScriptedJob, hosts: dict[str, int]) -> None:
+        for one in job.wait_for(1):
+            job.driver.register_worker_addresses(*one.place, one.incarnation, [("127.0.0.1", 1)])
+        job.discovery.set(hosts)
+        state.on_hosts_updated(*told.get(timeout=LIMIT_S))
+        with pytest.raises(HostsUpdatedInterrupt):
+            state.check_host_updates()
+        state.check_host_updates()  # each change counts once
+
+    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    journal.lead()
+    job = ScriptedJob({"a": 1}, journal=journal)
+    job.driver.port = 7000
+    job.start(1)
+    check_change(job, {"a": 1, "b": 1})
+    journal.close()
+    job.end()
+
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() - 3600)
+    next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    record = next_journal.lead()
+    assert record is not None
+    again = ScriptedJob({"a": 1}, journal=next_journal)
+    again.driver.port = record.port
+    again.driver.adopt(record, again.create)
+    known = again.driver.known_revision
+    check_change(again, {"a": 1, "b": 1})
+    assert again.driver.notices.find_after(known) is not None, "a trainer asks for what follows the last revision"
+    again.end()
+    next_journal.close()
+
+
 def test_a_record_of_a_driver_that_did_not_know_who_has_spoken_is_read() -> None:
     fields = json.loads(RECORD.text)
+    del fields["revision"]
     fields["members"] = [one[:-1] for one in fields["members"]]
     assert read_record(json.dumps(fields)) == RECORD
