@@ -78,12 +78,12 @@ _V1 = """
     SpatialPyramidPoolLayer CRFDecodingLayer CRFLayer CTCLayer ConcatenateLayer ConcatenateLayer2 ConvLayer
     ConvShiftLayer ConvTransLayer ConvexCombinationLayer CosSimLayer CosSimVecMatLayer DataLayer DataNormLayer
     DotProdLayer EosIdLayer ExpandLayer FCLayer FeatMapExpandLayer GatedRecurrentLayer GatherAgentLayer
-    GetOutputLayer GruStepLayer HierarchicalSigmoidLayer HuberRegressionLoss HuberTwoClassification
+    GetOutputLayer GruStepLayer HierarchicalSigmoidLayer HuberRegressionLoss HuberTwoClass HuberTwoClassification
     InterpolationLayer KmaxSeqScoreLayer L2DistanceLayer LambdaCost LstmLayer LstmStepLayer MDLstmLayer MaxIdLayer
     MaxLayer MultiBinaryLabelCrossEntropy MultiClassCrossEntropy MultiClassCrossEntropySelfNormCostLayer
     MultiplexLayer NCELayer NormLayer OuterProdLayer PnpairValidation PoolLayer PowerLayer PrintLayer RankingCost
     RecurrentLayer RecurrentLayerGroup ResizeLayer RotateLayer RowL2NormLayer SamplingIdLayer ScaleShiftLayer
-    ScalingLayer ScatterAgentLayer SelectiveFCLayer SeqSliceLayer SequenceConcatLayer SequenceLastInstanceLayer
+    ScalingLayer ScatterAgentLayer SelectiveFCLayer SeqSliceLayer SequenceConcatLayer SequenceFirstInstanceLayer SequenceLastInstanceLayer
     SequenceReshapeLayer SlopeInterceptLayer SmoothL1Cost SoftBinaryClassCrossEntropy SubNestedSequenceLayer
     SubSequenceLayer SumCost SumOfSquaresCostLayer SumToOneNormLayer TensorLayer TransLayer WarpCTCLayer"""
 V1_NAMES = tuple(_V1.split())

@@ -31,6 +31,7 @@ class LayerKind:
         has_bias: whether the layer has a bias by default.
         fields: fields of the message that the user can give, with their defaults; a field with None is omitted.
         weight: fields that the parameter of each input always has.
+        renamed: arguments of Layer() whose fields have other names, with these names.
     """
 
     size: Callable[[V1Layer], int] | None = lambda declared: declared.columns()
@@ -39,6 +40,7 @@ class LayerKind:
     has_bias: bool = True
     fields: Mapping[str, Any] = field(default_factory=dict)
     weight: Mapping[str, Any] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 def _given(declared: V1Layer) -> int:
@@ -101,6 +103,14 @@ _COST = LayerKind(size=_one, fields={"coeff": 1.0})
 _LIKE_FIRST = LayerKind()
 _WITH_BIAS = LayerKind(bias=_times(1), has_bias=False)
 _POOLED = {"trans_type": "non-seq", "seq_pool_stride": -1}
+
+
+def _pooled(**fields: Any) -> LayerKind:
+    return LayerKind(
+        bias=_times(1), has_bias=False, fields={**_POOLED, **fields}, renamed={"stride": "seq_pool_stride"}
+    )
+
+
 _STEP = {"active_gate_type": "sigmoid"}
 _RECURRENT = {"reversed": False, **_STEP}
 _CRF = _only_first(lambda _declared, size, _columns: [size + 2, size])
@@ -150,9 +160,9 @@ KINDS: dict[str, LayerKind] = {
     "sampling_id": _LIKE_FIRST,
     "get_output": LayerKind(size=_given),
     "print": LayerKind(size=None, fields={"user_arg": None}),
-    "max": LayerKind(bias=_times(1), has_bias=False, fields={**_POOLED, "output_max_index": None}),
-    "average": LayerKind(bias=_times(1), has_bias=False, fields={"average_strategy": "average", **_POOLED}),
-    "seqlastins": LayerKind(bias=_times(1), has_bias=False, fields={**_POOLED, "select_first": None}),
+    "max": _pooled(output_max_index=None),
+    "average": _pooled(average_strategy="average"),
+    "seqlastins": _pooled(select_first=None),
     "seqconcat": _WITH_BIAS,
     "seqreshape": LayerKind(size=_given, bias=_times(1), has_bias=False),
     "subseq": _WITH_BIAS,

@@ -25,6 +25,9 @@ from trainer.config.v1.layer_kinds import KINDS, REQUIRED, LayerKind
 # for sequence layers of these types without an activation, v0.10 wrote the activation "linear"
 _LINEAR = frozenset({"seqconcat", "subseq"})
 
+# types of Layer() that are another type with a fixed option
+_VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {"seqfirstins": ("seqlastins", {"select_first": True})}
+
 # in v0.10 only these types read the `format` of an input
 _STORED_SPARSELY = ("fc", "selective_fc")
 
@@ -70,6 +73,8 @@ def Layer(
     """
     read, terms = _to_inputs(inputs)
     kind = to_text("type", type)
+    kind, fixed = _VARIANTS.get(kind, (kind, {}))
+    options.update(fixed)
     columns = None if not size else to_size("size", size)
     activation = BaseActivation("" if active_type is None else to_text("active_type", active_type), True)
     if coeff is not None and "coeff" in (KINDS[kind].fields if kind in KINDS else ()):
@@ -82,7 +87,7 @@ def Layer(
     elif kind in KINDS:
         layer = _by_table(declared, KINDS[kind])
     else:
-        known = ", ".join(sorted({*KINDS, *BY_FUNCTION}))
+        known = ", ".join(sorted({*KINDS, *BY_FUNCTION, *_VARIANTS}))
         raise wrong("type", type, f"the types of Layer() are {known}; other layers have functions of their own")
     numbers = {"drop_rate": drop_rate, "coeff": coeff, "error_clipping_threshold": error_clipping_threshold}
     message = current().layers[layer.full_name]
@@ -97,6 +102,9 @@ def Layer(
 
 
 def _set_defaults(declared: V1Layer, kind: LayerKind) -> None:
+    for older, key in kind.renamed.items():
+        if older in declared.options:
+            declared.options[key] = declared.options.pop(older)
     unknown = sorted(set(declared.options) - set(kind.fields))
     if unknown:
         there = ", ".join(sorted(kind.fields)) or "none"

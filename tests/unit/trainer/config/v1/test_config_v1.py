@@ -127,6 +127,22 @@ GetOutputLayer('state', Input('lstm', input_layer_argument='state'), size=1)""")
     assert layer_of(config, "state").inputs[0].input_layer_argument == "state"
 
 
+@pytest.mark.parametrize("kind", ["max", "average", "seqlastins", "seqfirstins"])
+def test_a_pooling_layer_takes_the_stride_of_v0_10(parse_text, kind):
+    text = f"DataLayer('x', size=4)\nLayer('l', '{kind}', inputs='x', stride=3)"
+    layer = layer_of(parse_text(text), "l")
+    assert layer.seq_pool_stride == 3
+    assert (layer.type, layer.select_first) == (kind.replace("first", "last"), kind == "seqfirstins")
+
+
+def test_the_classes_of_v0_10_that_later_versions_dropped(parse_text):
+    config = parse_text("""
+DataLayer('x', size=1)
+SequenceFirstInstanceLayer('first', 'x')
+HuberTwoClass('cost', ['x', 'x'])""")
+    assert (layer_of(config, "first").select_first, layer_of(config, "cost").type) == (True, "huber")
+
+
 def test_image_layers_by_their_shapes(parse_text):
     config = parse_text("""
 Layer('image', 'data', size=64)
