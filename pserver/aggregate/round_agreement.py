@@ -11,6 +11,11 @@ every trainer to the same decision:
 - If all services have prepared a round and none has completed it, all services complete the round.
 - Any other round is dropped, and its gradients are pushed again in the new view.
 
+A dropped round keeps its number if the epoch is the same, because a service that has prepared a round refuses all other
+rounds of the epoch. Two servers that are lost one after the other may have taken all completed rounds with them; then
+the prepared round is not the next one after the newest completed round, and the numbers in between are skipped. Because
+the number is the same, a trainer also recognises its gradient if a late COMMIT completes the prepared round after all.
+
 A trainer pushes only after all COMMITs are answered, because a push makes a service drop a round that is only prepared.
 """
 
@@ -28,7 +33,7 @@ class RoundAgreement(NamedTuple):
     - `key`: the newest round that counts.
     - `services`: numbers of the services that must still complete this round, and therefore receive COMMIT.
     - `is_own_done`: whether this trainer's last gradient has counted; otherwise the trainer pushes it again.
-    - `next_round`: number of the next round in this epoch.
+    - `next_round`: number of the next round in this epoch; a dropped round of this epoch is repeated with its number.
     - `values`: for each service, its last completed round after all COMMITs are answered. A trainer whose values come
       from another round fetches the values again.
     """
@@ -47,11 +52,13 @@ def agree(answers: Sequence[EnterAnswer], epoch: int, own: RoundKey | None = Non
         trainer's last push, if the trainer does not know whether this push has counted.
     """
     newest = max((one.done for one in answers), default=NO_ROUND)
-    prepared = {one.prepared for one in answers}
-    if len(prepared) == 1 and (everywhere := prepared.pop()) is not None:
-        newest = max(newest, everywhere)
+    prepared = [one.prepared for one in answers if one.prepared is not None]
+    if len(prepared) == len(answers) and len(set(prepared)) == 1:
+        newest = max(newest, prepared[0])
     late = tuple(number for number, one in enumerate(answers) if one.prepared == newest and one.done < newest)
     values = tuple(newest if number in late else one.done for number, one in enumerate(answers))
     counted = [one.own for one in answers if one.own is not None]
     is_own_done = own is not None and (own in counted or (bool(late) and own == newest))
-    return RoundAgreement(newest, late, is_own_done, 1 + (newest.number if newest.epoch == epoch else 0), values)
+    following = RoundKey(epoch, newest.number + 1 if newest.epoch == epoch else 1)
+    following = max([following, *(key for key in prepared if key.epoch == epoch)])
+    return RoundAgreement(newest, late, is_own_done, following.number, values)

@@ -266,3 +266,39 @@ def test_a_commit_of_an_earlier_view_does_not_meet_what_a_later_one_decided(smal
     world.settle()
     assert other.log[before][0] == pushed
     world.close()
+
+
+@pytest.mark.parametrize("trainers", [1, 2])
+def test_servers_that_are_lost_one_after_the_other_stop_nobody(small_pieces, trainers):
+    """The second is lost, and with it the newest round that counts, when the first has prepared the next one."""
+    world, _ = begin(trainers, dense=2, sparse=0)
+    first, second = world.servers
+    first.crash()
+    assert world.flow(lambda: first.service._pushes.rounds.prepared is not None)
+    second.crash()
+    world.settle()
+    world.close()
+
+
+def test_a_commit_from_before_the_loss_of_a_server_counts_no_gradient_twice(small_pieces):
+    """The same, but trainer 1 has heard that all was prepared; its commit comes when trainer 0 pushes again."""
+    world, (first, second) = begin(2, dense=2, sparse=0)
+    first.known = second.known = world.view
+    other, lost = world.servers
+    other.crash()
+    assert world.flow(world.is_prepared)
+    second.turn()
+    [late] = [link for link in second.links if link.server is other]
+    assert late.request[0].op == Op.COMMIT and late.up
+    lost.crash()
+    for link in first.links:
+        link.down.clear()
+    first.turn()
+    assert world.flow(
+        lambda: any(link.server is other and link.up and link.request[0].op == Op.PUSH for link in first.links), [first]
+    )
+    while late.up:
+        world.carry(late)
+    assert [len(some) for _, some in other.log] == [2]
+    world.settle()
+    world.close()

@@ -33,6 +33,8 @@ A, B, C = key(1, 1), key(1, 2), key(1, 3)
         # a server that went on from a snapshot is behind, and has nothing prepared
         ([(A, None, A), (C, None, C)], C, ((), C, True, 4)),
         ([(A, None, A), (B, C, B)], C, ((), B, False, 3)),
+        # two servers were lost, and with them all that counted; the rest refuses all but the round that it has prepared
+        ([(NO_ROUND, C, None), (NO_ROUND, None, None)], C, ((), NO_ROUND, False, 3)),
         # one service in all
         ([(NO_ROUND, A, None)], A, ((0,), A, True, 2)),
     ],
@@ -48,3 +50,4 @@ def test_rounds_are_counted_anew_in_every_epoch():
     made = agree(answers, 2, C)
     assert made.next_round == 1 and made.services == (1,) and made.is_own_done and made.values == (C, C)
     assert agree([EnterAnswer(key(2, 4)), EnterAnswer(C)], 2).next_round == 5
+    assert agree([EnterAnswer(A, C, A), EnterAnswer(A, None, A)], 2, C).next_round == 1
