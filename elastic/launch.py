@@ -80,9 +80,9 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         cooldown_range,
         num_proc=args.num_proc,
         elastic=_is_elastic(args),
-        failures_per_host=args.failures_per_host,
+        failures_per_host=args.failures_per_host or _choose_failures(args),
         heartbeat_timeout=args.heartbeat_timeout,
-        gloo_timeout_seconds=args.gloo_timeout_seconds or ElasticSettings.gloo_timeout_seconds,
+        gloo_timeout_seconds=args.gloo_timeout_seconds,
         nics=args.nics,
         output_filename=args.output_filename or "",
         prefix_output_with_timestamp=args.prefix_output_with_timestamp,
@@ -97,6 +97,11 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         port=args.port,
         variables=dict(set_env_from_args({}, args)),
     )
+
+
+def _choose_failures(args: argparse.Namespace) -> int:
+    """Return the default of --failures-per-host: Horovod's, if the hosts are named by flags that Horovod has, too."""
+    return 2 if all(one is None for one in (args.host_discovery_script, args.hosts, args.hostfile)) else 1
 
 
 def _check_sizes(least: int, begin: int, most: int | None) -> None:
@@ -278,6 +283,7 @@ def run(
     np: int | None = None,
     min_np: int | None = None,
     max_np: int | None = None,
+    failures_per_host: int | None = None,
 ) -> list[Any]:
     """Run a function on the workers of a job, and return the results of the function by rank, as `horovod.run` does.
 
@@ -286,6 +292,7 @@ def run(
     - args, kwargs: arguments of the function; on another machine, or with `executable`, only plain data and arrays.
     - executable: another Python for the workers.
     - disable_cache, use_gloo: have no effect.
+    - failures_per_host: as --failures-per-host; Horovod does not have this argument.
     - np, min_np, max_np, network_interface: older names of num_proc, min_num_proc, max_num_proc, network_interfaces.
 
     Raises: UsageError: an argument is wrong.  JobFailedError: a worker has failed.  TimeoutException, RuntimeError: the

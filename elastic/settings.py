@@ -67,7 +67,9 @@ class ElasticSettings(BaseSettings):
     - max_num_proc: maximum number of workers; None: no maximum.
     - elastic_timeout: maximum seconds of a wait for slots.
     - reset_limit: maximum number of times that workers may resume; None: any number.
+    - failures_per_host: number of failed workers after which a host is blacklisted.
     - heartbeat_timeout: seconds of silence after which a worker is ended.
+    - gloo_timeout_seconds: maximum seconds until the workers have connected; None: the environment decides, or 30.
     - store_dir: directory from which a restarted driver takes over the job and its workers; "": the workers end with
       the driver.
     - driver_grace: seconds for which workers wait for the next driver.
@@ -89,9 +91,9 @@ class ElasticSettings(BaseSettings):
     cooldown_range: tuple[float, float] | None = None
     _: KW_ONLY
     elastic: bool = True
-    failures_per_host: int = 2
+    failures_per_host: int = 1
     heartbeat_timeout: float = 30.0
-    gloo_timeout_seconds: float = 30.0
+    gloo_timeout_seconds: float | None = None
     store_dir: str = ""
     driver_grace: float = 60.0
     hands_over: bool = False

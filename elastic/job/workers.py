@@ -174,7 +174,9 @@ class JobWorkers:
 
     def _run_remotely(self, client: AgentClient, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:
         address = self._settings.address or find_way(client.address)
+        environ = self._program.environ
         variables = {
+            **{name: environ[name] for name in names.WORKER_SETTINGS if name in environ},
             **self._list_variables(),
             **self._program.offer(address),
             names.HOROVOD_GLOO_RENDEZVOUS_ADDR: address,
@@ -189,12 +191,21 @@ class JobWorkers:
         return {
             names.HOROVOD_GLOO_RENDEZVOUS_ADDR: LOOPBACK,
             names.HOROVOD_GLOO_RENDEZVOUS_PORT: str(self.driver.port),
-            names.HOROVOD_GLOO_TIMEOUT_SECONDS: f"{self._settings.gloo_timeout_seconds:g}",
+            **self._list_timeouts(),
             **self._settings.variables,
             **(self._handed.variables if self._handed is not None else {}),
             **(dict.fromkeys(names.NIC_VARIABLES, nics) if (nics := self._settings.join_nics()) else {}),
             **({names.HOROVOD_ELASTIC: "1"} if self._settings.elastic else {}),
         }
+
+    def _list_timeouts(self) -> dict[str, str]:
+        """Return the variables of the time limits that flags set; for the others the environment decides."""
+        settings = self._settings
+        limits = {
+            names.HOROVOD_GLOO_TIMEOUT_SECONDS: settings.gloo_timeout_seconds,
+            names.HOROVOD_ELASTIC_TIMEOUT: settings.elastic_timeout,
+        }
+        return {name: f"{seconds:g}" for name, seconds in limits.items() if seconds}
 
 
 def _end_at_once(error: PaddleError) -> None:

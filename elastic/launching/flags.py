@@ -35,6 +35,7 @@ FLAGS = {
     "verbose": "--verbose",
     "network_interfaces": "--network-interfaces",
     "prefix_output_with_timestamp": "--prefix-output-with-timestamp",
+    "failures_per_host": "--failures-per-host",
 }
 # by older name of an argument of `run`: the present name of the argument
 OLDER = {
@@ -103,8 +104,8 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--failures-per-host",
         type=int,
-        default=2,
-        help="number of failed workers after which a host is blacklisted (default: 2)",
+        help="number of failed workers after which a host is blacklisted (default: 1 with -H, --hostfile or "
+        "--host-discovery-script, as in Horovod; else 2)",
     )
     add("--heartbeat-timeout", type=float, default=30.0, help="seconds after which a silent worker is ended (30)")
     _add_driver_flags(parser)

@@ -90,7 +90,7 @@ def test_digits_lose_a_worker_and_get_a_host_and_the_model_is_that_of_an_undistu
     lay_out(tmp_path / "changed", "kill", "add", "wanted")
     (tmp_path / "changed/hosts").write_text("localhost:3\n")
     flags = ["-np", "3", "--min-np", "2", "--max-np", "4", "--host-discovery-script", "cat hosts"]
-    output = train(tmp_path / "changed", *flags, "--gloo-timeout-seconds", "60")
+    output = train(tmp_path / "changed", *flags, "--failures-per-host", "2", "--gloo-timeout-seconds", "60")
     assert not (tmp_path / "changed/kill").exists()
     assert "trainer 3 of 4 continues" in output  # the host's worker
     errors = re.findall(r"Test samples=.*classification_error_evaluator=(\S+)", output)
@@ -158,6 +158,7 @@ def run_small(folder: Path, *command: str) -> tuple[int, str]:
 
 def train_small(folder: Path, size: int) -> tuple[int, str]:
     driver = ["elastic", "run", "-np", str(size), "--min-np", "1", "-H", f"localhost:{size}"]
+    driver += ["--failures-per-host", "2"]
     return run_small(folder, *driver, sys.executable, "-m", "paddle", "train", "--collective", *SMALL)
 
 

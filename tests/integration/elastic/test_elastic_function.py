@@ -45,7 +45,8 @@ def test_k_stateless_function_gives_results_by_rank_and_output_with_prefixes(cap
 @pytest.mark.parametrize("kills", [[], [2, 4, 6]], ids=["happy", "three failures"])
 def test_k_fault_tolerant_run_has_the_same_results(tmp_path: Path, kills: list[int]) -> None:
     hosts = "localhost:1,127.0.0.1:1,127.0.0.2:1"  # the last one fails twice, and is blacklisted
-    found = launch.run(elastic_functions.train, (str(tmp_path), 8, kills), num_proc=3, min_num_proc=1, hosts=hosts)
+    more = {"num_proc": 3, "min_num_proc": 1, "hosts": hosts, "failures_per_host": 2}
+    found = launch.run(elastic_functions.train, (str(tmp_path), 8, kills), **more)
     assert len(list(tmp_path.glob("killed-*"))) == len(kills)
     assert found[0] == {"weight": 8.0, "batch": 8}
     assert all(one == found[0] for one in found)

@@ -214,5 +214,5 @@ def test_p12_p14_auto_scale_down_by_exception(tmp_path: Path) -> None:
 
 def test_p13_auto_scale_without_a_blacklist(tmp_path: Path) -> None:
     hosts = ",".join(f"{name}:1" for name in (A, B, C, D))
-    job = ListJob(tmp_path, hosts, {"exits": {"1,0": [2]}}, "-np", "4", "--min-np", "1")
+    job = ListJob(tmp_path, hosts, {"exits": {"1,0": [2]}}, "-np", "4", "--min-np", "1", "--failures-per-host", "2")
     job.check([4, 4, 4], [1, 2, 2], [0, 0, 0])

@@ -20,7 +20,7 @@ def run_job(directory: Path, *command: str) -> str:
     script.write_text(f"#!/bin/sh\ncat {directory}/hosts\n")
     script.chmod(0o755)
     (directory / "hosts").write_text("localhost:2\n127.0.0.1:1\n")
-    flags = ["-np", "3", "--min-np", "2", "--max-np", "4", "--gloo-timeout-seconds", "60"]
+    flags = ["-np", "3", "--min-np", "2", "--max-np", "4", "--failures-per-host", "2"]
     driver = ["paddle", "elastic", "run", *flags, "--host-discovery-script", script, *command]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     ended = server().run(driver, directory, environ, merged=True, timeout=DEADLINE_S)

@@ -12,10 +12,12 @@ from each import each
 
 from elastic.discovery import FixedHosts, HostDiscoveryScript
 from elastic.hosts import SlotInfo
+from elastic.job import workers as job_workers
 from elastic.launch import main, make_settings, parse_args
 from elastic.launching.judging import JobFailedError, judge
-from elastic.launching.processes import check_local, make_environment
-from elastic.membership.results import Results
+from elastic.launching.processes import check_local, make_environment, start_command
+from elastic.launching.program import WorkerProgram
+from elastic.membership.results import Results, WorkerExit
 from runtime.errors import ConfigError, UsageError
 
 COMMAND = ["python", "train.py", "-np", "9", "--lr=1"]
@@ -177,3 +179,52 @@ def test_a_job_is_judged_by_its_error_then_by_the_first_failure() -> None:
     assert caught.value.exit_code == 75
     with pytest.raises(JobFailedError, match="no worker has finished its work"):
         judge(Results(None, {}))
+
+
+@each(
+    ("flags", "wanted"),
+    [
+        ("--min-np 1 -H a:1,b:1", 1),
+        ("--host-discovery-script ./discover.sh", 1),
+        ("--hostfile HOSTS", 1),
+        ("--min-np 1", 2),
+        ("--min-np 1 --agents", 2),
+        ("--min-np 1 --failures-per-host 3 -H a:1", 3),
+    ],
+)
+def test_a_job_with_horovods_flags_has_its_number_of_failures(tmp_path: Path, flags: str, wanted: int) -> None:
+    """Four of Horovod's own tests failed, because a host was blacklisted at its second failure."""
+    (tmp_path / "hosts").write_text("a slots=1\n")
+    words = flags.replace("HOSTS", str(tmp_path / "hosts")).split()
+    assert make_settings(parse_args(["-np", "1", *words, "python"])).failures_per_host == wanted
+
+
+@each(
+    ("environ", "flags", "wanted"),
+    [
+        ({}, "", {}),
+        ({"GLOO": "70", "ELASTIC": "80"}, "", {"GLOO": "70", "ELASTIC": "80"}),
+        ({"GLOO": "70"}, "--gloo-timeout-seconds 50 --elastic-timeout 60", {"GLOO": "50", "ELASTIC": "60"}),
+    ],
+)
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_the_environment_overrides_a_default_and_a_flag_both(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], flags: str, wanted: dict[str, str], is_remote: bool
+) -> None:
+    """HOROVOD_GLOO_TIMEOUT_SECONDS was overridden by the default of --gloo-timeout-seconds, without a word."""
+    names = {"GLOO": "HOROVOD_GLOO_TIMEOUT_SECONDS", "ELASTIC": "HOROVOD_ELASTIC_TIMEOUT"}
+    found: dict[str, str] = {}
+
+    def take(base: dict[str, str], *_: object) -> WorkerExit:
+        found.update(base)
+        return WorkerExit(0, 1.0, needs_done=False)
+
+    monkeypatch.setattr(job_workers, "run_process", lambda _, environ, *more: take(environ))
+    monkeypatch.setattr(job_workers, "describe_launch", lambda command, slot, events, variables: take(variables))
+    monkeypatch.setattr(job_workers, "RemoteWorker", lambda *_: mock.Mock(run=lambda *_: take({})))
+    agent = mock.Mock(address="127.0.0.1") if is_remote else None
+    monkeypatch.setattr(job_workers.AgentHosts, "find", lambda *_: agent)
+    given = {names[one]: value for one, value in environ.items()}
+    settings = make_settings(parse_args(["-np", "1", *flags.split(), "true"]))
+    job_workers.run_job(settings, WorkerProgram(["true"], given, start_command(["true"])))
+    assert {one: found[name] for one, name in names.items() if name in found} == wanted
