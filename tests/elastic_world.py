@@ -170,8 +170,7 @@ class FakeClient:
                     self._receive(link, link.down.popleft())
             if not any(self.pending.values()):
                 return
-            if not all(link.is_alive for link in self.links):
-                raise LostPeerError("a server is lost")
+            self.check()
             if self._interruption is not None and not self._interruption():
                 raise views.EpochChangedError("the view has changed")
             self.trainer.wait("answers")
@@ -183,6 +182,10 @@ class FakeClient:
             self.pending[link].discard(answer.piece)
             if self._take is not None:
                 self._take(link, answer)
+
+    def check(self):
+        if not all(link.is_alive for link in self.links):
+            raise LostPeerError("a server is lost")
 
     def request(self, *arguments, **more):
         self.begin(*arguments, **more)

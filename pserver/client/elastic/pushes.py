@@ -135,6 +135,7 @@ class AgreedPushes:
         self._own = key = self._next
 
         def is_current() -> bool:
+            services.check()  # the client that waits for the answers finds only the loss of its own services
             return self._is_current(services)
 
         services.dense.begin_round_push(batch.gradient, batch.samples, key, self.pass_number, is_current)
@@ -159,6 +160,7 @@ class AgreedPushes:
         key, number, rows = self._next, self.pass_number, batch.rows
 
         def is_current() -> bool:
+            services.check()  # the client that waits for the answers finds only the loss of its own services
             return self._is_current(services)
 
         services.finish_push(

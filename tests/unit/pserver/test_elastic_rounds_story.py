@@ -280,6 +280,19 @@ def test_servers_that_are_lost_one_after_the_other_stop_nobody(small_pieces, tra
     world.close()
 
 
+def test_a_trainer_that_waits_for_a_dense_service_notices_that_a_sparse_one_is_lost():
+    """Trainer 1 alone goes on after the round that counted on the lost service; trainer 0 pushes that round again."""
+    story = CrashStory()
+    story.begin(dense=1, sparse=1, trainers=2)
+    story.tell_view_to_all()
+    story.flow(turns=8)
+    story.crash(some=0, is_current=False)
+    story.flow(turns=6)
+    story.lose(some=0, other=0)
+    story.crash(some=1, is_current=False)
+    story.teardown()
+
+
 def test_a_commit_from_before_the_loss_of_a_server_counts_no_gradient_twice(small_pieces):
     """The same, but trainer 1 has heard that all was prepared; its commit comes when trainer 0 pushes again."""
     world, (first, second) = begin(2, dense=2, sparse=0)

@@ -107,6 +107,10 @@ class Connections:
             raise LostPeerError(f"service {number} is lost")
         return self.world.services[number]
 
+    def check(self):
+        if self.lives != [service.life for service in self.world.services]:
+            raise LostPeerError("a service is lost")
+
     def enter(self, view):
         return [self.turn(number).enter(self.trainer, view) for number in range(SERVICES)]
 
