@@ -53,7 +53,12 @@ TABLE: tuple[Flag, ...] = (
     Flag("checkpoint_period_by_batches", 0, _S, "batches between checkpoints inside a pass; 0 = none", 0),
     Flag("checkpoint_period_seconds", 0, _S, "seconds between checkpoints inside a pass; 0 = none", 0),
     Flag("checkpoints_kept", 2, _S, "number of checkpoints that are kept", 1),
-    Flag("resume_from", "", _S, "checkpoint directory to resume from; keep the original --start_pass and --num_passes"),
+    Flag(
+        "resume_from",
+        "",
+        _S,
+        "checkpoint directory to resume from; with the old --start_pass, and --num_passes of the whole run",
+    ),
     Flag("comment", "", _Q, "free text, by which scripts can find this process"),
     Flag("python_path", "", _S, "further directories of modules, separated by colons"),
     Flag("python_bin", "python2.7", _I, "name of the interpreter"),
@@ -220,10 +225,10 @@ FLAGS = index_flags(*TABLE)
 
 
 class Values:
-    """The values of all flags, as attributes; `given` holds the names of the flags on the command line."""
+    """The values of all flags, as attributes; `given` holds the names of the flags among the `arguments`."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self.given = frozenset(given)
+    def __init__(self, given: Mapping[str, Any], arguments: Sequence[str] = ()) -> None:
+        self.given, self.arguments = frozenset(given), tuple(arguments)
         self._values = {flag.name: given.get(flag.name, flag.default) for flag in TABLE}
         if (self.is_elastic or self._values["collective"]) and "local" not in given:
             self._values["local"] = False
@@ -260,7 +265,7 @@ def parse_flags(arguments: Sequence[str]) -> Values:
 
     Raises: UsageError: a flag is unknown, has an impossible value, or does not fit another flag.
     """
-    values = Values(read_arguments(arguments, FLAGS))
+    values = Values(read_arguments(arguments, FLAGS), arguments)
     if values.is_elastic:
         _check_elastic(values)
     else:

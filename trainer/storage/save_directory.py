@@ -1,7 +1,7 @@
 """The directory in which a run saves.
 
-Only one run at a time uses the directory. If a run starts from the beginning, it moves the passes of an earlier run
-away.
+Only one run at a time uses the directory. A run replaces no save of an earlier run: it moves away those whose names it
+uses again, which are all saves if it counts its passes from 0.
 
 A run locks the directory (`runtime.directory_lock`).
 
@@ -16,44 +16,56 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from runtime import glog
 from runtime.directory_lock import DirectoryLock
 from runtime.durable_files import REMEDY, sync_directory
-from runtime.errors import VolumeError
+from runtime.errors import UsageError, VolumeError
 from trainer.flags import Values
+from trainer.storage.checkpoint import FOLDER, JOB
 from trainer.storage.model_files import prepare_save_directory
 
 LOCK = ".lock"
 _PASS = re.compile(r"\.?pass-[0-9].*")
+_SAVE = re.compile(r"pass-([0-9]{5,})(?:-([0-9]{3,}))?")
 _TOLD = ("records.jsonl", "progress.json", "report.html")  # files of an earlier run that move with its passes
+
+
+class Start(NamedTuple):
+    """The pass that a run trains first, and the numbers of saves and checkpoints that it finds inside this pass."""
+
+    number: int
+    saves: int = 0
+    checkpoints: int = 0
 
 
 class SaveDirectory:
     """Lock a directory for this process, and release it.
 
-    Attributes: has_earlier: whether the directory has passes of an earlier run, which `begin` must move away.
+    Attributes: has_earlier: whether the directory has saves of an earlier run, which `begin` must move away.
     """
 
     def __init__(self, flags: Values, environ: Mapping[str, str]) -> None:
+        self._flags = flags
         self._is_owned = bool(environ.get("PADDLE_ATTEMPT"))
-        self._is_shared = flags.is_elastic
-        self._goes_on = bool(flags.start_pass > 0 or flags.resume_from or flags.init_model_path)
         self._lock: DirectoryLock | None = None
         self._path = Path()
         self._shown = ""  # the name of the directory in the flags
+        self._start: Start | None = Start(flags.start_pass)
         self.has_earlier = False
 
     def prepare(self, directory: str, first_model: str = "") -> None:
-        """Create and lock the directory. If this run does not resume from a save, look for passes of an earlier run.
+        """Create and lock the directory. Look for saves of an earlier run that this run would replace.
 
         Args: first_model: the init_model_path of the config, or "".
         Raises: VolumeError: the directory cannot be created or written. DirectoryInUseError: another run writes into
-            the directory.
+            the directory. UsageError: a trainer may still have to read a save that would be moved.
         """
         prepare_save_directory(directory)
         if self._is_owned:
@@ -61,8 +73,18 @@ class SaveDirectory:
         self._path, self._shown = Path(directory).absolute(), directory
         with _naming(directory):
             refusal = f"--save_dir={directory}: another run writes into it"
-            self._lock = DirectoryLock(self._path / LOCK, refusal, is_shared=self._is_shared)
-            self.has_earlier = not self._goes_on and not first_model and bool(find_earlier(self._path))
+            self._lock = DirectoryLock(self._path / LOCK, refusal, is_shared=self._flags.is_elastic)
+            if self._flags.resume_from:
+                self._start = _read_start(Path(self._flags.resume_from))
+            earlier = find_earlier(self._path, self._start) if self._start else []
+            self.has_earlier = bool(earlier)
+        model = self._flags.init_model_path or first_model
+        if not self._flags.local and model and any(_is_within(Path(model), path) for path in earlier):
+            number = "" if self._flags.is_elastic else "--start_pass=N, the number of the first pass to train, or "
+            raise UsageError(
+                f"init_model_path={model} is a save of an earlier run, and this run would move it away from trainers "
+                f"that still have to read it: add {number}another --save_dir"
+            )
 
     def begin(self) -> None:
         """Move the passes of an earlier run away.
@@ -71,15 +93,24 @@ class SaveDirectory:
 
         Raises: VolumeError: the passes cannot be moved.
         """
-        if not self.has_earlier:
+        if not self.has_earlier or self._start is None:
             return
         with _naming(self._shown):
-            target = move_earlier(self._path)
+            target = move_earlier(self._path, self._start)
         self.has_earlier = False
-        if target is not None:
+        if target is None:
+            return
+        place = f"{self._shown}/{target.name}"
+        if _is_beginning(self._start):
             glog.info(
-                f"the passes of an earlier run in {self._shown} have moved to {self._shown}/{target.name}; "
-                f"--init_model_path={self._shown}/{target.name}/pass-NNNNN goes on from one of them"
+                f"the passes of an earlier run in {self._shown} have moved to {place}; "
+                f"--init_model_path={place}/pass-NNNNN goes on from one of them"
+            )
+        else:
+            number = self._start.number
+            glog.info(
+                f"the saves of an earlier run in {self._shown} from pass {number} on have moved to {place}, because "
+                "this run makes saves of the same names"
             )
 
     def leave(self) -> None:
@@ -97,32 +128,62 @@ def _naming(directory: str) -> Iterator[None]:
         raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename}); {REMEDY}") from error
 
 
-def find_earlier(directory: Path) -> list[Path]:
-    """Return the paths of an earlier run's passes, and of the directory of its checkpoints.
+def _read_start(checkpoint: Path) -> Start | None:
+    """Return where a run goes on from a checkpoint that has been checked; None if an old release wrote no position."""
+    place = json.loads((checkpoint / JOB).read_bytes()).get("place")
+    counts = [place.get(name) for name in ("number", "saves", "checkpoints")] if isinstance(place, dict) else [None]
+    return Start(*counts) if all(isinstance(count, int) for count in counts) else None
+
+
+def find_earlier(directory: Path, start: Start) -> list[Path]:
+    """Return the paths of an earlier run's passes and checkpoints that a run from this position would replace.
+
+    A run from the beginning also gets what is damaged or half written, and the whole directory of the checkpoints.
 
     Raises: OSError.
     """
-    found = [path for path in directory.iterdir() if _PASS.fullmatch(path.name)]
-    state = directory / "state"
-    if state.is_dir() and any(_PASS.fullmatch(path.name) for path in state.iterdir()):
-        found.append(state)
-    return found
+    state = directory / FOLDER
+    states = list(state.iterdir()) if state.is_dir() else []
+    if _is_beginning(start):
+        found = [path for path in directory.iterdir() if _PASS.fullmatch(path.name)]
+        return [*found, state] if any(_PASS.fullmatch(path.name) for path in states) else found
+    passes = [path for path in directory.iterdir() if _is_later(path.name, start.number, start.saves)]
+    return passes + [path for path in states if _is_later(path.name, start.number, start.checkpoints)]
 
 
-def move_earlier(directory: Path) -> Path | None:
-    """Move the passes and checkpoints of an earlier run to the first free run-<k>/.
+def _is_beginning(start: Start) -> bool:
+    return start == Start(0)
+
+
+def _is_later(name: str, number: int, part: int) -> bool:
+    """Return whether a save comes after save `part` inside pass `number`."""
+    match = _SAVE.fullmatch(name)
+    if match is None or int(match[1]) != number:
+        return match is not None and int(match[1]) > number
+    return match[2] is None or int(match[2]) > part
+
+
+def _is_within(path: Path, directory: Path) -> bool:
+    return path.resolve().is_relative_to(directory.resolve())
+
+
+def move_earlier(directory: Path, start: Start) -> Path | None:
+    """Move the saves that `find_earlier` returns to the first free run-<k>/.
 
     Returns: the path of the new directory, or None if there is nothing to move.
     Raises: OSError.
     """
-    found = find_earlier(directory)
+    found = find_earlier(directory, start)
     if not found:
         return None
-    found += [path for name in _TOLD if (path := directory / name).exists()]
+    if _is_beginning(start):
+        found += [path for name in _TOLD if (path := directory / name).exists()]
     target = next(free for free in (directory / f"run-{k}" for k in itertools.count(1)) if not os.path.lexists(free))
     target.mkdir()
     for path in sorted(found):
-        path.rename(target / path.name)
-    sync_directory(target)
-    sync_directory(directory)
+        new = target / path.relative_to(directory)
+        new.parent.mkdir(exist_ok=True)
+        path.rename(new)
+    for changed in {directory, target, *(path.parent for path in found)}:
+        sync_directory(changed)
     return target

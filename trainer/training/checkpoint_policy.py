@@ -40,7 +40,8 @@ def wants_checkpoints(flags: Values) -> bool:
 class CheckpointPolicy:
     """Decide when a checkpoint is made, and make checkpoints together with the other trainers.
 
-    Attributes: is_on: whether this run makes checkpoints. If not, every method does nothing.
+    Attributes: is_on: whether this run makes checkpoints. If not, every method does nothing. newest: name of the last
+        checkpoint of this run, or "". unsaved_steps: number of steps since this checkpoint.
 
     Args: clock: returns monotonic seconds.
     """
@@ -57,6 +58,7 @@ class CheckpointPolicy:
         self._is_first = parts.flags.trainer_id == 0
         self._state = TrainerState(parts, log.sums)
         self._last = clock()
+        self.newest, self.unsaved_steps = "", 0
         self._may_leave = False  # whether a signal has arrived, and a checkpoint has been made
         self.is_on = wants_checkpoints(parts.flags)
         if self.is_on:
@@ -118,7 +120,8 @@ class CheckpointPolicy:
             folder = Path(parts.pass_directory(FOLDER))
             write_checkpoint(folder / name, gathered, parts.table, parts.configs, position.record())
             keep_newest(folder, name, parts.flags.checkpoints_kept)
-        self._last = self._clock()
+            self.newest = name
+        self._last, self.unsaved_steps = self._clock(), 0
         breakdown.switch(before)
         parts.reporter.add_checkpoint(name)
         self._may_leave = not parts.flags.local and self._stopper.is_waiting

@@ -5,7 +5,9 @@ Source: spec/trainer.md sections 2 and 3.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy as np
 from runtime import glog
 from runtime.errors import ConfigError, DataError, StoppedError
 from trainer.arrays.arguments import Argument
+from trainer.storage.going_on import describe_going_on
 from trainer.storage.model_files import pass_name
 from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER
 from trainer.telemetry.training_log import TrainingLog
@@ -88,6 +91,7 @@ class Training:
                         self._run_pass()
             except StoppedError:
                 self._save_stopped()
+                self._tell_how_to_go_on()
                 raise
         self._updater.finish()
 
@@ -105,11 +109,10 @@ class Training:
                 self._finish_batch()
             self._finish_batches()
         self._report_pass()
-        self._test()
         name = pass_name(position.number)
         is_saved = position.number % self._flags.saving_period == 0
-        if is_saved:
-            self._saves.save(name, position)
+        with self._saves.before_test(name, position) if is_saved else nullcontext():
+            self._test()
         with self._stopper:
             position.begin_next_pass()
             self._checkpoints.mark()
@@ -153,6 +156,7 @@ class Training:
             self._checkpoints.leave_if_made()
             position.count_batch()
             self._saves.unsaved_steps += 1
+            self._checkpoints.unsaved_steps += 1
             self._log.count(position.batches, *result)
             self._checkpoints.mark()
             if is_wanted and self._checkpoints.is_on:
@@ -170,8 +174,8 @@ class Training:
         if by_batches and self._flags.trainer_id == 0 and position.batches > by_batches * (position.saves + 1):
             position.saves += 1
             is_tested = True
-            self._test()
-            self._saves.save(pass_name(position.number, position.saves), position)
+            with self._saves.before_test(pass_name(position.number, position.saves), position):
+                self._test()
         with self._stopper:
             position.is_due = False
             if is_tested:
@@ -206,7 +210,6 @@ class Training:
         if not self._checkpoints.is_on:
             return
         self._checkpoints.make(self._position, name)
-        self._saves.unsaved_steps = 0
         if self._flags.trainer_id == 0:
             self._checkpoints.leave_if_made()
 
@@ -215,8 +218,11 @@ class Training:
         self._make_checkpoint(self._position.name_inside())
 
     def _save_stopped(self) -> None:
-        """Save the steps since the last save. If an optimiser step was interrupted, save nothing."""
-        if not self._saves.unsaved_steps:
+        """Save the steps since the last save. If an optimiser step was interrupted, save nothing.
+
+        With checkpoints, the steps since the last checkpoint count, because a run resumes from a checkpoint only.
+        """
+        if not (self._checkpoints if self._checkpoints.is_on else self._saves).unsaved_steps:
             return
         if self._step.is_open or not self._stopper.is_clean:
             is_cut = self._step.is_open or not self._checkpoints.is_on
@@ -229,3 +235,11 @@ class Training:
             self._saves.save_stopped(self._position)
         elif self._flags.local:
             self._make_checkpoint_inside()
+
+    def _tell_how_to_go_on(self) -> None:
+        """Log the command that goes on from the newest save of this run. A launcher or a master goes on by itself."""
+        flags = self._flags
+        if flags.trainer_id == 0 and not os.environ.get("PADDLE_ATTEMPT"):
+            newest = self._checkpoints.newest, self._saves.newest
+            if told := describe_going_on(flags, self._parts.save_dir, *newest):
+                glog.info(told)

@@ -347,6 +347,7 @@ def test_a_signal_ends_the_run_by_its_own_status(job, paddle, tools, number, sta
     assert "Traceback" not in log
     assert bool(re.search("^F", log, re.M)) == (number == signal.SIGTERM)
     assert "Saving parameters to ./out/pass-00000-001\n" in log
+    assert "--init_model_path=out/pass-00000-001 --num_passes=1 (" in log
     # what is saved goes on like any other model
     assert passes(job) == ["pass-00000-001"]
     status, log = paddle.train(job, *PLAIN, "--init_model_path=out/pass-00000-001")

@@ -41,18 +41,24 @@ def test_a_second_run_keeps_the_passes_of_the_first_apart(job, paddle):
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "moved"),
     [
-        ["--start_pass=2"],
-        ["--init_model_path=out/pass-00001"],
-        ["--resume_from=out/state/pass-00001", "--num_passes=3"],
+        (["--start_pass=2"], None),
+        (["--resume_from=out/state/pass-00001", "--num_passes=3"], None),
+        (["--init_model_path=out/pass-00001"], ["pass-00000", "pass-00001", "state"]),
+        (["--start_pass=1", "--num_passes=1"], ["pass-00001", "state"]),
+        (["--resume_from=out/state/pass-00000"], ["pass-00001", "state"]),
     ],
 )
-def test_who_goes_on_moves_nothing(job, paddle, flags):
+def test_who_goes_on_moves_only_what_it_would_replace(job, paddle, flags, moved):
+    """Passes of the same names were replaced in silence."""
     assert paddle.train(job, *FLAGS, "--checkpoint_period_by_batches=100")[0] == 0
+    before = (job / "out/pass-00001/done").stat().st_ino
     status, log = paddle.train(job, *FLAGS, *flags)
-    assert status == 0 and "earlier run" not in log, log
-    assert "run-1" not in names(job / "out") and "pass-00001" in names(job / "out")
+    assert status == 0 and log.count("earlier run") == bool(moved), log
+    assert "pass-00001" in names(job / "out")
+    assert (names(job / "out/run-1") if moved else None) == moved
+    assert (job / "out" / ("run-1" if moved else ".") / "pass-00001/done").stat().st_ino == before
 
 
 def test_what_is_not_ours_stays_and_a_run_that_fails_before_moves_nothing(job, paddle):

@@ -1,7 +1,9 @@
 """The lock on a save directory, where the file system has none or gives it to nobody."""
 
+import contextlib
 import errno
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runtime.directory_lock import is_abandoned
-from runtime.errors import DirectoryInUseError, VolumeError
+from runtime.errors import DirectoryInUseError, UsageError, VolumeError
 from trainer.flags import parse_flags
 from trainer.storage.save_directory import LOCK, SaveDirectory
 
@@ -87,6 +89,76 @@ def test_earlier_passes_stay_until_the_run_begins(tmp_path):
         (tmp_path / "pass-00000").mkdir(exist_ok=True)
     directory.leave()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pass-00000", "run-1"]
+
+
+SAVES = ("pass-00000", "pass-00001", "pass-00002-001", "pass-00002-002", "pass-00002", "pass-00003")
+STATES = ("pass-00001", "pass-00002-003", "pass-00002-004", "pass-00002")
+
+
+def fill(folder):
+    for name in [*SAVES, *(f"state/{name}" for name in STATES), "pass-00009.damaged", "mine"]:
+        (folder / name).mkdir(parents=True)
+    (folder / "report.html").touch()
+
+
+def find_moved(folder):
+    moved = folder / "run-1"
+    return {str(path.relative_to(moved)) for path in [*moved.glob("*"), *moved.glob("state/*")]} - {"state"}
+
+
+FROM_PASS_2 = {*SAVES[2:], *(f"state/{name}" for name in STATES[1:])}
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (
+            ["--init_model_path=out/pass-00001"],
+            {*SAVES, *(f"state/{name}" for name in STATES), "pass-00009.damaged", "report.html"},
+        ),
+        (["--start_pass=2"], FROM_PASS_2),
+        (["--start_pass=2", "--init_model_path=out/pass-00002-001"], FROM_PASS_2),
+        (["--start_pass=4"], set()),
+        (
+            ["--resume_from=in_pass_2"],
+            {"pass-00002-002", "pass-00002", "pass-00003", "state/pass-00002-004", "state/pass-00002"},
+        ),
+        (["--resume_from=after_pass_3"], set()),
+        (["--resume_from=of_an_old_release"], set()),
+    ],
+)
+def test_a_run_that_goes_on_replaces_no_save_of_an_earlier_run(tmp_path, monkeypatch, flags, expected):
+    """It wrote over the passes whose names it used again, in silence."""
+    monkeypatch.chdir(tmp_path)
+    places = {
+        "in_pass_2": {"place": {"number": 2, "saves": 1, "checkpoints": 3}},
+        "after_pass_3": {"place": {"number": 4, "saves": 0, "checkpoints": 0}},
+        "of_an_old_release": {},
+    }
+    for name, job in places.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "job.json").write_text(json.dumps(job))
+    fill(tmp_path / "out")
+    directory = SaveDirectory(parse_flags([*FLAGS, *flags]), {})
+    directory.prepare("out")
+    assert directory.has_earlier == bool(expected) and not (tmp_path / "out/run-1").exists()
+    directory.begin()
+    directory.leave()
+    assert find_moved(tmp_path / "out") == expected
+
+
+def test_a_save_that_other_trainers_may_still_read_is_not_moved(tmp_path):
+    fill(tmp_path)
+    model = f"--init_model_path={tmp_path}/pass-00003"
+    for flags, remedy in (
+        (["--local=0"], "add --start_pass=N, .*, or another --save_dir"),
+        (["--local=0", "--start_pass=4"], ""),
+        (["--store_dir=s"], "add another --save_dir"),
+    ):
+        directory = SaveDirectory(parse_flags([*FLAGS, model, *flags]), {})
+        with pytest.raises(UsageError, match=remedy) if remedy else contextlib.nullcontext():
+            directory.prepare(str(tmp_path))
+        directory.leave()
 
 
 def test_passes_that_cannot_be_moved_are_a_volume_error(tmp_path, monkeypatch):

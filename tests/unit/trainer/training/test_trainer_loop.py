@@ -108,6 +108,24 @@ def test_a_signal_saves_what_was_learnt_since_the_last_save(tmp_path, stopper, f
     assert saved(tmp_path) == expected
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ([], "to go on with the parameters of pass-00001-001: paddle train --init_model_path={}/pass-00001-001 "),
+        (["--checkpoint_period_by_batches=9"], "to go on from this state: paddle train "),
+    ],
+)
+def test_a_stopped_run_says_how_to_go_on(tmp_path, stopper, capsys, monkeypatch, flags, told):
+    """It said only "stopped by SIGINT"."""
+    with pytest.raises(StoppedError):
+        run(tmp_path, stopper, *flags, at=(1, 3))
+    assert told.format(tmp_path) in capsys.readouterr().err
+    monkeypatch.setenv("PADDLE_ATTEMPT", "1.ab")  # the launcher goes on by itself
+    with pytest.raises(StoppedError):
+        run(tmp_path, stopper, *flags, at=(1, 3))
+    assert "to go on" not in capsys.readouterr().err
+
+
 def checkpoints(folder):
     """What is in the checkpoints, with the number of steps, the batches of the pass, and whether tests are due."""
     found = {}
