@@ -2,12 +2,13 @@
 
 When a trainer is lost, the remaining trainers return to their last commit. When a host joins or leaves, all trainers
 react at the same time, after the current batch. The committed state includes the position in the pass. Every sample of
-a pass therefore changes the parameter values exactly once. At the end of a pass trainer 0 tests and saves, and the
+a pass therefore changes the parameter values exactly once. At the end of a pass trainer 0 saves and tests, and the
 other trainers wait for it.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -170,9 +171,9 @@ class DividedTraining:
             )
         if flags.trainer_id:
             return
-        self._test()
-        if position.number % flags.saving_period == 0:
-            self._saves.save(pass_name(position.number), position)
+        is_saved = position.number % flags.saving_period == 0
+        with self._saves.before_test(pass_name(position.number), position) if is_saved else nullcontext():
+            self._test()
 
     def _test(self) -> None:
         run_test(self._parts, self._log, self._stopper.hold_at_ends(self._updater.averaged()))

@@ -229,7 +229,7 @@ class TaskTraining:
             glog.info(f"this trainer got no task of pass {position.number}")
 
     def _save_pass(self, number: int) -> None:
-        """Test and save a pass, if the master selects this trainer."""
+        """Save and test a pass, if the master selects this trainer."""
         if self._master.request_save(number, SAVE_BLOCK_S) != GRANTED:
             return
         parts, position = self._parts, Position(number)
@@ -238,10 +238,10 @@ class TaskTraining:
         self._updater.set_pass(number)
         try:
             self._updater.finish_pass()
-            with self._updater.averaged():
-                self._test()
+            with self._updater.averaged(), self._saves.telling(pass_name(number) if is_due else ""):
                 if is_due:
                     self._saves.write(pass_name(number), position)
+                self._test()
         except TaskTakenError as error:
             glog.info(f"pass {number} is not saved here: {error}")
         else:

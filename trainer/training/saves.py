@@ -32,20 +32,29 @@ class Saves:
     def before_test(self, name: str, position: Position) -> Iterator[None]:
         """Save the parameters, then run the `with` block, which tests them. Only trainer 0 saves.
 
-        A fault of the test data therefore loses no pass. The log line of the save follows the block, because
-        get_best_pass of v0.10's demos takes the first pass directory after a test's line for the tested one.
+        A fault of the test data therefore loses no pass.
 
         Raises: see `save`.
         """
-        if self._parts.flags.trainer_id != 0:
+        is_saved = self._parts.flags.trainer_id == 0
+        with self.telling(name if is_saved else ""):
+            if is_saved:
+                with self._stopper, self._updater.averaged():
+                    self.write(name, position)
             yield
-            return
-        with self._stopper, self._updater.averaged():
-            self.write(name, position)
+
+    @contextmanager
+    def telling(self, name: str) -> Iterator[None]:
+        """Write the log line of the save `name` after the `with` block, if the block has written it (before a test).
+
+        get_best_pass of v0.10's demos takes the first pass directory after the line of a test for the tested one. The
+        line of the save therefore follows the test, directly, although the save comes first.
+        """
         try:
             yield
         finally:
-            self.tell(name)
+            if name and name == self.newest:
+                glog.info(f"Saving parameters to {self._parts.shown_directory(name)}", at=AT["save"])
 
     def save(self, name: str, position: Position) -> None:
         """Save the parameters in the directory `name`. Only trainer 0 saves.
@@ -56,7 +65,7 @@ class Saves:
             pass
 
     def write(self, name: str, position: Position) -> None:
-        """Save the present values of the parameters in the directory `name`. The caller must call `tell` next.
+        """Save the present values of the parameters in the directory `name`, inside a block of `telling`.
 
         Raises: see `save`.
         """
@@ -71,10 +80,6 @@ class Saves:
         if parts.flags.save_only_one and older >= 0:
             remove_pass(parts.pass_directory(pass_name(older)))
         self.unsaved_steps, self.newest = 0, name
-
-    def tell(self, name: str) -> None:
-        """Write the log line of a save. If the save is tested, no log line may come between the lines of both."""
-        glog.info(f"Saving parameters to {self._parts.shown_directory(name)}", at=AT["save"])
 
     def save_stopped(self, position: Position) -> None:
         """Save the steps since the last save, after a signal in a run without checkpoints."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from training_parts import BATCH, CountingUpdater, SignalledStopper, make_parts
 
-from runtime.errors import StoppedError
+from runtime.errors import DataError, StoppedError
 from trainer.data import random_states
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training import checkpoint_policy, testing
@@ -273,3 +273,31 @@ def test_an_order_that_is_too_long_for_the_servers_is_left_out_with_a_warning(tm
     assert capsys.readouterr().err.count("order of 5 samples is too long") == 1
     monkeypatch.setattr(checkpoint_policy, "NOTES_BYTES", 102)
     assert made.describe(Position(0, "inside", 1))["data"]["order"] is not None
+
+
+class FaultyTest(Source):
+    """Its provider finds no file at a batch of the first test."""
+
+    def next_batch(self, size):
+        if self.place[1] == 1:
+            raise DataError("no file")
+        return super().next_batch(size)
+
+
+@pytest.mark.parametrize("flags", [[], ["--saving_period_by_batches=1"]])
+def test_a_pass_is_saved_before_a_fault_of_the_test_data_ends_the_run(tmp_path, stopper, capsys, flags):
+    """The whole pass was lost. The line of the save stays after the test, where get_best_pass looks for it."""
+    parts = make_parts(tmp_path, *flags, train=Source(stopper, None), test=FaultyTest(stopper, None))
+    with pytest.raises(DataError, match="no file"):
+        Training(parts, CountingUpdater(parts.table, stopper), stopper).run()
+    assert saved(tmp_path) == ({"pass-00000-001": 2} if flags else {"pass-00000": 3})
+    assert capsys.readouterr().err.count("Saving parameters to ") == 1
+
+
+def test_values_that_are_not_finite_are_not_told_as_saved(tmp_path, stopper, capsys):
+    parts = make_parts(tmp_path, train=Source(stopper, None), test=Source(stopper, None))
+    updater = CountingUpdater(parts.table, stopper)
+    updater.finish_pass = lambda own: parts.table.values.fill(np.nan)
+    with pytest.raises(DataError, match="not finite after batch 3"):
+        Training(parts, updater, stopper).run()
+    assert saved(tmp_path) == {} and "Saving parameters" not in capsys.readouterr().err
