@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from runtime import glog
 from runtime.errors import BugError, InterruptError, PaddleError
-from runtime.gflags import Flag, Status, Value, read_seconds
+from runtime.gflags import LIBRARY_HELP, Flag, Status, Value, read_seconds
 
 HELP = {"-h", "--help", "-help"}
 
@@ -49,7 +49,7 @@ def format_flags(flags: Mapping[str, Flag]) -> list[str]:
         note = "" if flag.status is Status.SUPPORTED else "no effect: "
         default = str(flag.default).lower() if isinstance(flag.default, bool) else str(flag.default)
         lines.append(f"  --{flag.name}={default}".ljust(41) + " " + note + flag.meaning)
-    return lines
+    return [*lines, "", LIBRARY_HELP]
 
 
 def run_program(argv: Sequence[str] | None, manual: Callable[[], str], run: Callable[[list[str]], int]) -> int:

@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
-from runtime.errors import UsageError
+from runtime import glog
+from runtime.durable_files import read_text_file
+from runtime.errors import MissingInputError, UsageError
 
 Value = bool | int | float | str
 
@@ -55,6 +59,39 @@ class Flag:
         return type(self.default)
 
 
+_GLOG = "the log goes to stderr"
+# the flags of gflags and glog themselves, which every program of v0.10 has
+_OF_GFLAGS = ("flagfile", "fromenv", "tryfromenv", "undefok")
+_OF_GLOG = (
+    Flag("minloglevel", 0, Status.SUPPORTED, "least severity of the lines of the log: 0 INFO to 3 FATAL", 0, 3),
+    Flag("logtostderr", True, Status.QUIET, _GLOG),
+    Flag("alsologtostderr", False, Status.QUIET, _GLOG),
+    Flag("stderrthreshold", 2, Status.QUIET, _GLOG),
+    Flag("colorlogtostderr", False, Status.QUIET, "only lines on a terminal have colours"),
+    Flag("logbuflevel", 0, Status.QUIET, "every line is written at once"),
+    Flag("logbufsecs", 30, Status.QUIET, "every line is written at once"),
+    Flag("log_prefix", True, Status.IGNORED, "every line has its prefix"),
+    Flag("log_dir", "", Status.IGNORED, f"{_GLOG}; write it into a file by 2> FILE"),
+    Flag("log_link", "", Status.IGNORED, _GLOG),
+    Flag("max_log_size", 1800, Status.IGNORED, _GLOG),
+    Flag("stop_logging_if_full_disk", False, Status.IGNORED, _GLOG),
+    Flag("v", 0, Status.IGNORED, "there are no lines of VLOG"),
+    Flag("vmodule", "", Status.IGNORED, "there are no lines of VLOG"),
+    Flag("log_backtrace_at", "", Status.IGNORED, "no line has a stack trace"),
+    Flag("symbolize_stacktrace", True, Status.IGNORED, "no line has a stack trace"),
+    Flag("logemaillevel", 999, Status.IGNORED, "the log is not mailed"),
+    Flag("alsologtoemail", "", Status.IGNORED, "the log is not mailed"),
+    Flag("logmailer", "/bin/mail", Status.IGNORED, "the log is not mailed"),
+)
+LIBRARY_FLAGS: Mapping[str, Flag] = {
+    flag.name: flag for flag in (*(Flag(name, "", Status.SUPPORTED, "") for name in _OF_GFLAGS), *_OF_GLOG)
+}
+LIBRARY_HELP = (
+    "The flags of gflags and glog are accepted too: --flagfile=FILE has a flag a line, --minloglevel=1 drops INFO."
+)
+_MOST_FLAG_FILES = 100  # maximum number of flag files; a file that names itself would never end
+
+
 def index_flags(*flags: Flag) -> dict[str, Flag]:
     """Return the flags by name, in their order."""
     return {flag.name: flag for flag in flags}
@@ -63,24 +100,64 @@ def index_flags(*flags: Flag) -> dict[str, Flag]:
 def read_arguments(arguments: Sequence[str], flags: Mapping[str, Flag]) -> dict[str, Any]:
     """Return the values of the given flags, in the order of their first occurrence.
 
+    The flags of gflags and glog themselves take effect at once and are not in the result.
+
     Raises: UsageError: an argument is not a flag, a flag is unknown (with the closest name), or its value is invalid.
+        MissingInputError: a flag file cannot be read.
     """
     given: dict[str, Any] = {}
-    rest = list(arguments)
+    rest, of_library, files = list(arguments), dict[str, Any](), 0
     while rest:
         name, text = split_argument(rest.pop(0))
+        if name in str(of_library.get("undefok", "")).split(",") and name not in flags:
+            continue
         flag, negated = _find(name, flags)
         if negated and text is not None:
             raise UsageError(f"--{name}={text}: a negated flag takes no value; write --{name} or --{flag.name}={text}")
-        if text is None and flag.kind is bool:
-            given[flag.name] = not negated
-            continue
-        if text is None:
+        if text is None and flag.kind is not bool:
             if not rest:
                 raise UsageError(f"--{flag.name} needs a value: --{flag.name}=...")
             text = rest.pop(0)
-        given[flag.name] = convert(flag, text)
+        taken = given if flag.name in flags else of_library
+        taken[flag.name] = not negated if text is None else convert(flag, text)
+        if taken is of_library and flag.name in ("flagfile", "fromenv", "tryfromenv"):
+            files += flag.name == "flagfile"
+            if files > _MOST_FLAG_FILES:
+                raise UsageError(f"--flagfile={text}: more than {_MOST_FLAG_FILES} flag files; one names itself")
+            rest[:0] = _read_flags(flag.name, str(text))
+    _use_glog_flags(of_library)
     return given
+
+
+def _read_flags(name: str, text: str) -> list[str]:
+    """Return the arguments in files (--flagfile), or in variables FLAGS_<name> (--fromenv, --tryfromenv)."""
+    found: list[str] = []
+    for item in filter(None, text.split(",")):
+        if name != "flagfile":
+            value = os.environ.get(f"FLAGS_{item}")
+            if value is None and name == "fromenv":
+                raise UsageError(f"--fromenv={text}: the environment has no FLAGS_{item}; set it, or use --tryfromenv")
+            found += [] if value is None else [f"--{item}={value}"]
+            continue
+        try:
+            lines = os.fsdecode(read_text_file(Path(item))).splitlines()
+        except OSError as error:
+            raise MissingInputError(f"--flagfile={item} cannot be read: {error.strerror}; correct its name") from error
+        for number, line in enumerate((line.strip() for line in lines), 1):
+            if line and not line.startswith("#"):
+                if not _FLAG.fullmatch(line):
+                    raise UsageError(f"{item} line {number}: {line!r}; write one flag a line, as --name=value")
+                found.append(line)
+    return found
+
+
+def _use_glog_flags(given: Mapping[str, Any]) -> None:
+    """Set the least severity of the log, and warn of each flag of glog that has no effect."""
+    if "minloglevel" in given:
+        glog.set_least_severity(given["minloglevel"])
+    for flag in (LIBRARY_FLAGS[name] for name in given):
+        if flag.status is Status.IGNORED and given[flag.name] != flag.default:
+            glog.warning(f"--{flag.name} has no meaning here ({flag.meaning})")
 
 
 def read_pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
@@ -185,11 +262,12 @@ def _check_bounds(flag: Flag, value: float) -> None:
 
 def _find(name: str, flags: Mapping[str, Flag]) -> tuple[Flag, bool]:
     """Return the flag with a name, and whether the name negates it."""
-    if name in flags:
-        return flags[name], False
-    plain = name.removeprefix("no")
-    if plain != name and plain in flags and flags[plain].kind is bool:
-        return flags[plain], True
+    for table in (flags, LIBRARY_FLAGS):
+        if name in table:
+            return table[name], False
+        plain = name.removeprefix("no")
+        if plain != name and plain in table and table[plain].kind is bool:
+            return table[plain], True
     close = difflib.get_close_matches(name, flags, 1)
     hint = f"; did you mean --{close[0]}?" if close else "; --help lists all"
     raise UsageError(f"unknown command line flag '{name}'{hint}")

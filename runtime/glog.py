@@ -33,6 +33,7 @@ _json: FileIO | None = None
 _said_in_json: dict[str, Any] = {}  # the fields of every JSON line except the message
 _bottom_line = ""  # the text that stays at the bottom of a terminal
 _COLOURS = {"W": colours.YELLOW, "E": colours.RED, "F": colours.RED}
+_least = 0  # severity below which lines are dropped: the position of the line's letter in SEVERITIES
 SEVERITIES = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 
 
@@ -57,6 +58,12 @@ def fatal(message: str, at: str | None = None) -> None:
     Unlike the legacy's LOG(FATAL) this function does not end the process; the caller returns an exit status.
     """
     _write("F", message, at)
+
+
+def set_least_severity(level: int) -> None:
+    """Drop all further lines below a severity: 0 INFO, 1 WARNING, 2 ERROR, 3 FATAL, as --minloglevel of glog."""
+    global _least
+    _least = level
 
 
 def to_json(path: str, *, role: str, number: int | str | None, attempt: str) -> None:
@@ -145,6 +152,8 @@ def _escape(character: str) -> str:
 
 
 def _write(severity: str, message: str, at: str | None, record: Mapping[str, Any] | None = None) -> None:
+    if _least and list(SEVERITIES).index(severity) < _least:
+        return
     if at is None:
         frame = sys._getframe(2)
         at = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"

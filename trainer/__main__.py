@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from runtime import glog
 from runtime.errors import BugError, InterruptError, PaddleError
+from runtime.gflags import LIBRARY_HELP
 from runtime.processor.blas import limit_threads
 from trainer.flags import help_text, list_warnings, parse_flags
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `paddle train` with these arguments and return the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if {"-h", "--help", "-help"} & set(arguments):
-        sys.stdout.write(help_text())
+        sys.stdout.write(f"{help_text()}\n{LIBRARY_HELP}\n")
         return 0
     return report("paddle train", arguments, run)
 

@@ -17,13 +17,11 @@ from runtime.errors import ApiForbiddenError, ConfigError, PaddleError, PeerUnre
 from runtime.kubernetes.account import read_text
 from runtime.kubernetes.answers import (
     REQUEST_TIMEOUT_S,
-    UNTRANSLATED,
     ApiAnswer,
-    ApiSession,
     describe_failure,
     parse_retry_after,
-    read_answer,
 )
+from runtime.network.answers import UNTRANSLATED, TimedSession, read_answer, read_lines
 from runtime.network.redaction import Secrets, redact_bytes
 from runtime.regular_files import open_regular
 
@@ -107,7 +105,7 @@ class ApiClient:
     """
 
     def __init__(self, place: ApiPlace) -> None:
-        self._place, self._session, self._secrets = place, ApiSession(), Secrets()
+        self._place, self._session, self._secrets = place, TimedSession(), Secrets()
         self._token = ""  # of the last request
         self.answer_date = ""  # content of the Date header of the last answer
 
@@ -223,15 +221,13 @@ class ApiClient:
         return ApiAnswer(response.status_code, response.headers, body)
 
     def _lines(self, response: Any, path: str) -> Iterator[bytes]:
-        rest = b""
         try:
-            for chunk in response.raw.stream(1 << 16, decode_content=False):
-                *lines, rest = (rest + chunk).split(b"\n")
-                yield from (redact_bytes(line, self._token) for line in lines if line)
-                if len(rest) > EVENT_LIMIT:
-                    raise ApiProblem(f"{self._place.url}{path}: an event has more than {EVENT_LIMIT >> 20} MiB", 400)
+            for line in read_lines(response.raw, EVENT_LIMIT):
+                yield redact_bytes(line, self._token)
         except (requests.RequestException, UNTRANSLATED, OSError) as problem:
             raise self._silence(path, problem) from problem
+        except ValueError as problem:
+            raise ApiProblem(f"{self._place.url}{path} sent an event that cannot be read: {problem}", 400) from problem
 
     def _parse(self, body: bytes, path: str) -> dict[str, Any]:
         try:

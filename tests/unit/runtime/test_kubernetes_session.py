@@ -3,7 +3,7 @@
 import ssl
 from typing import Any
 
-from runtime.kubernetes import answers
+from runtime.network import answers
 
 
 class Connection:

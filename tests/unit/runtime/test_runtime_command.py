@@ -4,7 +4,7 @@ import pytest
 
 from runtime.command import FlagValues, format_flags, run_program
 from runtime.errors import BugError, ConfigError, InterruptError, UsageError
-from runtime.gflags import Flag, Status, index_flags
+from runtime.gflags import LIBRARY_HELP, Flag, Status, index_flags
 
 FLAGS = index_flags(
     Flag("wait", "10s", Status.SUPPORTED, "time to wait"),
@@ -48,4 +48,6 @@ def test_the_manual_says_which_flags_have_no_effect() -> None:
     assert format_flags(FLAGS) == [
         "  --wait=10s".ljust(41) + " time to wait",
         "  --quick=false".ljust(41) + " no effect: it is always quick",
+        "",
+        LIBRARY_HELP,
     ]

@@ -5,7 +5,8 @@ import re
 import pytest
 from each import each
 
-from runtime.errors import UsageError
+from runtime import glog
+from runtime.errors import MissingInputError, UsageError
 from runtime.gflags import Flag, Status, index_flags, read_arguments, read_pairs, read_seconds, suggest_flag
 
 FLAGS = index_flags(
@@ -131,3 +132,70 @@ def test_a_hint_is_never_the_flag_that_was_written():
     manual = "--model_file FILE; see `paddle train --model_files`"
     assert suggest_flag("unrecognized arguments: --model_files", manual) == "; did you mean --model_file?"
     assert suggest_flag("unrecognized arguments: --predict", "see `paddle train --predict`") == ""
+
+
+# ----- the flags of gflags and glog themselves -----
+
+
+def test_a_flag_file_has_a_flag_a_line_and_takes_its_place_among_the_others(tmp_path):
+    (tmp_path / "more").write_text("--eps=0.5\n")
+    (tmp_path / "flags").write_text(f"# a comment\n\n  --seed=3\n-local\n--flagfile={tmp_path / 'more'}\n")
+    given = read_arguments(["--seed=1", f"--flagfile={tmp_path / 'flags'}", "--nolocal"], FLAGS)
+    assert given == {"seed": 3, "local": False, "eps": 0.5}
+
+
+def test_flags_may_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("FLAGS_seed", "7")
+    assert read_arguments(["--fromenv=seed", "--tryfromenv", "eps"], FLAGS) == {"seed": 7}
+    with pytest.raises(UsageError, match="the environment has no FLAGS_eps; set it, or use --tryfromenv"):
+        read_arguments(["--fromenv=seed,eps"], FLAGS)
+
+
+def test_a_flag_that_undefok_names_may_be_unknown():
+    assert read_arguments(["--undefok=old,older", "--old=3", "--older", "--seed=2"], FLAGS) == {"seed": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        (None, MissingInputError, "flags cannot be read: No such file or directory; correct its name"),
+        ("--seed=1\nlocal", UsageError, "flags line 2: 'local'; write one flag a line, as --name=value"),
+        ("--flagfile=flags", UsageError, "more than 100 flag files; one names itself"),
+    ],
+)
+def test_a_flag_file_that_cannot_be_used_is_named(tmp_path, monkeypatch, text, error, said):
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / "flags").write_text(text)
+    with pytest.raises(error, match=said):
+        read_arguments(["--flagfile=flags"], FLAGS)
+
+
+def test_every_flag_of_glog_is_accepted_and_one_line_names_each_without_effect(capsys):
+    flags = [
+        "--logtostderr",
+        "--noalsologtostderr",
+        "--v=2",
+        "--vmodule",
+        "a=1",
+        "--log_dir=logs",
+        "--stderrthreshold=1",
+    ]
+    assert read_arguments([*flags, "--seed=2"], FLAGS) == {"seed": 2}
+    warnings = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert warnings == [
+        "--v has no meaning here (there are no lines of VLOG)",
+        "--vmodule has no meaning here (there are no lines of VLOG)",
+        "--log_dir has no meaning here (the log goes to stderr; write it into a file by 2> FILE)",
+    ]
+
+
+def test_minloglevel_drops_lines_below_it(capsys, monkeypatch):
+    monkeypatch.setattr(glog, "_least", 0)
+    assert read_arguments(["--minloglevel=1"], FLAGS) == {}
+    glog.info("told to nobody")
+    glog.warning("a warning")
+    glog.fatal("the end")
+    assert [line[0] for line in capsys.readouterr().err.splitlines()] == ["W", "F"]
+    with pytest.raises(UsageError, match=r"--minloglevel is 4; it must be in \[0, 3\]"):
+        read_arguments(["--minloglevel=4"], FLAGS)

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 NO_TIMEOUT_S = 10.0  # seconds for an answer on a connection that has no timeout
+LINE_LIMIT = 1 << 16  # maximum bytes of a line, such as the size of a chunk, which urllib3 reads without a limit
 
 
 class TimedReader(io.RawIOBase):
@@ -37,9 +38,17 @@ class TimedReader(io.RawIOBase):
         super().close()
 
 
+class BoundedLines(io.BufferedReader):
+    """A reader whose lines have at most LINE_LIMIT bytes unless the caller asks for more."""
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """Return the next line, or its first LINE_LIMIT bytes."""
+        return super().readline(LINE_LIMIT if size is None or size < 0 else size)
+
+
 class TimedResponse(http.client.HTTPResponse):
     """An answer with one timeout from the status line to the end of the body."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
-        self.fp: Any = io.BufferedReader(TimedReader(self.fp.detach(), sock))
+        self.fp: Any = BoundedLines(TimedReader(self.fp.detach(), sock))
