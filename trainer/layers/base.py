@@ -26,6 +26,7 @@ class Layer:
     """
 
     is_cost: ClassVar[bool] = False
+    is_likelihood: ClassVar[bool] = False  # a cost, whose coefficient and statistics v0.10 treats as another layer's
     takes_gradient: ClassVar[bool] = True  # whether the network calls `backward`; data and ids have no gradient
     takes_repeats: ClassVar[bool] = False  # whether the layer computes faster on an input with repeated rows
     applies_coeff: ClassVar[bool] = False  # whether the layer is a cost that itself multiplies its gradients by `coeff`
@@ -49,6 +50,14 @@ class Layer:
 
     def __str__(self) -> str:
         return f"layer {self.name} ({self.config.type})"
+
+    @classmethod
+    def has_effects(cls, config: LayerConfig) -> bool:
+        """Return whether training changes by this layer although no other layer reads it.
+
+        Such a layer is a cost, draws random numbers, or changes parameters in its forward pass.
+        """
+        return cls.is_cost or cls.is_likelihood or config.drop_rate > 0
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the output for a batch, before the activation."""

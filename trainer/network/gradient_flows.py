@@ -45,6 +45,11 @@ class GradientFlows:
         for output in gradients.keys() & {"", DISTINCT}:
             gradients[output] = gradients[output] * gradients[output].dtype.type(factor)
 
+    def begin(self, name: str, gradient: Array) -> None:
+        """Set the gradient of a layer's default output, whatever has been added to it."""
+        self._picked.pop(name, None)
+        self._gradients.setdefault(name, {})[""] = gradient
+
     def reach(self, name: str) -> bool:
         """Return whether a gradient of a layer's output has been added."""
         return name in self._gradients

@@ -6,6 +6,7 @@ The functions rewrite the model and the groups that `separate_groups` returns, b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
 from trainer.layers.dense.fc import FullyConnectedLayer
@@ -144,4 +145,4 @@ def _without(group: Group, results: Mapping[str, LayerConfig]) -> Group:
     step.layers.extend(one for one in group.step.layers if one.name not in gone)
     kept = [name for name in group.step.output_layer_names if name not in gone]
     step.output_layer_names.extend(dict.fromkeys([*kept, *given]))
-    return Group(record, step)
+    return replace(group, record=record, step=step)

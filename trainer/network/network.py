@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ContextDecorator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
+from trainer.layers import LAYERS
 from trainer.layers.recurrent.group import GroupLayer
 from trainer.layers.recurrent.state import StatefulLayer
-from trainer.layers.recurrent.subnetworks import Group, separate_groups
+from trainer.layers.recurrent.subnetworks import Group, find_ancestors, separate_groups
 from trainer.network.batch_states import STATES_KEY, BatchStates
 from trainer.network.fusion import fuse
 from trainer.network.gradient_flows import GradientFlows
@@ -32,7 +34,7 @@ OnFinal = Callable[[int], None]
 class Network:
     """The layers of a model, in the order of the message. Each layer runs after its inputs.
 
-    Only layers that outputs and evaluators need are built, so an unused layer may have any type.
+    Only layers that outputs, evaluators or training need are built, so an unused layer may have any type.
 
     Args: config: the message. parameters: the parameter table of the message; `backward` adds to the table's gradients.
     Raises: ConfigError: the text names a layer type, activation or attribute that is not supported.
@@ -43,8 +45,10 @@ class Network:
         self.parameters = parameters
         config = join_networks(config)
         _refuse_unsupported(config)
-        config, groups = simplify_groups(*separate_groups(config))
-        needed = _find_needed(config)
+        config, groups = separate_groups(config)
+        groups = {name: replace(one, costs=_list_costs(one.step)) for name, one in groups.items()}
+        config, groups = simplify_groups(config, groups)
+        needed = _find_needed(config, groups)
         asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
         layers: Sequence[LayerConfig] = [one for one in config.layers if one.name in needed]
         if compiled is not None:  # in numpy, fused layers are slower, because they compute many small products
@@ -62,6 +66,8 @@ class Network:
         every = [node.layer for node in self._nodes.values()]
         self.states = BatchStates([one for one in every if isinstance(one, StatefulLayer)])
         self.output_names = list(config.output_layer_names)
+        costs = _list_costs(config) | {name for name, group in groups.items() if group.costs}
+        self._begins = [name for name in self._nodes if name in costs]
         self.replicas: Sequence[Network] = (self,)  # the networks whose joined outputs are the outputs of the batch
         self.outputs: dict[str, Argument] = {}
         self._given: Collection[str] = ()
@@ -158,8 +164,8 @@ class Network:
         return float(sum(value.sum(dtype=np.float64) for value in values if value is not None))
 
     def find_bad_cost(self) -> str:
-        """Return the name of the first output layer that returned a number that is not finite, or ""."""
-        for name in self.output_names:
+        """Return the name of the first output layer or cost that returned a number that is not finite, or ""."""
+        for name in [*self.output_names, *self._begins]:
             value = self.outputs[name].value
             if value is not None and not np.isfinite(value).all():
                 return name
@@ -177,12 +183,16 @@ class Network:
     def backward_from(self, gradients: Mapping[str, Array], on_final: OnFinal | None = None) -> dict[str, Array]:
         """Run the backward pass, and add to the gradients of the parameters.
 
+        As in v0.10, the pass begins at every cost, also if the cost is no output or if other layers read it.
+
         Args: gradients: the gradients of layers' outputs, with which the pass begins. on_final: see `backward`.
         Returns: the gradients of the data layers of the last batch, by name.
         """
         flows, given = GradientFlows(gradients), {}
         final = self.parameters.values.size
         for node in reversed(self._nodes.values()):  # the chain rule, from the last layer to the first
+            if node.name in self._begins and node.name not in gradients:
+                flows.begin(node.name, np.ones_like(self.outputs[node.name].value))
             if not node.layer.takes_gradient or not flows.reach(node.name):
                 continue
             if node.name in self._given:
@@ -206,11 +216,17 @@ def _list_parameters(layer: LayerConfig, groups: Mapping[str, Group]) -> set[str
     return names - {""}
 
 
-def _find_needed(config: ModelConfig) -> set[str]:
+def _list_costs(config: ModelConfig) -> set[str]:
+    """Return the names of the costs among the layers of a model."""
+    types = {kind for kind, layer in LAYERS.items() if layer.is_cost or layer.is_likelihood}
+    return {one.name for one in config.layers if one.type in types}
+
+
+def _find_needed(config: ModelConfig, groups: Mapping[str, Group]) -> set[str]:
     """Return the names of the layers that must be computed.
 
-    These are the outputs, the inputs of evaluators, the layers that print or validate values, and the inputs
-    of all these layers.
+    These are the outputs, the inputs of evaluators, the layers that print or validate values, the layers by which
+    training changes although nothing reads them, and the inputs of all these layers.
     """
     inputs = {one.name: [each.input_layer_name for each in one.inputs] for one in config.layers}
     waiting = [*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)]
@@ -218,13 +234,21 @@ def _find_needed(config: ModelConfig) -> set[str]:
         if name not in inputs:
             raise ConfigError(f"the config names {name} as an output or evaluator input, but has no such layer")
     waiting += [one.name for one in config.layers if one.type in ("print", "auc-validation", "pnpair-validation")]
-    needed: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name not in needed:
-            needed.add(name)
-            waiting += inputs.get(name, [])
-    return needed
+    needed = find_ancestors(waiting, inputs)
+    computable = _find_computable(config)
+    with_costs = {name for name, group in groups.items() if group.costs}
+    effective = {one.name for one in config.layers if one.type in LAYERS and LAYERS[one.type].has_effects(one)}
+    return needed | find_ancestors((effective | with_costs) & computable, inputs)
+
+
+def _find_computable(config: ModelConfig) -> set[str]:
+    """Return the layers that have a supported type, and whose data layers are inputs of the network."""
+    found: set[str] = set()
+    for layer in config.layers:
+        is_fed = layer.type != "data" or layer.name in config.input_layer_names
+        if is_fed and layer.type in LAYERS and all(one.input_layer_name in found for one in layer.inputs):
+            found.add(layer.name)
+    return found
 
 
 def _refuse_unsupported(config: ModelConfig) -> None:

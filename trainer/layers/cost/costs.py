@@ -104,7 +104,8 @@ class CrossEntropyCost(CostLayer):
         """Return -ln p[label], which is infinite if p[label] is 0."""
         self._labels = self.require_labels(label, *prediction.shape)
         self._picked = pick_columns(prediction, self._labels)
-        costs: Array = -np.log(self._picked)
+        with np.errstate(divide="ignore"):  # numpy's warning is unnecessary, because an infinite cost is an error
+            costs: Array = -np.log(self._picked)
         return costs
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:

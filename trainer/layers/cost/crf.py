@@ -208,6 +208,8 @@ class CrfLayer(Layer):
     that other costs have added.
     """
 
+    is_likelihood = True
+
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
         self.require_inputs(2, 3)

@@ -32,6 +32,11 @@ class BatchNormLayer(Layer):
 
     owns_result = True
 
+    @classmethod
+    def has_effects(cls, config: LayerConfig) -> bool:
+        """Return True: in training the layer moves its averages, which are parameters."""
+        return True
+
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
         self.require_inputs(3, 3)

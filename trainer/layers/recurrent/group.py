@@ -259,7 +259,7 @@ class GroupLayer(Layer):
         gradients: dict[str, Array] = {}
         for link in self._links():
             gradient = self.extra_gradients.get(link.link_name)
-            if gradient is not None:
+            if gradient is not None and link.layer_name not in self._group.costs:  # a cost's own gradient is 1
                 packed = np.empty_like(gradient)
                 packed[self._run.result_rows[link.link_name]] = gradient
                 _add(gradients, link.layer_name, packed)

@@ -39,10 +39,11 @@ _ROW_BY_ROW = frozenset(
 
 @dataclass(frozen=True)
 class Group:
-    """The record of a group, and the layers of one step as a separate model."""
+    """The record of a group, the layers of one step as a separate model, and the names of the costs among them."""
 
     record: SubModelConfig
     step: ModelConfig
+    costs: Set[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class StepParts:
     """A step of a group, split into up to three models, which run one after the other.
 
     Only the middle model must run step by step. A layer is an output of its model if another model or a memory reads
-    the layer, or if the layer is a result of the group. For each value that comes from another model or from the
-    group's inputs, a model has an agent.
+    the layer, or if the layer is a result of the group or a cost. For each value that comes from another model or from
+    the group's inputs, a model has an agent.
     """
 
     before: ModelConfig
@@ -159,7 +160,7 @@ def split_step(group: Group) -> StepParts:
     inputs = {name: [each.input_layer_name for each in one.inputs] for name, one in layers.items()}
     agents = {one.link_name for one in record.in_links}
     memories = {one.link_name for one in record.memories}
-    results = {one.layer_name for one in record.out_links}
+    results = group.costs | {one.layer_name for one in record.out_links}
     remembered = {one.layer_name for one in record.memories} - memories
     printing = {name for name, one in layers.items() if one.type == "print"}  # in v0.10 they print step by step
     needed = find_ancestors(results | remembered | printing, inputs)
