@@ -24,7 +24,7 @@ from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 class AlonePath:
     """The path of a group with a single rank, which sends nothing."""
 
-    def announce(self, note: bytes, batch: Batch) -> int:
+    def announce(self, note: bytes, batch: Batch | None) -> int:
         """Announce nothing."""
         return 0
 

@@ -6,6 +6,8 @@ form a batch of up to `FUSION_BYTES`. The other modules treat the arrays of a ba
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -37,7 +39,8 @@ class Batch:
         self.kind, self.dtype, self.argument = first.kind, first.dtype, first.argument
         self.entries = entries
         self.counts = counts
-        self.count = sum(entry.request.elements for entry in entries)
+        self._starts = list(itertools.accumulate((entry.request.elements for entry in entries), initial=0))
+        self.count = self._starts.pop()
 
     @property
     def nbytes(self) -> int:
@@ -49,15 +52,14 @@ class Batch:
 
         The first slice is the overlap within the array, and the second slice is the overlap within the range.
         """
-        start = 0
-        for entry in self.entries:
-            stop = start + entry.request.elements
+        for number in range(max(0, bisect_right(self._starts, begin) - 1), len(self.entries)):
+            entry, start = self.entries[number], self._starts[number]
+            if start >= end:
+                return
+            stop = start + len(entry.source)
             low, high = max(begin, start), min(end, stop)
             if low < high:
                 yield entry, slice(low - start, high - start), slice(low - begin, high - begin)
-            start = stop
-            if start >= end:
-                return
 
     def read(self, begin: int, end: int, out: Flat) -> None:
         """Copy the elements [begin, end) of this rank's arrays to `out`."""

@@ -1,13 +1,14 @@
 """A group of ranks that run collectives together, in an agreed order, over connections or shared memory.
 
-A group works in rounds. In each round every rank announces its waiting requests to all other ranks. A request runs when
-all ranks have announced it. A round begins when a thread waits for a result, or when the waiting requests have
-`CYCLE_BYTES` together; no timer begins a round. The thread that waits for a result runs the rounds. The group starts
-its own thread only while there are requests and no thread waits for a result.
+A group works in rounds. In each round every rank announces its new requests to all other ranks. A request runs when all
+ranks have announced it, in the same round or in different ones. A round begins when a thread waits for a result, or
+when the waiting requests have `CYCLE_BYTES` together; no timer begins a round. The thread that waits for a result runs
+the rounds. The group starts its own thread only while there are requests and no thread waits for a result.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import threading
@@ -23,10 +24,11 @@ from elastic.collectives.frames import MAX_NOTE_BYTES, Frame
 from elastic.collectives.fusion import Batch, FusedArray, fuse
 from elastic.collectives.mesh import BEAT_S, SILENCE_S, Mesh
 from elastic.collectives.requests import (
+    MAX_PENDING,
     MAX_REQUESTS,
     CollectiveKind,
+    Ledger,
     Request,
-    agree,
     describe_stall,
     encode_request,
     parse_announcement,
@@ -44,8 +46,8 @@ STALL_END_S = 1800.0  # seconds of a wait after which a stalled group ends
 class ArrayPath(Protocol):
     """The way in which arrays are sent between ranks; see `memory.MemoryPath` and `sockets.SocketPath`."""
 
-    def announce(self, note: bytes, batch: Batch) -> int:
-        """Announce the waiting requests to the other ranks; `batch` has the first of these requests."""
+    def announce(self, note: bytes, batch: Batch | None) -> int:
+        """Announce the new requests to the other ranks; `batch` has the first of them; None: there are none."""
 
     def take_announcements(self) -> list[Frame]:
         """Return the announcements of the other ranks."""
@@ -138,12 +140,12 @@ class RankGroup:
         self._mesh, self._path = mesh, path
         self._patience = patience or Patience()
         self._waiting: dict[str, CollectiveHandle] = {}
-        self._number = 0
+        self._new: collections.deque[CollectiveHandle] = collections.deque()  # those that are not announced yet
+        self._bytes = self._number = 0  # bytes of the waiting requests; number of requests without a name
         self._driving = threading.Lock()
         self._changed = threading.Condition()  # notified when `_waiting` changes, and when a handle is finished
         self._thread: threading.Thread | None = None
-        # the announcements of the last round, if no request ran in that round
-        self._idle: tuple[bytes, Sequence[Sequence[Request] | None]] | None = None
+        self._ledger = Ledger(self.size)
         mesh.silence = self._patience.silence
         self._heart = HeartbeatThread(mesh, self._driving, self._changed)
 
@@ -166,24 +168,28 @@ class RankGroup:
 
         Args: array: values of this rank, which must not change until the collective is done.  output: contiguous array
             of the same type and shape, possibly the array itself; the default is a new array.
-        Raises: ValueError: a collective with this name waits already.  HorovodInternalError: this process was forked
-            from the process of the rank.
+        Raises: ValueError: a collective with this name waits already, or the name or the array is too large.
+            TypeError: the name is no text.  HorovodInternalError: this process was forked from the rank's process.
         """
         self._heart.check_process()
         source = np.ascontiguousarray(array).reshape(-1)
         with self._changed:
-            if name is None:
-                name = f"noname.{self._number}"
-                self._number += 1
-            request = Request(kind, name, array.dtype, array.shape, argument)
+            request = Request(
+                kind, f"noname.{self._number}" if name is None else name, array.dtype, array.shape, argument
+            )
             handle = CollectiveHandle(request, source, output)
+            self._number += name is None
             if self._mesh.failure:
                 handle.error, handle.is_done = HorovodInternalError(self._mesh.failure), True
                 return handle
-            if name in self._waiting:
+            if request.name in self._waiting:
                 raise ValueError(f"a collective named '{name}' waits already; wait for its end, or choose another name")
-            self._waiting[name] = handle
-            is_much = sum(one.request.nbytes for one in self._waiting.values()) >= CYCLE_BYTES
+            if len(self._waiting) >= MAX_PENDING:
+                raise ValueError(f"{MAX_PENDING} collectives wait already; wait for the end of some of them")
+            self._waiting[request.name] = handle
+            self._new.append(handle)
+            self._bytes += request.nbytes
+            is_much = self._bytes >= CYCLE_BYTES
         if self._driving.locked():
             self._mesh.wake()
         if is_much:
@@ -262,62 +268,58 @@ class RankGroup:
             raise
 
     def _take_round(self) -> None:
+        if not self._waiting:
+            return
+        self._wait_for_news()
         handles, note = self._choose()
-        if not handles:
-            return
-        if self._idle is not None and self._idle[0] == note and not self._wait_for_news(note):
-            return
         own = [handle.request for handle in handles]
         entries = [FusedArray(handle.request, handle.source, _flat(handle, self.size)) for handle in handles]
         batches = fuse(entries, [[request] * self.size for request in own])
-        exchange = self._path.announce(note, batches[0])
+        exchange = self._path.announce(note, batches[0] if batches else None)
         self._wait_for_all(own)
         frames = self._path.take_announcements()
-        if all(frame.note == note for frame in frames):
-            self._idle = None
+        if self._ledger.is_empty and all(frame.note == note for frame in frames):
             for number, batch in enumerate(batches):
                 self._run(batch, None if number else frames)
             self._finish(handles, exchange)
             return
-        self._run_agreed(handles, note, frames, exchange)
+        self._run_agreed(own, frames, exchange)
 
     def _choose(self) -> tuple[list[CollectiveHandle], bytes]:
-        """Return the requests for this round, and their announcement."""
-        with self._changed:
-            handles = list(self._waiting.values())[:MAX_REQUESTS]
-        if len(handles) == 1:
-            return handles, handles[0].note
+        """Return the new requests that this rank announces in this round, and their announcement."""
+        handles: list[CollectiveHandle] = []
         length = 0
-        for number, handle in enumerate(handles):
-            length += len(handle.note)
-            if length > MAX_NOTE_BYTES:
-                handles = handles[:number]
-                break
+        with self._changed:
+            while self._new and len(handles) < MAX_REQUESTS:
+                length += len(self._new[0].note)
+                if length > MAX_NOTE_BYTES:
+                    break
+                handles.append(self._new.popleft())
         return handles, b"".join(handle.note for handle in handles)
 
-    def _run_agreed(self, handles: list[CollectiveHandle], note: bytes, frames: list[Frame], exchange: int) -> None:
-        """Run the requests that all ranks have announced, and fail the requests with a mismatch."""
+    def _run_agreed(self, own: Sequence[Request], frames: list[Frame], exchange: int) -> None:
+        """Run the requests that all ranks have announced by now, and fail the requests with a mismatch."""
         announced: list[Sequence[Request]] = []
-        own = [handle.request for handle in handles]
         theirs = dict(zip(self._others, frames, strict=True))
         for rank in range(self.size):
             try:
                 announced.append(own if rank == self.rank else parse_announcement(theirs[rank].note))
             except ProtocolError as exc:
                 self._mesh.fail(f"rank {rank} sent {exc}")
-        agreement = agree(announced)
-        of_name = {handle.request.name: handle for handle in handles}
+        try:
+            agreement = self._ledger.add(announced)
+        except ProtocolError as exc:
+            self._mesh.fail(f"this rank got {exc}")
         for name, why in agreement.mismatches.items():
-            of_name[name].error = CollectiveMismatchError(why)
-            self._finish([of_name[name]])
-        run = [of_name[same[0].name] for same in agreement.run]
+            self._waiting[name].error = CollectiveMismatchError(why)
+            self._finish([self._waiting[name]])
+        run = [self._waiting[same[0].name] for same in agreement.run]
         for handle, same in zip(run, agreement.run, strict=True):
             _prepare(handle, same)
         entries = [FusedArray(handle.request, handle.source, _flat(handle, self.size)) for handle in run]
         for batch in fuse(entries, agreement.run):
             self._run(batch, None)
         self._finish(run, exchange)
-        self._idle = None if run or agreement.mismatches else (note, announced)
 
     def _run(self, batch: Batch, frames: list[Frame] | None) -> None:
         if batch.count or any(batch.counts):  # an all-gather runs if any rank has elements
@@ -328,6 +330,7 @@ class RankGroup:
             for number, handle in enumerate(handles):
                 handle.place, handle.is_done = (self._mesh.identity, exchange, number), True
                 del self._waiting[handle.request.name]
+                self._bytes -= handle.request.nbytes
             self._changed.notify_all()
 
     def _end(self, error: HorovodInternalError) -> None:
@@ -336,6 +339,8 @@ class RankGroup:
             for handle in self._waiting.values():
                 handle.error, handle.is_done = error, True
             self._waiting.clear()
+            self._new.clear()
+            self._bytes = 0
             self._changed.notify_all()
 
     # ----- Waiting for other ranks -----
@@ -344,31 +349,26 @@ class RankGroup:
         began = time.monotonic()
         until = began + self._patience.stall
         while missing := self._mesh.wait_until(self._others, until):
-            announced: list[Sequence[Request] | None] = [None if rank in missing else own for rank in range(self.size)]
-            until = self._complain(announced, began)
+            until = self._complain([() if rank in missing else own for rank in range(self.size)], began)
 
-    def _wait_for_news(self, note: bytes) -> bool:
-        """Wait until this rank has a new request or another rank begins a round, because the last round ran no request.
-
-        Returns: whether `note` is still the announcement of this rank.
-        """
-        assert self._idle is not None
+    def _wait_for_news(self) -> None:
+        """Wait until this rank has a new request, or another rank has announced requests."""
         began = time.monotonic()
         until = began + self._patience.stall
-        while len(self._mesh.missing(self._others)) == len(self._others):
+        while not self._new and len(self._mesh.missing(self._others)) == len(self._others):
             self._mesh.check()
-            if self._mesh.turn(max(0.0, until - time.monotonic())):
-                return self._choose()[1] == note
+            self._mesh.turn(max(0.0, until - time.monotonic()))
             if time.monotonic() >= until:
-                until = self._complain(self._idle[1], began)
-        return True
+                until = self._complain([()] * self.size, began)
 
-    def _complain(self, announced: Sequence[Sequence[Request] | None], began: float) -> float:
+    def _complain(self, new: Sequence[Sequence[Request]], began: float) -> float:
         """Log the ranks for which this rank waits, or end the group if the wait has been too long.
 
+        Args: new: by rank, requests that the rank has announced in this round.
         Returns: time of the next log line, in seconds of `time.monotonic`.
         """
         now = time.monotonic()
+        announced = [[*self._ledger.list_pending(rank), *new[rank]] for rank in range(self.size)]
         text = describe_stall(announced, self.rank, now - began)
         if now - began >= self._patience.end:
             self._mesh.fail(text)

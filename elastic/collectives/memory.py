@@ -48,11 +48,12 @@ class MemoryPath:
 
     # ----- Exchanges -----
 
-    def announce(self, note: bytes, batch: Batch) -> int:
+    def announce(self, note: bytes, batch: Batch | None) -> int:
         """Write the first piece of the first batch, and announce the waiting requests; return the number of the
         exchange.
         """
-        self._place(batch)
+        if batch is not None:
+            self._place(batch)
         return self._tell(FrameKind.ANNOUNCE, note)
 
     def take_announcements(self) -> list[Frame]:

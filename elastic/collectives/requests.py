@@ -1,9 +1,11 @@
 """The requests of collectives, and the agreement of the ranks about the requests that run.
 
-Every rank announces its waiting requests in its own order. A request runs when all ranks have announced the same
-request with the same name. The requests run in the order in which rank 0 has announced them. A request without a name
-gets a name from its number in the order of the calls. If two ranks call different collectives without names at the same
-position, the requests have the same name and different kinds. This is a mismatch, too.
+Every rank announces each of its requests once, in its own order. A request runs when all ranks have announced the same
+request with the same name. The requests that can run at the same time run in the order in which rank 0 has announced
+them. So ranks may call any number of collectives in any order before they wait for one of them.
+
+A request without a name gets a name from its number in the order of the calls. If two ranks call different collectives
+without names at the same position, the requests have the same name and different kinds. This is a mismatch, too.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pserver.wire.protocol import ProtocolError
 
 MAX_NAME_BYTES = 512
 MAX_REQUESTS = 4096  # maximum number of requests in an announcement; further requests wait for the next announcement
+MAX_PENDING = 1 << 20  # maximum number of requests of a rank that other ranks have not announced
 MAX_DIMENSIONS = 32  # maximum number of dimensions in numpy before version 2
 MAX_ELEMENTS = 1 << 40
 
@@ -100,9 +103,33 @@ class Agreement(NamedTuple):
     mismatches: dict[str, str]
 
 
+def check_name(name: str) -> bytes:
+    """Return the name of a collective in UTF-8.
+
+    Raises: TypeError: the name is no text.  ValueError: the name is too long, or cannot be encoded.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a collective is {type(name).__name__}; it has to be a text")
+    encoded = name.encode()
+    if len(encoded) > MAX_NAME_BYTES:
+        raise ValueError(
+            f"the name '{name[:40]}...' of a collective has {len(encoded)} bytes; give it a name of at most "
+            f"{MAX_NAME_BYTES} bytes"
+        )
+    return encoded
+
+
 def encode_request(request: Request) -> bytes:
-    """Encode a request for an announcement."""
-    name = request.name.encode()
+    """Encode a request for an announcement.
+
+    Raises: TypeError, ValueError: no rank would accept the request; it is refused before any rank gets it.
+    """
+    name = check_name(request.name)
+    if len(request.shape) > MAX_DIMENSIONS or request.elements > MAX_ELEMENTS:
+        raise ValueError(
+            f"an array of {len(request.shape)} dimensions and {request.elements} elements cannot take part in a "
+            f"collective; at most {MAX_DIMENSIONS} dimensions and {MAX_ELEMENTS} elements can"
+        )
     fixed = _FIXED.pack(request.kind, _CODES[request.dtype], len(request.shape), 0, len(name), 0, request.argument)
     return b"".join((fixed, struct.pack(f"<{len(request.shape)}q", *request.shape), name))
 
@@ -141,23 +168,51 @@ def _check(request: Request, beyond: int) -> None:
         raise ProtocolError(f"an announcement with the unknown reduction {request.argument}")
 
 
-def agree(announced: Sequence[Sequence[Request]]) -> Agreement:
-    """Return the requests that run, and the mismatches.
+class Ledger:
+    """The requests that some ranks have announced and others have not; it is the same on every rank."""
 
-    Args: announced: by rank, the requests that the rank has announced, in the order of that rank.
-    """
-    by_rank = [{request.name: request for request in requests} for requests in announced]
-    run: list[list[Request]] = []
-    mismatches: dict[str, str] = {}
-    for first in announced[0]:
-        if not all(first.name in names for names in by_rank):
-            continue
-        same = [names[first.name] for names in by_rank]
-        if all(first.agrees(other) for other in same):
-            run.append(same)
-        else:
-            mismatches[first.name] = describe_mismatch(same)
-    return Agreement(run, mismatches)
+    def __init__(self, size: int) -> None:
+        self._of_rank: list[dict[str, Request]] = [{} for _ in range(size)]
+        self._places: dict[str, int] = {}  # by name: place in the order in which rank 0 has announced the requests
+        self._number = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request waits for the announcement of another rank."""
+        return not any(self._of_rank)
+
+    def list_pending(self, rank: int) -> list[Request]:
+        """Return the announced requests of a rank that have not run yet."""
+        return list(self._of_rank[rank].values())
+
+    def add(self, announced: Sequence[Sequence[Request]]) -> Agreement:
+        """Add announcements; return the requests that run now, and the mismatches, and forget both.
+
+        Args: announced: by rank, the new requests of the rank, in the order of that rank.
+        Raises: ProtocolError: a rank has announced a request twice, or too many requests.
+        """
+        for rank, requests in enumerate(announced):
+            pending = self._of_rank[rank]
+            for request in requests:
+                if request.name in pending:
+                    raise ProtocolError(f"a second announcement of '{request.name}' from rank {rank}")
+                pending[request.name] = request
+                if not rank:
+                    self._places[request.name] = self._number
+                    self._number += 1
+            if len(pending) > MAX_PENDING:
+                raise ProtocolError(f"more than {MAX_PENDING} collectives of rank {rank} that other ranks do not call")
+        new = {request.name for requests in announced for request in requests}
+        whole = [name for name in new if all(name in pending for pending in self._of_rank)]
+        agreement = Agreement([], {})
+        for name in sorted(whole, key=self._places.__getitem__):
+            same = [pending.pop(name) for pending in self._of_rank]
+            del self._places[name]
+            if all(same[0].agrees(other) for other in same):
+                agreement.run.append(same)
+            else:
+                agreement.mismatches[name] = describe_mismatch(same)
+        return agreement
 
 
 def describe_mismatch(requests: Sequence[Request]) -> str:

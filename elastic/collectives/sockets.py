@@ -34,13 +34,13 @@ class SocketPath:
         self._others = list(mesh.peers)
         self._sequence = 0
 
-    def announce(self, note: bytes, batch: Batch) -> int:
+    def announce(self, note: bytes, batch: Batch | None) -> int:
         """Announce the waiting requests; if the arrays of the first batch are small, send them with the announcement.
 
         Returns: the number of the exchange.
         """
         payload: list[memoryview] = []
-        if self._is_inline(batch):
+        if batch is not None and self._is_inline(batch):
             whole: Flat = np.empty(batch.count, batch.dtype)
             batch.read(0, batch.count, whole)
             payload.append(whole.view(np.uint8).data)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastic.collectives.group import CollectiveHandle
-from elastic.collectives.requests import DTYPES, REDUCED_DTYPES, CollectiveKind, Reduction
+from elastic.collectives.requests import DTYPES, REDUCED_DTYPES, CollectiveKind, Reduction, check_name
 from elastic.process.membership import WORKER
 from elastic.process.objects import dump_object, load_object
 from elastic.process.placement import ProcessPlacement
@@ -177,9 +177,11 @@ def grouped_allreduce(
     """Return the reductions of several arrays, which are sent together."""
     # check all arrays before the first request, because an error must leave no waiting request
     arrays = [_read_array(tensor, REDUCED_DTYPES) for tensor in tensors]
+    names = [name and f"{name}.{number}" for number in range(len(arrays))]
+    _check_names(names)
     handles = [
-        allreduce_async(array, average, name and f"{name}.{number}", op, prescale_factor, postscale_factor)
-        for number, array in enumerate(arrays)
+        allreduce_async(array, average, one, op, prescale_factor, postscale_factor)
+        for array, one in zip(arrays, names, strict=True)
     ]
     return [synchronize(handle) for handle in handles]
 
@@ -225,6 +227,7 @@ def broadcast_async_(tensor: AnyArray, root_rank: int, name: str | None = None) 
 
 def broadcast_parameters(params: Mapping[str, AnyArray], root_rank: int = 0) -> None:
     """Write the arrays of the root into the arrays of every rank."""
+    _check_names([f"broadcast.{name}" for name in params])  # before the first request, as in `grouped_allreduce`
     handles = [broadcast_async_(params[name], root_rank, f"broadcast.{name}") for name in sorted(params)]
     for handle in handles:
         synchronize(handle)
@@ -355,6 +358,11 @@ def poll(handle: PendingResult) -> bool:
     if not handle.handle.is_done:
         handle.group.start()
     return handle.handle.is_done
+
+
+def _check_names(names: Sequence[str | None]) -> None:
+    for name in names:
+        check_name(name or "")
 
 
 def _read_array(tensor: npt.ArrayLike, dtypes: Sequence[np.dtype[Any]]) -> AnyArray:

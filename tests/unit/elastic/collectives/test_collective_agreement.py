@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic.collectives.fusion import FUSION_BYTES, FusedArray, fuse
-from elastic.collectives.group import CYCLE_BYTES, Patience
+from elastic.collectives.group import CYCLE_BYTES, Patience, RankGroup
 from elastic.collectives.requests import (
+    Agreement,
     CollectiveKind,
+    Ledger,
     Reduction,
     Request,
-    agree,
     describe_stall,
     encode_request,
     parse_announcement,
@@ -31,6 +32,10 @@ NOTHING = np.empty(0, np.float32)
 
 def request(name: str = "w", **changes: object) -> Request:
     return Request(CollectiveKind.ALLREDUCE, name, FLOAT, (3,), Reduction.SUM)._replace(**changes)
+
+
+def agree(lists: list[list[Request]]) -> Agreement:
+    return Ledger(len(lists)).add(lists)
 
 
 DIFFERENCES = {
@@ -52,6 +57,81 @@ def test_a_mismatch_names_the_rank_that_differs_and_in_what(difference: str) -> 
 def test_only_what_all_ranks_announce_runs_in_the_order_of_rank_0() -> None:
     lists = [[request(name) for name in names] for names in ("cab", "abc", "bdac")]
     assert [same[0].name for same in agree(lists).run] == ["c", "a", "b"]
+
+
+def test_requests_run_when_the_last_rank_has_announced_them_in_whatever_round() -> None:
+    ledger = Ledger(2)
+    assert not ledger.add([[request("a"), request("b")], [request("c")]]).run
+    assert [one.name for one in ledger.list_pending(0)] == ["a", "b"]
+    found = ledger.add([[request("d")], [request("d"), request("b"), request("a", shape=(4,))]])
+    assert [same[0].name for same in found.run] == ["b", "d"]
+    assert list(found.mismatches) == ["a"]
+    assert not ledger.is_empty
+    assert [same[0].name for same in ledger.add([[request("c")], []]).run] == ["c"]
+    assert ledger.is_empty
+    ledger.add([[request("a")], []])
+    with pytest.raises(ProtocolError, match="a second announcement of 'a' from rank 0"):
+        ledger.add([[request("a")], []])
+
+
+def test_any_number_of_collectives_may_wait_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than two announcements in another order waited for each other, with a warning that was not true."""
+    monkeypatch.setattr("elastic.collectives.group.MAX_REQUESTS", 8)
+
+    def work(group: RankGroup) -> list[float]:
+        order = range(100) if group.rank else range(99, -1, -1)
+        handles = {
+            number: group.submit(
+                CollectiveKind.ALLREDUCE, np.full(1, float(number)), name=str(number), argument=Reduction.SUM
+            )
+            for number in order
+        }
+        return [float(group.wait(handles[number])[0]) for number in range(100)]
+
+    with groups(3) as made:
+        assert on_all(made, work) == [[3.0 * number for number in range(100)]] * 3
+
+
+def test_a_request_costs_the_same_however_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 6,000 requests of allreduce_async added up the bytes of all waiting ones, which took 11 s."""
+    count, looks = 500, [0]
+    inner = Request.nbytes.fget
+    assert inner is not None
+
+    def measure(self: Request) -> int:
+        looks[0] += 1
+        return int(inner(self))
+
+    monkeypatch.setattr(Request, "nbytes", property(measure))
+
+    def work(group: RankGroup) -> None:
+        handles = [group.submit(CollectiveKind.ALLREDUCE, np.ones(1), argument=Reduction.SUM) for _ in range(count)]
+        for handle in handles:
+            group.wait(handle)
+
+    with groups(2) as made:
+        on_all(made, work)
+    assert looks[0] <= 2 * 10 * count
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "error"),
+    [("n" * 513, (1,), ValueError), ("\u00e4" * 257, (1,), ValueError), (5, (1,), TypeError), (None, (1,) * 33, None)],
+)
+def test_what_no_rank_would_accept_is_refused_at_the_call(
+    name: str, shape: tuple[int, ...], error: type[Exception] | None
+) -> None:
+    """The other ranks refused the announcement, and the group had ended for good."""
+    with groups(2) as made:
+        for group in made:
+            if error is None:
+                with pytest.raises(ValueError, match=r"maximum supported dimension|at most 32 dimensions"):
+                    group.submit(CollectiveKind.ALLREDUCE, np.ones(shape))
+            else:
+                with pytest.raises(error, match=r"name .*of a collective"):
+                    group.submit(CollectiveKind.ALLREDUCE, np.ones(shape), name=name)
+        ends = on_all(made, lambda group: group.wait(group.submit(CollectiveKind.ALLREDUCE, np.ones(1), argument=1))[0])
+    assert ends == [2.0, 2.0]
 
 
 def test_gathered_arrays_may_differ_in_their_first_dimension_only() -> None:
