@@ -17,11 +17,15 @@ the prepared round is not the next one after the newest completed round, and the
 the number is the same, a trainer also recognises its gradient if a late COMMIT completes the prepared round after all.
 
 A trainer pushes only after all COMMITs are answered, because a push makes a service drop a round that is only prepared.
+
+If a server is lost between the answers to two trainers, these may decide differently about a prepared round of an
+earlier epoch. A service that has completed the round for one trainer then refuses the other's push, which may be of the
+same gradient. This trainer enters the view again, and learns that the gradient has counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from pserver.wire.views import NO_ROUND, EnterAnswer, RoundKey
@@ -45,11 +49,11 @@ class RoundAgreement(NamedTuple):
     values: tuple[RoundKey, ...]
 
 
-def agree(answers: Sequence[EnterAnswer], epoch: int, own: RoundKey | None = None) -> RoundAgreement:
+def agree(answers: Sequence[EnterAnswer], epoch: int, own: Collection[RoundKey] = ()) -> RoundAgreement:
     """Return the decision about the last round, for a trainer that has entered an epoch.
 
-    Args: answers: the answers of all services, dense and sparse, always in the same order. own: the round of the
-        trainer's last push, if the trainer does not know whether this push has counted.
+    Args: answers: the answers of all services, dense and sparse, always in the same order. own: the rounds
+        for which the trainer has pushed its last gradient, if the trainer does not know whether it has counted.
     """
     newest = max((one.done for one in answers), default=NO_ROUND)
     prepared = [one.prepared for one in answers if one.prepared is not None]
@@ -57,8 +61,8 @@ def agree(answers: Sequence[EnterAnswer], epoch: int, own: RoundKey | None = Non
         newest = max(newest, prepared[0])
     late = tuple(number for number, one in enumerate(answers) if one.prepared == newest and one.done < newest)
     values = tuple(newest if number in late else one.done for number, one in enumerate(answers))
-    counted = [one.own for one in answers if one.own is not None]
-    is_own_done = own is not None and (own in counted or (bool(late) and own == newest))
+    counted = {one.own for one in answers} | ({newest} if late else set())
+    is_own_done = not counted.isdisjoint(own)
     following = RoundKey(epoch, newest.number + 1 if newest.epoch == epoch else 1)
     following = max([following, *(key for key in prepared if key.epoch == epoch)])
     return RoundAgreement(newest, late, is_own_done, following.number, values)

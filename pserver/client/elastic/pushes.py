@@ -95,8 +95,8 @@ class MemberViews(Protocol):
 class AgreedPushes:
     """The pushes of synchronous training, each of which belongs to a round.
 
-    `_own` is the round of an unfinished push. If the push was interrupted, this trainer does not know whether its
-    gradient has counted.
+    `_own` are the rounds for which the gradient of an unfinished push was pushed. If the push was interrupted, this
+    trainer does not know whether the gradient has counted in one of them.
     """
 
     def __init__(self, views: MemberViews) -> None:
@@ -104,13 +104,13 @@ class AgreedPushes:
         self._views = views
         self._entered: tuple[JoinedServices, MembershipView] | None = None
         self._next = RoundKey(0, 1)  # the round that the next push belongs to
-        self._own: RoundKey | None = None
+        self._own: set[RoundKey] = set()
         self._held: RoundKey | None = None  # the round that the values in this trainer come from
         self._least = 0  # the newest epoch that a service has reported
 
     def open(self) -> None:
         """See `Pushes`."""
-        self._own = None
+        self._own = set()
 
     def prepare(self, services: JoinedServices, values: Array) -> bool:
         """Enter the newest view if it has changed, and settle the unfinished round.
@@ -132,7 +132,8 @@ class AgreedPushes:
         """
         if not self._is_current(services):
             raise EpochChangedError("the view has changed before the push")
-        self._own = key = self._next
+        key = self._next
+        self._own.add(key)
 
         def is_current() -> bool:
             services.check()  # the client that waits for the answers finds only the loss of its own services
@@ -153,7 +154,7 @@ class AgreedPushes:
                 break
             except EpochChangedError as exc:
                 self._note(exc)
-        self._own = None
+        self._own = set()
 
     def _take_part(self, services: JoinedServices, batch: BatchGradient) -> None:
         """Push the rest of the gradients for a round, and commit the round."""
@@ -171,7 +172,7 @@ class AgreedPushes:
         self._held, self._next = key, RoundKey(key.epoch, key.number + 1)
 
     def _enter(self, services: JoinedServices, view: MembershipView, values: Array) -> bool:
-        """Enter a view; return whether the push `_own` has counted."""
+        """Enter a view; return whether the push of one of the rounds `_own` has counted."""
         if self._entered is not None and self._entered[0] is not services:
             self._held = None
         self._entered = None

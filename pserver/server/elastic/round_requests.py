@@ -13,7 +13,7 @@ from pserver.server.service_state import STALL_PERIOD, ServiceState, length_of
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire import notes, protocol, views
 from pserver.wire.protocol import Message, MessageFlag, Op
-from pserver.wire.views import EpochChangedError, MembershipView
+from pserver.wire.views import EpochChangedError, MembershipView, RoundKey
 from runtime import glog
 
 
@@ -37,6 +37,8 @@ class RoundRequests:
         self._log_period, self._clock = log_period, clock
         self._began = 0.0  # time at which the first piece of the round arrived
         self._waiting: set[int] = set()  # the trainers with unanswered pushes
+        # for each trainer, its last completed round at its last ENTER or COMMIT, so far as it has sent one
+        self._told: dict[int, RoundKey | None] = {}
         self._pushed: dict[int, float] = {}  # for each trainer of the round, the time at which its last piece arrived
 
     @property
@@ -47,6 +49,7 @@ class RoundRequests:
     def follow(self, number: int, *, is_there: bool) -> None:
         """Record that a trainer has joined or left."""
         if not is_there:
+            self._told.pop(number, None)
             self.give_up(number)
             self.rounds.rounds.free(number)
 
@@ -63,12 +66,21 @@ class RoundRequests:
         view = views.read_view(message.note)
         told = self.fence(view)
         trainer.take(message, f"entered epoch {view.epoch}")
-        return [*told, trainer.reply(Op.ENTER, note=views.write_answer(self.rounds.describe(trainer.number)))]
+        answer = self.rounds.describe(trainer.number)
+        self._told[trainer.number] = answer.own
+        return [*told, trainer.reply(Op.ENTER, note=views.write_answer(answer))]
 
     def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Receive a piece of a trainer's gradient. When the round has all gradients, answer all its trainers."""
+        """Receive a piece of a trainer's gradient. When the round has all gradients, answer all its trainers.
+
+        Raises: EpochChangedError: since the trainer's ENTER, the COMMIT of another trainer has counted its gradient,
+            which may be the same that it pushes now; see `TwoPhaseRounds.add` for other errors.
+        """
         rounds, progress, number = self.rounds, trainer.progress, trainer.number
         key, pass_number = views.read_key(message.note), views.read_pass(message.note)
+        own = rounds.own.get(number)
+        if own != self._told.get(number):
+            raise EpochChangedError(f"a push is for {key}, but a push for {own} has counted meanwhile", rounds.epoch)
         told = self._refuse_waiting(f"goes on to {key}", key.epoch) if rounds.skip(number, key) else []
         gradient = trainer.payload_of(message)
         is_first, is_repeated = rounds.open is None, key == rounds.prepared
@@ -93,6 +105,7 @@ class RoundRequests:
             self._state.counters.step_seconds += self._clock() - began
             self._finish_round(trainer, now)
         trainer.take(message, f"committed {key}")
+        self._told[trainer.number] = self.rounds.own.get(trainer.number)
         rounds = self.rounds.rounds
         keeps_values = bool(message.flags & MessageFlag.KEEP) or not rounds.answers_with_values
         # the values are not copied, because every member receives them and pushes before the next step changes them

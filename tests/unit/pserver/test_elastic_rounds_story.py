@@ -315,3 +315,29 @@ def test_a_commit_from_before_the_loss_of_a_server_counts_no_gradient_twice(smal
     assert [len(some) for _, some in other.log] == [2]
     world.settle()
     world.close()
+
+
+def test_a_round_that_counts_late_for_one_trainer_makes_no_gradient_count_twice(small_pieces):
+    """Trainer 1 completes the round of an earlier view; a server is lost, and trainer 0 finds the round in part."""
+    world, (first, second) = begin(2, dense=2, sparse=0)
+    other, lost = world.servers
+    assert world.flow(world.is_prepared)
+    for link in second.links:
+        link.down.clear()
+    world.set_members({0})
+    world.set_members({0, 1})
+    second.known = world.view
+    [late] = [link for link in second.links if link.server is other]
+    assert world.flow(lambda: late.up and late.request[0].op == Op.COMMIT, [second])
+    lost.crash()
+    first.known = world.view
+    first.turn()
+    assert world.flow(
+        lambda: any(link.server is other and link.up and link.request[0].op == Op.PUSH for link in first.links), [first]
+    )
+    before = len(other.log)
+    while late.up:
+        world.carry(late)
+    assert len(other.log) == before + 1
+    world.settle()
+    world.close()

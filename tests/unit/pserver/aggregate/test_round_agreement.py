@@ -40,14 +40,20 @@ A, B, C = key(1, 1), key(1, 2), key(1, 3)
     ],
 )
 def test_the_answers_decide(answers, own, expected):
-    made = agree([EnterAnswer(*one) for one in answers], 1, own)
+    made = agree([EnterAnswer(*one) for one in answers], 1, {own} if own else ())
     assert (made.services, made.key, made.is_own_done, made.next_round) == expected
     assert set(made.values) <= {made.key, *(done for done, _, _ in answers)}
 
 
 def test_rounds_are_counted_anew_in_every_epoch():
     answers = [EnterAnswer(C, None, C), EnterAnswer(B, C, B)]
-    made = agree(answers, 2, C)
+    made = agree(answers, 2, {C})
     assert made.next_round == 1 and made.services == (1,) and made.is_own_done and made.values == (C, C)
     assert agree([EnterAnswer(key(2, 4)), EnterAnswer(C)], 2).next_round == 5
-    assert agree([EnterAnswer(A, C, A), EnterAnswer(A, None, A)], 2, C).next_round == 1
+    assert agree([EnterAnswer(A, C, A), EnterAnswer(A, None, A)], 2, {C}).next_round == 1
+
+
+def test_a_gradient_that_was_pushed_for_several_rounds_may_have_counted_in_any():
+    later = key(2, 1)
+    assert agree([EnterAnswer(C, None, C), EnterAnswer(NO_ROUND)], 2, {C, later}).is_own_done
+    assert not agree([EnterAnswer(C, None, B), EnterAnswer(NO_ROUND)], 2, {C, later}).is_own_done
