@@ -16,6 +16,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -144,10 +145,12 @@ def run(arguments: argparse.Namespace) -> int:
     except LocalClusterError as error:
         raise type(error)(f"{arguments.manifest}: {error}") from error
     began = time.time()
+    volumes = _pairs(arguments.volume, "--volume")
+    missing = [directory for directory in volumes.values() if not os.path.exists(directory)]  # noqa: PTH110
     reporter = ConsoleReporter(arguments.follow or ([] if arguments.quiet else [PASSES]), arguments.quiet)
     cluster = Cluster(
         job,
-        volumes=_pairs(arguments.volume, "--volume"),
+        volumes=volumes,
         env=_pairs(arguments.env, "--env"),
         logs=arguments.logs,
         entrypoint=arguments.entrypoint or find_entrypoint(arguments.manifest),
@@ -170,8 +173,10 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(each, stop)
     for path in cluster.swept:
         reporter.say(f"removed {path}, the temporary directory of a localcluster that was killed")
+    for directory in [] if arguments.quiet else missing:
+        reporter.say(f"made the directory {directory} for a volume")
     pods = "1 pod" if job.parallelism == 1 else f"{job.parallelism} pods"
-    reporter.say(f"job/{job.name}: {pods}, output in {cluster.logs}")
+    reporter.say(f"job/{job.name}: {pods}; their logs are in {cluster.logs}")
     with cluster:
         try:
             result = cluster.wait(arguments.timeout)
@@ -179,6 +184,8 @@ def run(arguments: argparse.Namespace) -> int:
             cluster.stop("Timeout", f"the Job did not end within {arguments.timeout:g} s")
             result = cluster.wait()
     say_end(cluster, result, reporter, began)
+    if result.outcome.reason in SIGNALLED and _is_written(cluster.output / "job.json", began):
+        reporter.say(f"job/{job.name}: to go on from its newest save, run the same command again")
     return result.exit_status
 
 
@@ -192,17 +199,23 @@ def say_end(cluster: Cluster, result: Result, reporter: JobReporter, began: floa
     if cluster.own_logs is not None and not outcome.is_complete:
         cluster.own_logs.keep()
     succeeded = sum(pod.phase == "Succeeded" for pod in result.pods)
-    logs = "" if is_gone else f"; output in {cluster.logs}"
+    logs = "" if is_gone else f"; the pods' logs are in {cluster.logs}"
     reporter.say(
         f"job/{job.name}: {outcome.type} ({outcome.reason}: {outcome.message}); {succeeded} of "
         f"{job.completions or 1} succeeded in {result.seconds:.1f} s{logs}"
     )
-    with contextlib.suppress(OSError):
-        if cluster.report.stat().st_mtime >= began - CLOCK_STEP_S:
-            reporter.say(f"job/{job.name}: the report is an HTML page: {cluster.report}")
+    if _is_written(report := cluster.output / "report.html", began):
+        reporter.say(f"job/{job.name}: the report is an HTML page: {report}")
     if result.cause is not None:
         for line in tail(result.cause.log, CAUSE_LINES):
             reporter.say(f"{result.cause.name}| {line}")
+
+
+def _is_written(path: Path, began: float) -> bool:
+    """Return whether this run has written a file."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime >= began - CLOCK_STEP_S
+    return False
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,7 +23,7 @@ from localcluster.faults import compile_pattern, concerns, parse_faults
 from localcluster.host import make_directories, make_host, make_logs, plan_trial, with_secret
 from localcluster.job.manifest import JobSpec
 from localcluster.pods.kubelet import Kubelet, Places, Pod
-from localcluster.pods.plan import PodIdentity, match_volumes
+from localcluster.pods.plan import PodIdentity, match_volumes, volumes_to_read
 from localcluster.report import JobReporter
 from localcluster.result import OutputLine, Result, make_result, new_lines, tail
 from localcluster.scratch import PREFIX, Scratch, sweep
@@ -40,8 +40,7 @@ class Cluster:
         volumes: name of a volume or of its claim -> directory, which is created if it does not exist.
         entrypoint: a file that replaces the image's /root/start.sh.
         env: variables for all pods, which override the manifest's variables; container paths in them are replaced too.
-        logs: directory for the pods' outputs, one file per pod (default: a new directory, `own_logs`, which is
-            removed when this process ends).
+        logs: directory for the pods' outputs (default: a new one, `own_logs`, removed when this process ends).
         kill, term, delay: faults, as `POD@WHEN` (see `localcluster.faults.parse_fault`).
         backoff_seconds: time between a failure and the replacement, doubled with each failure (a real cluster: 10).
         grace: seconds from SIGTERM to SIGKILL if the cluster is closed early; at most the Job's own grace period.
@@ -86,7 +85,8 @@ class Cluster:
                 self.store, namespace=job.namespace, host=subnet.api_address, service_account=job.service_account
             )
             stack.callback(self.api.close)
-            place = make_host(make_directories(given), entrypoint, env or {}, self.api.host, self.api.port)
+            directories = make_directories(given, volumes_to_read(job))
+            place = make_host(directories, entrypoint, env or {}, self.api.host, self.api.port)
             host = with_secret(place, job, roots / "secret")
             identity = PodIdentity("check", "", subnet.api_address, None, str(roots), str(roots))
             self._trial = plan_trial(job, host, identity)
@@ -128,7 +128,7 @@ class Cluster:
         return self
 
     def stop(self, reason: str = "Stopped", message: str = "stopped from outside", grace: float | None = None) -> None:
-        """Begin to end all pods and then the Job (as Failed), and return immediately; `wait` waits for the end."""
+        """Begin to end all pods and then the Job (as Failed), and return at once; `wait` waits for the end."""
         self._controller.stop(reason, message, self._grace if grace is None else grace)
 
     def close(self) -> None:
@@ -139,9 +139,9 @@ class Cluster:
         self._resources.close()
 
     @property
-    def report(self) -> Path:
-        """The path of a training Job's report, from its JOB_PATH and JOB_NAME; the file may be missing."""
-        return Path(self._trial.env.get("JOB_PATH", ""), self._trial.env.get("JOB_NAME", ""), "output", "report.html")
+    def output(self) -> Path:
+        """The output directory of a training Job, from its JOB_PATH and JOB_NAME; it may be missing."""
+        return Path(self._trial.env.get("JOB_PATH", ""), self._trial.env.get("JOB_NAME", ""), "output")
 
     def __enter__(self) -> Cluster:
         return self.start()

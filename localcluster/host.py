@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import os
+import re
 import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from localcluster.pods.scripts import FOLDER, LAUNCHER, START_SCRIPT, find_scrip
 
 PROJECT = Path(__file__).resolve().parents[1]
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
+LEAST_LETTERS, SIMILARITY = 8, 0.9  # from which on a name looks misspelt, as for the launcher's own variables
 MOST_MANIFEST_BYTES = 16 << 20  # the API server accepts at most 3 MiB for one object
 
 
@@ -99,14 +103,36 @@ def make_host(
     )
 
 
-def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
+def check_variables(env: Mapping[str, str], job: JobSpec, entrypoint: str | None) -> None:
+    """Check that no given variable looks like a misspelt variable of the manifest or of the entrypoint.
+
+    Raises: OptionError: if one does.
+    """
+    known = {variable.name for each in job.containers for variable in each.env}
+    if entrypoint is not None:
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # make_host refuses what cannot be read
+            known.update(re.findall(r"\b[A-Z][A-Z0-9_]+\b", Path(entrypoint).read_text(encoding="utf-8")))
+    for name in env:
+        close = difflib.get_close_matches(name, known, 1, SIMILARITY) if name not in known else []
+        if close and len(name) >= LEAST_LETTERS:
+            raise OptionError(f"--env {name}: did you mean {close[0]}? A variable of your own belongs in the manifest")
+
+
+def make_directories(volumes: Mapping[str, str], read: Set[str] = frozenset()) -> dict[str, str]:
     """Return the volumes' directories as absolute paths without links and `..`; missing directories are created.
 
-    Raises: OptionError: if a path is not a directory, or cannot be created.
+    Args: read: names of the volumes that must exist, because the Job reads its own directory there.
+    Raises: OptionError: if a path is not a directory, cannot be created, or must exist.
     """
     found = {}
     for name, directory in volumes.items():
         path = resolve(directory)
+        if name in read and not os.path.exists(path):  # noqa: PTH110 - it never fails
+            hint = _suggest(path)
+            raise OptionError(
+                f"--volume {name}={directory}: no such directory{hint}; the Job reads its own directory there, which "
+                "the data Job makes"
+            )
         if os.path.exists(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112 - they never fail
             raise OptionError(f"--volume {name}={directory}: this is no directory; name the directory of the volume")
         try:
@@ -122,6 +148,7 @@ def plan_trial(job: JobSpec, host: Host, identity: PodIdentity) -> PodPlan:
 
     Raises: OptionError, ManifestError: if a value or a script is not available here.
     """
+    check_variables(host.extra_env, job, host.entrypoint)
     for each in job.containers:  # the last is the pod's own
         plan = plan_pod(replace(job, container=each), host, identity)
         check_scripts(plan, each)
@@ -146,6 +173,15 @@ def check_scripts(plan: PodPlan, container: Container) -> None:
             raise OptionError(
                 f"the container starts {path}, which is not here; the image has {START_SCRIPT}: name that"
             )
+
+
+def _suggest(path: Path) -> str:
+    """Return the directory beside a missing path whose name resembles the path's, as a question."""
+    with contextlib.suppress(OSError):
+        names = [each.name for each in path.parent.iterdir() if each.is_dir()]
+        for close in difflib.get_close_matches(path.name, names, 1):
+            return f"; did you mean {path.with_name(close)}?"
+    return ""
 
 
 def with_secret(host: Host, job: JobSpec, directory: Path) -> Host:

@@ -95,6 +95,17 @@ def match_volumes(job: JobSpec, given: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def volumes_to_read(job: JobSpec) -> set[str]:
+    """Return the volumes from which the pods read the directory JOB_PATH/JOB_NAME, which another Job has made.
+
+    A Job that makes the directory itself does not have both variables in its own container, or it has no JOB_PATH
+    on a volume.
+    """
+    values = {variable.name: variable.value for variable in job.container.env}
+    path = values.get("JOB_PATH") if values.get("JOB_NAME") else None
+    return {mount.volume for mount in job.container.mounts if path and f"{mount.path}/".startswith(f"{path}/")}
+
+
 def _describe(volume: Volume) -> str:
     return f"volume {volume.name} (claim {volume.claim})" if volume.claim else f"volume {volume.name} ({volume.kind})"
 

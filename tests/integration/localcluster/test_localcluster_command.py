@@ -182,8 +182,10 @@ def test_the_timeout_ends_everything(project: Path):
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
 def test_a_signal_ends_all_pods_in_order(project: Path, signum: int, code: int):
-    write_script(project, "trap 'echo saved; exit 143' TERM; echo pid=$$; while :; do sleep 0.05; done")
-    with start(project, "k8s/job.yaml", "--volume", "mfs=vol", "--follow", "pid=|saved") as process:
+    training = "mkdir -p $OUT/output; echo {} > $OUT/output/job.json"
+    write_script(project, f"{training}; trap 'echo saved; exit 143' TERM; echo pid=$$; while :; do sleep 0.05; done")
+    names = ("--env", "JOB_PATH=/home/jobpath", "--env", "JOB_NAME=out")
+    with start(project, "k8s/job.yaml", "--volume", "mfs=vol", "--follow", "pid=|saved", *names) as process:
         assert process.stdout is not None
         pods = []
         while len(pods) < 2:
@@ -195,6 +197,7 @@ def test_a_signal_ends_all_pods_in_order(project: Path, signum: int, code: int):
         out, _ = process.communicate(timeout=DEADLINE)
     assert process.returncode == code
     assert out.count("| saved") == 2
+    assert "job/j: to go on from its newest save, run the same command again\n" in out
     assert not any(Path(f"/proc/{pod}").exists() for pod in pods)
 
 
@@ -286,7 +289,8 @@ def is_locked(path: Path) -> bool:
 def test_nothing_stays_behind_a_job_that_completes(project: Path):
     code, out, _ = run(project, "k8s/job.yaml", *VOLUME)
     assert (code, temporary(project)) == (0, [])
-    assert "output in" not in out.splitlines()[-1]
+    assert "logs are in" not in out.splitlines()[-1]
+    assert "made the directory vol for a volume\n" in out
 
 
 def test_behind_a_job_that_fails_its_output_stays_and_is_named(project: Path):
@@ -294,7 +298,7 @@ def test_behind_a_job_that_fails_its_output_stays_and_is_named(project: Path):
     code, out, _ = run(project, "k8s/job.yaml", *VOLUME)
     assert (code, temporary(project)) == (65, ["localcluster-logs"])
     [logs] = project.glob("localcluster-logs-*")
-    assert f"; output in {logs}\n" in out
+    assert f"; the pods' logs are in {logs}\n" in out
     assert {path.suffix for path in logs.iterdir()} == {".log"}
 
 

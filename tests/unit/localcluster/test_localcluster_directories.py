@@ -8,7 +8,9 @@ import pytest
 
 from localcluster.deployment import Deployment, PodTemplate
 from localcluster.errors import MissingError, OptionError
-from localcluster.host import PROJECT, find_entrypoint, make_directories, make_host, make_logs
+from localcluster.host import PROJECT, check_variables, find_entrypoint, make_directories, make_host, make_logs
+from localcluster.job.manifest import Container, EnvVar, JobSpec, VolumeMount
+from localcluster.pods.plan import volumes_to_read
 
 SPELLINGS = ("volume", "./volume", "other/../volume", "link", "other/../link/../volume")
 
@@ -58,6 +60,37 @@ def test_too_long_a_name_is_refused_with_its_option():
     with pytest.raises(OptionError, match=r"--volume mfs=m+: File name too long"):
         make_directories({"mfs": name})
     assert find_entrypoint(f"{name}/k8s/job.yaml") == PROJECT / "start.sh"
+
+
+def test_a_volume_whose_content_the_job_reads_is_not_made(place: Path):
+    """A typing mistake became an empty directory, in which every pod failed."""
+    with pytest.raises(OptionError, match=r"--volume mfs=volum: no such directory; did you mean .*/volume\?; the Job"):
+        make_directories({"mfs": "volum"}, {"mfs"})
+    assert not (place / "volum").exists()
+    assert make_directories({"mfs": "volume", "scratch": "new"}, {"mfs"})["scratch"] == str(place / "new")
+
+
+def test_a_job_reads_the_volume_that_holds_its_own_directory():
+    mounts = (VolumeMount("jobpath", "/home/jobpath"), VolumeMount("other", "/other"))
+    job, name = EnvVar("JOB_PATH", "/home/jobpath"), EnvVar("JOB_NAME", "j")
+    out = EnvVar("OUT_DIR", "/home/jobpath/j")
+    for env, expected in (((job, name), {"jobpath"}), ((job,), set()), ((out,), set())):
+        assert volumes_to_read(JobSpec("j", Container("trainer", env=env, mounts=mounts))) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "close"),
+    [("NUM_PASES", "NUM_PASSES"), ("SPLIT_CONT", "SPLIT_COUNT"), ("NUM_PASSES", ""), ("MY_OWN_VARIABLE", "")],
+)
+def test_a_given_variable_that_looks_misspelt_is_named(place: Path, name: str, close: str):
+    """A flag was refused, and a variable had no effect."""
+    (place / "start.sh").write_text("NUM_PASSES    10    --num_passes: passes over the data\n")
+    job = JobSpec("j", Container("prepare", env=(EnvVar("SPLIT_COUNT", "3"), EnvVar("SHORT", ""))))
+    if not close:
+        return check_variables({name: "3"}, job, str(place / "start.sh"))
+    with pytest.raises(OptionError, match=f"--env {name}: did you mean {close}\\?"):
+        check_variables({name: "3"}, job, str(place / "start.sh"))
+    return None
 
 
 def test_a_deployment_keeps_its_directories_when_a_link_turns(place: Path):
