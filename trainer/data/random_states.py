@@ -17,6 +17,12 @@ def take() -> States:
     return random.getstate(), np.random.get_state(legacy=False)
 
 
+def restore(states: States) -> None:
+    """Restore states that `take` has returned in this process."""
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+
+
 def write(states: States) -> dict[str, Any]:
     """Return states in a form that JSON can store; without numpy's state if user code has replaced that generator."""
     (version, words, spare), of_numpy = states

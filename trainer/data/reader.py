@@ -33,6 +33,7 @@ BYTES_AHEAD = 1 << 27  # the thread stops reading while chunks of this many byte
 CHUNKS_AHEAD = 64  # the thread stops reading while this many chunks wait for the computation
 REPORT_PERIOD_S = 30.0  # seconds between two log lines about a slow provider
 CHECK_PERIOD_S = 0.5  # seconds between two checks whether the rest of the job still runs
+LOOK_S = 10.0  # seconds after which `Entries.read_first` opens no further entry; a first pass takes longer on large data
 
 
 # (name of the entry in messages, number of the sample in the entry, counted from 1, and the sample)
@@ -56,28 +57,23 @@ class Chunk:
 class SampleReader:
     """The reader of one pass; `take` returns the chunks of the pass in order.
 
-    Args: files: the entries of the list. shuffled: whether the samples of all entries are mixed. stream: the random
-        stream that picks the entry of each sample, if samples are mixed. check: a function that `take` calls
-        repeatedly; an error that it raises ends the wait. list_name: the list file, for messages.
+    Args: samples: the samples in the order of reading. check: a function that `take` calls repeatedly; an error that it
+        raises ends the wait.
     Thread safety: only one thread may call the methods.
     """
 
     def __init__(
         self,
         provider: DataProvider,
-        files: Sequence[str],
+        samples: Iterator[Drawn],
         columns: ColumnSet,
         *,
-        shuffled: bool,
-        stream: Stream,
         check: Callable[[], None],
-        list_name: str,
     ) -> None:
         self._provider = provider
         self._check = check
         self._columns = columns
-        entries = [_start(provider, file, f"line {line} of {list_name}") for line, file in enumerate(files, 1)]
-        self._samples = _mix(entries, stream) if shuffled else itertools.chain.from_iterable(entries)
+        self._samples = samples
         self._chunk_rows = FIRST_CHUNK_ROWS
         self._changed = threading.Condition()
         self._chunks: deque[Chunk] = deque()
@@ -174,6 +170,52 @@ class SampleReader:
         if min(units) < 0:
             raise DataError(f"calc_batch_size of the data provider {self._provider} gives {min(units)} for a sample")
         return Chunk(len(samples), encoded, units)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The entries of a list file. The provider's generator of an entry runs when its samples are read.
+
+    Attributes: files: the lines of the list. check: a function that is called repeatedly during a wait for samples; an
+        error that it raises ends the wait. list_name: the list file, for messages.
+    """
+
+    provider: DataProvider
+    files: Sequence[str]
+    check: Callable[[], None]
+    list_name: str
+
+    def read(self, columns: ColumnSet, mixing: Stream | None) -> SampleReader:
+        """Return the reader of a pass. The stream `mixing`, if given, picks the entry of each sample."""
+        entries = list(self._open())
+        return self._read(columns, _mix(entries, mixing) if mixing else itertools.chain.from_iterable(entries))
+
+    def read_first(self, columns: ColumnSet) -> SampleReader:
+        """Return a reader of the first sample of each entry, of at least one sample.
+
+        If the entries take long to open, as files on a slow volume do, the rest is left out after the first sample.
+        """
+        return self._read(columns, self._first_samples(time.monotonic() + LOOK_S))
+
+    def _read(self, columns: ColumnSet, samples: Iterator[Drawn]) -> SampleReader:
+        return SampleReader(self.provider, samples, columns, check=self.check)
+
+    def _open(self) -> Iterator[Iterator[Drawn]]:
+        for line, file in enumerate(self.files, 1):
+            yield _start(self.provider, file, f"line {line} of {self.list_name}")
+
+    def _first_samples(self, end: float) -> Iterator[Drawn]:
+        has_sample = False
+        for entry in self._open():
+            for drawn in itertools.islice(entry, 1):
+                has_sample = True
+                yield drawn
+            if has_sample and time.monotonic() > end:
+                return
+        if not has_sample:
+            raise DataError(
+                f"the data provider {self.provider} gives no sample: check {self.list_name} and the files that it names"
+            )
 
 
 def _start(provider: DataProvider, file: str, line: str) -> Iterator[Drawn]:

@@ -14,7 +14,6 @@ import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -27,7 +26,7 @@ from trainer.arrays.rng import Stream
 from trainer.data import random_states
 from trainer.data.pool import SamplePool
 from trainer.data.provider2 import CacheType, DataProvider
-from trainer.data.reader import SampleReader
+from trainer.data.reader import Entries, SampleReader
 
 UNLIMITED = sys.maxsize
 
@@ -46,6 +45,9 @@ class DataStreams:
 
 class BatchSource(Protocol):
     """The source of a job's batches, pass after pass. `DataSource` describes the methods."""
+
+    def look(self) -> None:
+        """Read a sample of each entry of the list."""
 
     def start_pass(self) -> None:
         """Begin a pass."""
@@ -110,7 +112,7 @@ class DataSource:
         self._stream = streams.picking
         self._mixing_state = streams.mixing.state
         self._constants = constants
-        self._open_reader = partial(SampleReader, provider, files, shuffled=shuffled, check=check, list_name=list_name)
+        self._entries = Entries(provider, files, check, list_name)
         self._complete = False  # whether a cached pass has been read to its end
         self._reader: SampleReader | None = None
         self._taken_units = 0  # units taken in this pass
@@ -143,7 +145,24 @@ class DataSource:
         self._pool = self._new_pool()
         if self._tracked is not None:
             self._tracked.random = random_states.take()
-        self._reader = self._open_reader(self._pool.columns, stream=Stream(self._mixing_state))
+        self._reader = self._entries.read(self._pool.columns, Stream(self._mixing_state) if self._shuffled else None)
+
+    def look(self) -> None:
+        """Read a sample of each entry of the list, so that a fault of the data is known before it costs a pass.
+
+        Nothing is kept, and user code has the same random numbers afterwards. The provider's function is called once
+        more than in v0.10, which is why only test data is looked at: its order changes no parameter.
+
+        Raises: DataError, MissingInputError: the provider raised an error, a sample is invalid, or there is no sample.
+        """
+        before = random_states.take()
+        reader = self._entries.read_first(self._new_pool().columns)
+        try:
+            while reader.take() is not None:
+                pass
+        finally:
+            reader.close()
+            random_states.restore(before)
 
     def close(self) -> None:
         """Stop reading."""

@@ -262,7 +262,7 @@ class Assembly:
         for one in [data, *data.sub_data_configs]:
             if one.load_data_module:
                 glog.info(f"loading dataprovider {one.load_data_module}::{one.load_data_object}", at=AT["provider"])
-        return open_source(
+        source = open_source(
             data,
             self._list_inputs(),
             is_train=is_train,
@@ -271,6 +271,9 @@ class Assembly:
             shuffles=is_train,
             is_own=bool(self._path),
         )
+        if not is_train and self._flags.job == "train":
+            source.look()  # the first test follows a whole pass
+        return source
 
     def _list_inputs(self) -> list[dict[str, int]]:
         """Return {data layer: size} in input order, for each network of the model."""

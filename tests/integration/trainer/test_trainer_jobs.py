@@ -589,3 +589,22 @@ def test_modules_beside_the_config_stand_in_no_way_of_the_report(job):
     done = subprocess.run(command, cwd=job, capture_output=True, text=True, timeout=60)
     assert (done.returncode, "cannot be written" in done.stderr) == (0, False), done.stderr
     assert "<title>out: finished</title>" in (job / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("lists", "status", "message"),
+    [
+        ("test.txt\nabsent.txt\n", 66, r"reading 'absent\.txt': .*No such file"),
+        ("empty.txt\n", 65, "gives no sample: check test.list"),
+        ("", 65, "gives no sample: check test.list"),
+        ("class.txt\n", 65, "sample 1 of class.txt .* id 7 is not in"),
+    ],
+)
+def test_a_fault_of_the_test_data_is_known_before_the_first_batch(job, paddle, lists, status, message):
+    """The whole first pass was trained before."""
+    (job / "empty.txt").touch()
+    (job / "class.txt").write_text("1 2 3 7\n")
+    (job / "test.list").write_text(lists)
+    found, log = paddle.train(job, *WITH_TEST)
+    assert found == status and re.search(message, log), log
+    assert " Pass=0 " not in log and not (job / "out").exists()

@@ -50,6 +50,11 @@ class MultiSource:
             )
         self._total = sum(part.ratio for part in parts)
 
+    def look(self) -> None:
+        """Read a sample of each entry of the lists of all sources (see DataSource)."""
+        for part in self._parts:
+            part.source.look()
+
     def start_pass(self) -> None:
         """Begin a pass of every source."""
         self._batches = 0

@@ -1,10 +1,13 @@
 """The reading thread: how far it is ahead, how large its chunks are, and how it ends."""
 
+import random
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from runtime.errors import PaddleError
 from trainer.arrays.rng import Stream
 from trainer.data import reader
 from trainer.data.provider2 import dense_vector, dense_vector_sequence, provider
@@ -106,3 +109,80 @@ def test_what_the_check_raises_ends_the_waiting():
             source.next_batch(1)
     finally:
         release.set()
+
+
+# ----- a look at the data before the first batch -----
+
+
+def look(process, files=("a", "b", "c")):
+    settings = provider(input_types={"x": dense_vector(1)})(process)(files, is_train=False, input_order=["x"])
+    streams = DataStreams(Stream(1), mixing=Stream(1))
+    source = DataSource(settings, files, shuffled=False, streams=streams, list_name="test.list")
+    source.look()
+    return source
+
+
+def test_a_look_reads_a_sample_of_each_entry_and_leaves_no_trace():
+    opened, closed = [], []
+
+    def process(settings, file):
+        opened.append(file)
+        try:
+            for number in range(3):
+                yield {"x": [number + random.random() + np.random.rand()]}
+        finally:
+            closed.append(file)
+
+    random.seed(1)
+    np.random.seed(1)
+    expected = random.random(), np.random.rand()
+    random.seed(1)
+    np.random.seed(1)
+    source = look(process)
+    assert opened == closed == ["a", "b", "c"]  # one at a time, so that a long list takes no file descriptors
+    assert (random.random(), np.random.rand()) == expected
+    source.start_pass()
+    assert source.next_batch(100)[1] == 9
+
+
+@pytest.mark.parametrize("seconds", [-1, 10])
+def test_a_look_at_slow_entries_ends_after_the_first_sample(monkeypatch, seconds):
+    monkeypatch.setattr(reader, "LOOK_S", seconds)
+    opened = []
+
+    def process(settings, file):
+        opened.append(file)
+        if file != "a":
+            yield {"x": [1.0]}
+
+    look(process)
+    assert opened == (["a", "b"] if seconds < 0 else ["a", "b", "c"])
+
+
+def missing_file(settings, file):
+    if file == "b":
+        Path("/no/such/file").read_bytes()
+    yield {"x": [1.0]}
+
+
+def without_samples(settings, file):
+    return
+    yield
+
+
+def wrong_sample(settings, file):
+    yield {"x": [1.0] if file == "a" else [1.0, 2.0]}
+
+
+@pytest.mark.parametrize(
+    ("process", "message"),
+    [
+        (missing_file, "reading 'b': .*No such file"),
+        (without_samples, "gives no sample: check test.list and the files that it names"),
+        (wrong_sample, "sample 1 of b .* it has 2 numbers instead of 1"),
+    ],
+)
+def test_a_look_finds_the_faults_of_the_data(process, message):
+    """A whole pass was trained before the first test found them."""
+    with pytest.raises(PaddleError, match=message):
+        look(process)
