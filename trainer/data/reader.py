@@ -33,7 +33,7 @@ BYTES_AHEAD = 1 << 27  # the thread stops reading while chunks of this many byte
 CHUNKS_AHEAD = 64  # the thread stops reading while this many chunks wait for the computation
 REPORT_PERIOD_S = 30.0  # seconds between two log lines about a slow provider
 CHECK_PERIOD_S = 0.5  # seconds between two checks whether the rest of the job still runs
-LOOK_S = 10.0  # seconds after which `Entries.read_first` opens no further entry; a first pass takes longer on large data
+LOOK_S = 10.0  # seconds after which `Entries.read_first` opens no further entry
 
 
 # (name of the entry in messages, number of the sample in the entry, counted from 1, and the sample)
