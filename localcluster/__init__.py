@@ -29,22 +29,28 @@ command and args are replaced by directories of this machine, and each replaceme
 contexts, probes and scheduling rules are ignored.
 """
 
-from localcluster.api.objects import PodState, pod_object
-from localcluster.api.routes import ApiRequest, ApiResponse
-from localcluster.api.server import ApiServer, peak_rate
-from localcluster.api.store import PodStore
-from localcluster.cluster import Cluster
-from localcluster.errors import (
-    HostError,
-    LocalClusterError,
-    ManifestError,
-    MissingError,
-    OptionError,
-    WaitError,
-)
-from localcluster.host import find_entrypoint, load_job
-from localcluster.job.manifest import JobSpec, parse_job
-from localcluster.result import OutputLine, PodResult, Result
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from localcluster.api.objects import PodState, pod_object
+    from localcluster.api.routes import ApiRequest, ApiResponse
+    from localcluster.api.server import ApiServer, peak_rate
+    from localcluster.api.store import PodStore
+    from localcluster.cluster import Cluster
+    from localcluster.errors import (
+        HostError,
+        LocalClusterError,
+        ManifestError,
+        MissingError,
+        OptionError,
+        WaitError,
+    )
+    from localcluster.host import find_entrypoint, load_job
+    from localcluster.job.manifest import JobSpec, parse_job
+    from localcluster.result import OutputLine, PodResult, Result
 
 __all__ = [
     "ApiRequest",
@@ -69,3 +75,24 @@ __all__ = [
     "peak_rate",
     "pod_object",
 ]
+
+# The modules are imported when a name is used: this package is imported before its main program, which says what to
+# install if a package of the extra `localcluster` is missing.
+_MODULES = {
+    "api.objects": ("PodState", "pod_object"),
+    "api.routes": ("ApiRequest", "ApiResponse"),
+    "api.server": ("ApiServer", "peak_rate"),
+    "api.store": ("PodStore",),
+    "cluster": ("Cluster",),
+    "errors": ("HostError", "LocalClusterError", "ManifestError", "MissingError", "OptionError", "WaitError"),
+    "host": ("find_entrypoint", "load_job"),
+    "job.manifest": ("JobSpec", "parse_job"),
+    "result": ("OutputLine", "PodResult", "Result"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"localcluster.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

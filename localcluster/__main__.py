@@ -20,12 +20,19 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from localcluster.cluster import Cluster
-from localcluster.errors import LocalClusterError, OptionError, WaitError
-from localcluster.host import find_entrypoint, load_job
-from localcluster.job.policy import SIGNALLED
-from localcluster.report import ConsoleReporter, JobReporter
-from localcluster.result import Result, tail
+from localcluster.errors import HostError, LocalClusterError, OptionError, WaitError
+
+try:
+    from localcluster.cluster import Cluster
+    from localcluster.host import find_entrypoint, load_job
+    from localcluster.job.policy import SIGNALLED
+    from localcluster.report import ConsoleReporter, JobReporter
+    from localcluster.result import Result, tail
+except ModuleNotFoundError as absent:
+    if absent.name not in ("trustme", "yaml"):
+        raise
+    sys.stderr.write(f"localcluster: no module {absent.name}: pip install 'paddle-on-kubernetes[localcluster]'\n")
+    sys.exit(HostError.exit_code)
 
 CAUSE_LINES = 3
 CLOCK_STEP_S = 2.0  # maximum seconds between the write of a file and its modification time, which may be rounded down

@@ -11,9 +11,10 @@ from runtime.errors import ConfigError
 
 # package of PyPI -> the module that is imported
 REQUIRED = {"numpy": "numpy", "protobuf": "google.protobuf", "pyzmq": "zmq", "requests": "requests"}
-# extra of this project -> (package of PyPI, the feature that needs it)
+# extra of this project -> (packages of PyPI, the feature that needs them)
 EXTRAS = {
     "etcd": ("etcd3gw", "--etcd_endpoints"),
+    "localcluster": ("pyyaml trustme", "python -m localcluster"),
     "metrics": ("prometheus-client", "/metrics of --metrics_port"),
     "plot": ("matplotlib", "paddle plotcurve"),
     "recordio": ("cramjam", "RecordIO files compressed by Snappy"),
@@ -40,7 +41,7 @@ def check_packages(case: DoctorCase) -> list[Diagnosis]:
                 ConfigError.exit_code,
             )
         ]
-    absent = [extra for extra, (package, _) in EXTRAS.items() if not is_installed(package)]
+    absent = [extra for extra, (names, _) in EXTRAS.items() if not all(map(is_installed, names.split()))]
     found = [Diagnosis("packages", ", ".join(present))]
     if absent:
         found.append(

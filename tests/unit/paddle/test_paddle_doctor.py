@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -111,6 +112,14 @@ def test_absent_packages_are_named(monkeypatch):
     monkeypatch.setattr(packages, "EXTRAS", {"plot": ("no_such_plot", "paddle plotcurve")})
     _, found = packages.check_packages(DoctorCase({}))
     assert found.state == "lacks" and found.remedy.endswith("pip install 'paddle-on-kubernetes[plot]'")
+
+
+def test_every_extra_is_among_those_that_may_be_absent(monkeypatch):
+    text = Path(packages.__file__).parents[2].joinpath("setup.py").read_text()
+    assert set(re.findall(r'^        "(\w+)": [A-Z]+,$', text, re.M)) == set(packages.EXTRAS)
+    monkeypatch.setattr(packages, "is_installed", lambda name: name != "trustme")
+    _, found = packages.check_packages(DoctorCase({}))
+    assert found.text == "not installed: localcluster"
 
 
 @pytest.mark.parametrize(
