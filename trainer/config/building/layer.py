@@ -257,11 +257,12 @@ class LayerBuilder:
         size: int | None = None,
         activation: BaseActivation | None = None,
         num_filters: int | None = None,
+        layer_type: str | None = None,
     ) -> LayerOutput:
-        """Return the LayerOutput for the user."""
+        """Return the LayerOutput for the user. Args: layer_type: its type, if the message has another type."""
         return LayerOutput(
             self.name,
-            self.kind,
+            layer_type or self.kind,
             parents=parents,
             activation=activation,
             num_filters=num_filters,

@@ -15,6 +15,8 @@ from trainer.config.building.layer import LayerBuilder, LayerOutput, to_layer
 from trainer.config.building.log import logger
 from trainer.config.language.evaluators import classification_error_evaluator, is_for_classification
 
+COST = "cost"  # the type of the layers that v0.10's outputs() looks for among the ancestors; other costs have their own
+
 
 def _inputs(input: Any, label: Any, weight: Any = None) -> list[LayerOutput]:
     layers = [to_layer("input", input), to_layer("label", label)]
@@ -70,7 +72,7 @@ def classification_cost(
             raise wrong("evaluator", evaluate, "it must be an evaluator of classification")
         further = {} if top_k is None else {"top_k": top_k}
         evaluate(input=inputs[0], label=inputs[1], weight=weight, name=evaluate.__name__, **further)
-    return layer.output(inputs)
+    return layer.output(inputs, layer_type=COST)
 
 
 @helper("layers")
@@ -89,7 +91,7 @@ def square_error_cost(
     """Return the sum of the squared differences over a row; regression_cost is a second name."""
     layer_attr, coeff = attr_and_coeff(layer_attr, coeff)
     inputs = _inputs(input, label, weight)
-    return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
+    return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs, layer_type=COST)
 
 
 @helper("layers")
@@ -99,7 +101,7 @@ def mse_cost(
     """Do what square_error_cost does; v0.10 had the name mse_cost, and automatic layer names contain this name."""
     layer_attr, coeff = attr_and_coeff(layer_attr, coeff)
     inputs = _inputs(input, label, weight)
-    return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
+    return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs, layer_type=COST)
 
 
 @helper("layers")

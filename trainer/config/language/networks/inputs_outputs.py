@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from proto.ModelConfig_pb2 import ModelConfig, SubModelConfig
@@ -16,11 +17,15 @@ from trainer.config.building.declare import helper
 from trainer.config.building.layer import LayerOutput, to_layer
 from trainer.config.building.log import log
 from trainer.config.building.state import current
+from trainer.config.language.layers.cost import COST
 
 _GUESSING = (
     "`outputs` routine try to calculate network's inputs and outputs order. It might not work well."
     "Please see follow log carefully."
 )
+
+
+_Owner = ModelConfig | SubModelConfig
 
 
 def set_inputs(names: Iterable[str]) -> None:
@@ -37,7 +42,7 @@ def set_outputs(names: Iterable[str]) -> None:
             owner.output_layer_names.append(name)
 
 
-def _owners() -> Sequence[ModelConfig | SubModelConfig]:
+def _owners() -> Sequence[_Owner]:
     parse = current()
     if parse.opened and not parse.sub_model.is_recurrent_layer_group:
         return [parse.sub_model]
@@ -59,7 +64,8 @@ def outputs(layers: Any, *args: Any) -> None:
     """Name the output layers; without inputs(), the output layers determine the order of the inputs.
 
     A depth-first walk goes through the parents of the outputs. The inputs have the order in which the walk leaves the
-    data layers.
+    data layers. As in v0.10, the outputs of a job are only the layers of type cost (classification_cost and mse_cost)
+    that the walk meets, if there are any.
     """
     wanted = _gather("layers", layers, args)
     if not wanted:
@@ -70,16 +76,33 @@ def outputs(layers: Any, *args: Any) -> None:
         return
     if len(wanted) != 1:
         log(logging.WARNING, _GUESSING, "networks.py:1454")
-    found = find_data_layers(wanted)
+    found, costs = find_layers(wanted, "data"), find_layers(wanted, COST)
     names = [layer.full_name for layer in wanted]
     log(logging.INFO, f"The input order is [{', '.join(found)}]", "networks.py:1482")
-    log(logging.INFO, f"The output order is [{', '.join(names)}]", "networks.py:1488")
     set_inputs(found)
+    if costs and parse.has_data:
+        names = costs
+    elif costs and costs != names:  # a later call may still define the data
+        places = [(owner, len(owner.output_layer_names)) for owner in _owners()]
+        parse.in_jobs.append(partial(_replace_outputs, places, len(names), costs))
+    _log_outputs(names)
     set_outputs(names)
 
 
-def find_data_layers(wanted: Iterable[LayerOutput]) -> list[str]:
-    """Return the names of all data layers that `wanted` depends on, in post-order of a depth-first walk."""
+def _log_outputs(names: Iterable[str]) -> None:
+    log(logging.INFO, f"The output order is [{', '.join(names)}]", "networks.py:1488")
+
+
+def _replace_outputs(places: Iterable[tuple[_Owner, int]], count: int, costs: list[str]) -> None:
+    """Put the costs in place of `count` outputs of each owner, which begin at the given position."""
+    for owner, begin in places:
+        names = list(owner.output_layer_names)
+        owner.output_layer_names[:] = [*names[:begin], *costs, *names[begin + count :]]
+    _log_outputs(costs)
+
+
+def find_layers(wanted: Iterable[LayerOutput], layer_type: str) -> list[str]:
+    """Return the names of all layers of a type that `wanted` depends on, in post-order of a depth-first walk."""
     found: dict[str, None] = {}
     visited: set[int] = set()
     for layer in wanted:
@@ -94,6 +117,6 @@ def find_data_layers(wanted: Iterable[LayerOutput]) -> list[str]:
                 stack.append((parent, iter(parent.parents)))
                 continue
             stack.pop()
-            if top.layer_type == "data":
+            if top.layer_type == layer_type:
                 found.setdefault(top.full_name)
     return list(found)

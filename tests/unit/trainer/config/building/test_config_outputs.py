@@ -35,6 +35,39 @@ def test_several_outputs_are_warned_of(parse_text, capsys):
     assert list(config.model_config.input_layer_names) == ["word"]
 
 
+SEVERAL = """
+x, y = data_layer('x', 2), data_layer('y', 2)
+first = mse_cost(fc_layer(x, 2), y, name='first')
+second = cross_entropy(fc_layer(first, 2, act=SoftmaxActivation()), y, name='second')
+p = fc_layer([second, x], 2, act=SoftmaxActivation(), name='p')
+third = classification_cost(p, y, name='third')
+"""
+DATA = "define_py_data_sources2(None, 'test.list', 'm', 'process')\n"
+
+
+@pytest.mark.parametrize(
+    "named, kept",
+    [
+        ("third, p", ["first", "third"]),
+        ("p, third", ["first", "third"]),
+        ("second", ["first"]),
+        ("third", ["first", "third"]),
+        ("[x, y]", ["x", "y"]),
+        ("cross_entropy(fc_layer(x, 2, act=SoftmaxActivation()), y, name='c'), x", ["c", "x"]),
+    ],
+)
+def test_the_outputs_of_a_job_are_the_layers_of_type_cost_of_the_walk(parse_text, capsys, named, kept):
+    """classification_cost and mse_cost have this type in v0.10, cross_entropy has not. The log tells the same names."""
+    for text in (DATA + SEVERAL + f"outputs({named})", SEVERAL + f"outputs({named})\n" + DATA):
+        model = parse_text(text).model_config
+        assert list(model.output_layer_names) == list(model.sub_models[0].output_layer_names) == kept
+        assert f"The output order is [{', '.join(kept)}]" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_outputs_without_data_are_those_that_are_named(parse_text):
+    assert list(parse_text(SEVERAL + "outputs(p, third)").model_config.output_layer_names) == ["p", "third"]
+
+
 def test_with_inputs_set_outputs_only_appends_and_says_nothing(parse_text, capsys):
     config = parse_text(NETWORK + "inputs(label, word)\noutputs(cost)\noutputs(p)")
     assert capsys.readouterr().err == ""
