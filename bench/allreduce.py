@@ -40,8 +40,8 @@ def serve_ours(way: str, rank: int, ports: list[int], elements: int) -> None:
     class FixedStore:
         def put(self, scope: str, key: str, value: bytes) -> None: ...
 
-        def get(self, scope: str, key: str, wait: float = 0.0) -> bytes:
-            return json.dumps({"host": "127.0.0.1", "port": ports[int(key)]}).encode()
+        def get(self, scope: str, key: str, wait: float = 0.0) -> bytes | None:
+            return json.dumps({"host": "127.0.0.1", "port": ports[int(key)]}).encode() if key.isdigit() else None
 
     half = len(ports) // 2
     near = {"memory": None, "connections": (), "two hosts": range(half) if rank < half else range(half, len(ports))}

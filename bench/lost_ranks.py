@@ -38,8 +38,8 @@ def serve(rank: int, ports: list[int], with_memory: bool) -> None:
     class FixedStore:
         def put(self, scope: str, key: str, value: bytes) -> None: ...
 
-        def get(self, scope: str, key: str, wait: float = 0.0) -> bytes:
-            return json.dumps({"host": "127.0.0.1", "port": ports[int(key)]}).encode()
+        def get(self, scope: str, key: str, wait: float = 0.0) -> bytes | None:
+            return json.dumps({"host": "127.0.0.1", "port": ports[int(key)]}).encode() if key.isdigit() else None
 
     plan = GroupPlan(rank, len(ports), "bench", secret="secret", timeout=WAIT_S, port=ports[rank])
     group = form(plan, FixedStore(), near=None if with_memory else ())

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from elastic.collectives.joining import LOST
 from elastic.constants import HOROVOD_ELASTIC_TIMEOUT, read_seconds
 from elastic.discovery import DiscoveredHosts, HostDiscovery, HostManager
 from elastic.hosts import INVALID_SLOT_INFO, HostInfo, SlotInfo, complete_slots
@@ -32,6 +33,7 @@ from elastic.membership.members import Incarnation
 from elastic.membership.reports import WorkerReports
 from elastic.membership.results import CreateWorker, Results
 from elastic.registration import WorkerStateRegistry
+from elastic.rendezvous.handler import GROUP_SCOPE
 from elastic.worker import HostUpdateResult
 from runtime import glog
 
@@ -279,6 +281,12 @@ class ElasticDriver(WorkerReports):
             self._notifier.tell_soon(client, notice)
 
     # ---- processes
+
+    def note_failure(self, generation: int, slot: Slot) -> None:
+        """Tell the workers that wait for a failed one to connect to their generation, so that they wait no longer."""
+        text = f"the process of {slot[0]}[{slot[1]}] has ended"
+        put = getattr(self._rendezvous, "put", lambda *_: None)  # a server of the user's may lack it
+        put(f"{GROUP_SCOPE}{generation}", LOST, text.encode())
 
     def _is_blamed(self, slot: Slot) -> bool:
         """Return whether a failed worker ran on the host that has the name now; an older host may have had the name."""

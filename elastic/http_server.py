@@ -14,6 +14,7 @@ Class names are those of Horovod 0.28's `horovod.runner.http.http_server`.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import threading
@@ -383,3 +384,10 @@ class RendezvousServer(_HttpServerThread[RendezvousHTTPServer]):
         httpd = self._httpd
         if httpd is not None:
             httpd.init(host_alloc_plan)
+
+    def put(self, scope: str, key: str, value: bytes) -> None:
+        """Store a value of the driver, if there is room for it."""
+        httpd = self._httpd
+        if httpd is not None:
+            with contextlib.suppress(FullStoreError):
+                httpd.store.put(scope, key, value)

@@ -27,6 +27,9 @@ class Workforce(Protocol):
     def finished(self) -> bool:
         """Return whether the job is over."""
 
+    def note_failure(self, generation: int, slot: Slot) -> None:
+        """Tell the other workers of a generation that a worker has failed; must not wait."""
+
     def resume(self) -> None:
         """Begin the next generation."""
 
@@ -160,6 +163,8 @@ class WorkerStateRegistry:
             glog.info(f"generation {self._generation}: {host}[{slot}] reports {state}")
             self._states[host, slot] = state
             self.history.report((host, slot), state)
+            if state == FAILURE:
+                self._driver.note_failure(self._generation, (host, slot))
             self._changed.notify_all()
         elif known != state:
             glog.error(f"{host}[{slot}] reports {state} after {known}: the report is ignored")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ import numpy as np
 from elastic.collectives.arithmetic import Flat
 from elastic.collectives.frames import MAX_NOTE_BYTES, Frame
 from elastic.collectives.fusion import Batch, FusedArray, fuse
-from elastic.collectives.mesh import BEAT_S, SILENCE_S, Mesh
+from elastic.collectives.mesh import SILENCE_S, HeartbeatThread, Mesh
 from elastic.collectives.requests import (
     MAX_PENDING,
     MAX_REQUESTS,
@@ -36,7 +35,6 @@ from elastic.collectives.requests import (
 from elastic.errors import CollectiveMismatchError, HorovodInternalError
 from pserver.wire.protocol import ProtocolError
 from runtime import glog
-from runtime.health.service_threads import ServiceThread
 
 CYCLE_BYTES = 8 << 20  # bytes of waiting requests at which the group's own thread begins a round
 STALL_S = 60.0  # seconds of a wait after which a warning names the missing ranks (Horovod's default)
@@ -86,46 +84,58 @@ class Patience:
     silence: float = SILENCE_S
 
 
-class HeartbeatThread:
-    """Sends the heartbeats of a rank while no thread runs rounds; a thread that runs rounds sends heartbeats itself.
+class WaitingRequests:
+    """The requests of a rank that wait, by name; the others are those that the rank has not announced yet.
 
-    Args: driving: lock that a thread holds while it uses the mesh.  changed: condition that is notified after the
-        release of this lock.
+    Attributes: nbytes: bytes of the arrays of all of them.
     """
 
-    def __init__(self, mesh: Mesh, driving: threading.Lock, changed: threading.Condition) -> None:
-        self._mesh, self._driving, self._changed = mesh, driving, changed
-        self._process = os.getpid()  # a forked process shares the connections, and must not use them
-        self._stop = threading.Event()
-        self._thread = ServiceThread(self._run, "rank-heartbeat")
-        if mesh.peers:
-            self._thread.start()
+    def __init__(self) -> None:
+        self.of_name: dict[str, CollectiveHandle] = {}
+        self.new: collections.deque[CollectiveHandle] = collections.deque()
+        self.nbytes = 0
+        self._number = 0  # number of requests without a name
 
-    @property
-    def is_forked(self) -> bool:
-        """Whether this process is a forked child of the rank's process."""
-        return os.getpid() != self._process
+    def choose_name(self) -> str:
+        """Return the name of the next request without a name."""
+        return f"noname.{self._number}"
 
-    def check_process(self) -> None:
-        """Raises: HorovodInternalError: this process is a forked child of the rank's process."""
-        if self.is_forked:
-            raise HorovodInternalError("a forked process is no rank; only the process that called hvd.init() is a rank")
+    def add(self, handle: CollectiveHandle, *, is_named: bool) -> None:
+        """Add a request.
 
-    def stop(self) -> None:
-        """Stop the thread, and wait for its end."""
-        self._stop.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+        Raises: ValueError: a request with this name waits already, or too many requests wait.
+        """
+        name = handle.request.name
+        if name in self.of_name:
+            raise ValueError(f"a collective named '{name}' waits already; wait for its end, or choose another name")
+        if len(self.of_name) >= MAX_PENDING:
+            raise ValueError(f"{MAX_PENDING} collectives wait already; wait for the end of some of them")
+        self._number += not is_named
+        self.of_name[name] = handle
+        self.new.append(handle)
+        self.nbytes += handle.request.nbytes
 
-    def _run(self) -> None:
-        while not self._stop.wait(BEAT_S) and not self._mesh.failure:
-            if self._driving.acquire(blocking=False):
-                try:
-                    self._mesh.beat()
-                finally:
-                    self._driving.release()
-                with self._changed:
-                    self._changed.notify_all()
+    def take_new(self) -> list[CollectiveHandle]:
+        """Return the requests of the next announcement."""
+        handles: list[CollectiveHandle] = []
+        length = 0
+        while self.new and len(handles) < MAX_REQUESTS:
+            length += len(self.new[0].note)
+            if length > MAX_NOTE_BYTES:
+                break
+            handles.append(self.new.popleft())
+        return handles
+
+    def remove(self, handle: CollectiveHandle) -> None:
+        """Remove a request that is done."""
+        del self.of_name[handle.request.name]
+        self.nbytes -= handle.request.nbytes
+
+    def clear(self) -> list[CollectiveHandle]:
+        """Remove and return all requests."""
+        handles = list(self.of_name.values())
+        self.of_name, self.new, self.nbytes = {}, collections.deque(), 0
+        return handles
 
 
 class RankGroup:
@@ -139,9 +149,7 @@ class RankGroup:
         self.rank, self.size = mesh.rank, mesh.size
         self._mesh, self._path = mesh, path
         self._patience = patience or Patience()
-        self._waiting: dict[str, CollectiveHandle] = {}
-        self._new: collections.deque[CollectiveHandle] = collections.deque()  # those that are not announced yet
-        self._bytes = self._number = 0  # bytes of the waiting requests; number of requests without a name
+        self._waiting = WaitingRequests()
         self._driving = threading.Lock()
         self._changed = threading.Condition()  # notified when `_waiting` changes, and when a handle is finished
         self._thread: threading.Thread | None = None
@@ -174,22 +182,13 @@ class RankGroup:
         self._heart.check_process()
         source = np.ascontiguousarray(array).reshape(-1)
         with self._changed:
-            request = Request(
-                kind, f"noname.{self._number}" if name is None else name, array.dtype, array.shape, argument
-            )
-            handle = CollectiveHandle(request, source, output)
-            self._number += name is None
+            text = self._waiting.choose_name() if name is None else name
+            handle = CollectiveHandle(Request(kind, text, array.dtype, array.shape, argument), source, output)
             if self._mesh.failure:
                 handle.error, handle.is_done = HorovodInternalError(self._mesh.failure), True
                 return handle
-            if request.name in self._waiting:
-                raise ValueError(f"a collective named '{name}' waits already; wait for its end, or choose another name")
-            if len(self._waiting) >= MAX_PENDING:
-                raise ValueError(f"{MAX_PENDING} collectives wait already; wait for the end of some of them")
-            self._waiting[request.name] = handle
-            self._new.append(handle)
-            self._bytes += request.nbytes
-            is_much = self._bytes >= CYCLE_BYTES
+            self._waiting.add(handle, is_named=name is not None)
+            is_much = self._waiting.nbytes >= CYCLE_BYTES
         if self._driving.locked():
             self._mesh.wake()
         if is_much:
@@ -206,7 +205,7 @@ class RankGroup:
                         self._round()
                 finally:
                     self._driving.release()
-                    if self._waiting:
+                    if self._waiting.of_name:
                         self.start()
             else:
                 self._mesh.wake()
@@ -249,11 +248,11 @@ class RankGroup:
         """Run rounds in the group's own thread until no request waits."""
         while True:
             with self._changed:
-                if not self._waiting:
+                if not self._waiting.of_name:
                     self._thread = None
                     return
             with self._driving:
-                while self._waiting:
+                while self._waiting.of_name:
                     self._round()
 
     def _round(self) -> None:
@@ -268,10 +267,12 @@ class RankGroup:
             raise
 
     def _take_round(self) -> None:
-        if not self._waiting:
+        if not self._waiting.of_name:
             return
         self._wait_for_news()
-        handles, note = self._choose()
+        with self._changed:
+            handles = self._waiting.take_new()
+        note = b"".join(handle.note for handle in handles)
         own = [handle.request for handle in handles]
         entries = [FusedArray(handle.request, handle.source, _flat(handle, self.size)) for handle in handles]
         batches = fuse(entries, [[request] * self.size for request in own])
@@ -284,18 +285,6 @@ class RankGroup:
             self._finish(handles, exchange)
             return
         self._run_agreed(own, frames, exchange)
-
-    def _choose(self) -> tuple[list[CollectiveHandle], bytes]:
-        """Return the new requests that this rank announces in this round, and their announcement."""
-        handles: list[CollectiveHandle] = []
-        length = 0
-        with self._changed:
-            while self._new and len(handles) < MAX_REQUESTS:
-                length += len(self._new[0].note)
-                if length > MAX_NOTE_BYTES:
-                    break
-                handles.append(self._new.popleft())
-        return handles, b"".join(handle.note for handle in handles)
 
     def _run_agreed(self, own: Sequence[Request], frames: list[Frame], exchange: int) -> None:
         """Run the requests that all ranks have announced by now, and fail the requests with a mismatch."""
@@ -311,9 +300,10 @@ class RankGroup:
         except ProtocolError as exc:
             self._mesh.fail(f"this rank got {exc}")
         for name, why in agreement.mismatches.items():
-            self._waiting[name].error = CollectiveMismatchError(why)
-            self._finish([self._waiting[name]])
-        run = [self._waiting[same[0].name] for same in agreement.run]
+            handle = self._waiting.of_name[name]
+            handle.error = CollectiveMismatchError(why)
+            self._finish([handle])
+        run = [self._waiting.of_name[same[0].name] for same in agreement.run]
         for handle, same in zip(run, agreement.run, strict=True):
             _prepare(handle, same)
         entries = [FusedArray(handle.request, handle.source, _flat(handle, self.size)) for handle in run]
@@ -329,18 +319,14 @@ class RankGroup:
         with self._changed:
             for number, handle in enumerate(handles):
                 handle.place, handle.is_done = (self._mesh.identity, exchange, number), True
-                del self._waiting[handle.request.name]
-                self._bytes -= handle.request.nbytes
+                self._waiting.remove(handle)
             self._changed.notify_all()
 
     def _end(self, error: HorovodInternalError) -> None:
         """Fail every waiting request."""
         with self._changed:
-            for handle in self._waiting.values():
+            for handle in self._waiting.clear():
                 handle.error, handle.is_done = error, True
-            self._waiting.clear()
-            self._new.clear()
-            self._bytes = 0
             self._changed.notify_all()
 
     # ----- Waiting for other ranks -----
@@ -355,7 +341,7 @@ class RankGroup:
         """Wait until this rank has a new request, or another rank has announced requests."""
         began = time.monotonic()
         until = began + self._patience.stall
-        while not self._new and len(self._mesh.missing(self._others)) == len(self._others):
+        while not self._waiting.new and len(self._mesh.missing(self._others)) == len(self._others):
             self._mesh.check()
             self._mesh.turn(max(0.0, until - time.monotonic()))
             if time.monotonic() >= until:

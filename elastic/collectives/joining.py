@@ -17,7 +17,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -33,6 +33,8 @@ from runtime.network.open_files import FREE_FILES
 
 HANDSHAKE_S = 5.0  # maximum seconds of a handshake, which has four messages
 PAUSE_S = 0.1  # seconds without accepting connections after the process ran out of file descriptors
+LOOK_S = 1.0  # seconds between two looks whether a rank that is waited for is lost
+LOST = "lost"  # key in the scope of a group: the driver's text about a worker that has failed
 MAX_UNPROVEN = 128  # maximum number of connections with an unfinished handshake
 # name of a connection: hash of the group's scope and of the called rank's incarnation, rank of the client, group's size
 _NAME = struct.Struct("<8sII")
@@ -83,7 +85,7 @@ class GroupPlan:
 def join(plan: GroupPlan, store: AddressStore) -> Mesh:
     """Connect to all other ranks, and return the connections.
 
-    Raises: HorovodInternalError: a rank has not connected in time.
+    Raises: HorovodInternalError: a rank has not connected in time, or its worker has failed.
     """
     deadline = time.monotonic() + plan.timeout
     pool = Pool()
@@ -96,9 +98,16 @@ def join(plan: GroupPlan, store: AddressStore) -> Mesh:
             peers[number], name = _call(plan, store, number, pool, deadline)
             on_error.callback(peers[number].connection.close)
             names.append(name)
-        peers.update(acceptor.wait(deadline))
+        peers.update(acceptor.wait(deadline, lambda: check_lost(plan, store)))
         on_error.pop_all()
     return Mesh(plan.rank, peers, f"{plan.scope} {plan.size} {[*names, plan.incarnation][0]}")
+
+
+def check_lost(plan: GroupPlan, store: AddressStore) -> None:
+    """Raises: HorovodInternalError: a worker of the group has failed, so that the group cannot form."""
+    text = store.get(plan.scope, LOST)
+    if text is not None:
+        raise HorovodInternalError(f"the group of {plan.size} ranks cannot form: {text.decode('utf-8', 'replace')}")
 
 
 def _token(plan: GroupPlan, caller: int, called: str) -> bytes:
@@ -116,8 +125,9 @@ def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadlin
         left = deadline - time.monotonic()
         if left <= 0:
             break
-        value = store.get(plan.scope, str(number), min(left, 10.0))
+        value = store.get(plan.scope, str(number), min(left, LOOK_S))
         if value is None:
+            check_lost(plan, store)
             continue
         address = read_address(value, number)
         try:
@@ -125,6 +135,7 @@ def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadlin
             return _shake(plan, address, pool, until), address.incarnation
         except (OSError, _RefusedError) as exc:
             why = f"{address.host}:{address.port}: {exc}"
+            check_lost(plan, store)
         time.sleep(min(delay, max(0.0, deadline - time.monotonic())))  # pause between two attempts at the same address
     raise HorovodInternalError(f"rank {number} of {plan.size} cannot be reached within {plan.timeout:.0f} s: {why}")
 
@@ -216,13 +227,18 @@ class Acceptor:
         for peer in self._peers.values():  # `wait` has not handed them over
             peer.connection.close()
 
-    def wait(self, deadline: float) -> dict[int, PeerRank]:
+    def wait(self, deadline: float, check: Callable[[], None] = lambda: None) -> dict[int, PeerRank]:
         """Wait for the connections of all higher ranks, and return the connections.
 
+        Args: check: called each LOOK_S seconds; raises an error that ends the wait.
         Raises: HorovodInternalError: a rank has not connected by the deadline.
         """
+        while (left := deadline - time.monotonic()) > 0:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._wanted <= self._peers.keys(), min(left, LOOK_S)):
+                    break
+            check()
         with self._changed:
-            self._changed.wait_for(lambda: self._wanted <= self._peers.keys(), max(0.0, deadline - time.monotonic()))
             missing = sorted(self._wanted - self._peers.keys())
             if not missing:
                 found, self._peers = self._peers, {}

@@ -12,6 +12,7 @@ import contextlib
 import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,6 +22,7 @@ from elastic.collectives.peers import MAX_AHEAD_BYTES, PeerRank
 from elastic.errors import HorovodInternalError
 from pserver.wire.connection import Connection
 from pserver.wire.protocol import ProtocolError
+from runtime.health.service_threads import ServiceThread
 
 GOODBYE_S = 1.0  # maximum seconds of sending the last messages
 BEAT_S = 1.0  # seconds between two heartbeats
@@ -284,6 +286,48 @@ class Mesh:
             peer.connection.close()
         waker, self._waker = self._waker, -1
         os.close(waker)
+
+
+class HeartbeatThread:
+    """Sends the heartbeats of a rank while no thread runs rounds; a thread that runs rounds sends heartbeats itself.
+
+    Args: driving: lock that a thread holds while it uses the mesh.  changed: condition that is notified after the
+        release of this lock.
+    """
+
+    def __init__(self, mesh: Mesh, driving: threading.Lock, changed: threading.Condition) -> None:
+        self._mesh, self._driving, self._changed = mesh, driving, changed
+        self._process = os.getpid()  # a forked process shares the connections, and must not use them
+        self._stop = threading.Event()
+        self._thread = ServiceThread(self._run, "rank-heartbeat")
+        if mesh.peers:
+            self._thread.start()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a forked child of the rank's process."""
+        return os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Raises: HorovodInternalError: this process is a forked child of the rank's process."""
+        if self.is_forked:
+            raise HorovodInternalError("a forked process is no rank; only the process that called hvd.init() is a rank")
+
+    def stop(self) -> None:
+        """Stop the thread, and wait for its end."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(BEAT_S) and not self._mesh.failure:
+            if self._driving.acquire(blocking=False):
+                try:
+                    self._mesh.beat()
+                finally:
+                    self._driving.release()
+                with self._changed:
+                    self._changed.notify_all()
 
 
 class SubMesh:

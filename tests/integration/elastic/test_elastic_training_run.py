@@ -13,7 +13,7 @@ from test_elastic_run import run, started
 
 def test_a_loop_goes_on_when_a_worker_dies_and_when_another_one_comes(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("localhost:2\n")
-    flags = ["-np", "2", "--min-np", "1", "--host-discovery-script", "cat hosts"]
+    flags = ["-np", "2", "--min-np", "1", "--host-discovery-script", "cat hosts", "--failures-per-host", "2"]
     status, lines, log = run(tmp_path, *flags, worker=[sys.executable, elastic_training.__file__, "8"])
     assert status == 0, log
     assert lines == [f"[{rank}]<stdout>:3 workers, steps lost or counted twice: 0" for rank in range(3)]
@@ -23,7 +23,7 @@ def test_a_loop_goes_on_when_a_worker_dies_and_when_another_one_comes(tmp_path: 
 def test_a_worker_that_the_driver_has_removed_leaves_with_one_line_and_status_75(tmp_path: Path) -> None:
     """It left with the traceback of a RemovedFromJobError and status 1, as if its script had a fault."""
     (tmp_path / "hosts").write_text("localhost:2\n")
-    flags = ["-np", "2", "--min-np", "1", "--host-discovery-script", "cat hosts"]
+    flags = ["-np", "2", "--min-np", "1", "--host-discovery-script", "cat hosts", "--failures-per-host", "2"]
     script = f"{sys.executable} {elastic_hold.__file__} {tmp_path}; s=$?; echo $s > ended.$HOROVOD_RANK; exit $s"
     size, ended = tmp_path / "size", tmp_path / "ended.1"
     with started(tmp_path, *flags, worker=["sh", "-c", script]) as process:

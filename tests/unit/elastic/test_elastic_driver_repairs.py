@@ -13,6 +13,7 @@ import pytest
 from scripted_workers import LIMIT_S, ScriptedJob
 
 from elastic import discovery as discovery_module
+from elastic.collectives.joining import LOST
 from elastic.discovery import FixedHosts, FoundHosts, HostDiscovery
 from elastic.hosts import INVALID_SLOT_INFO, SlotInfo
 from elastic.launching.judging import JobFailedError, judge
@@ -379,4 +380,13 @@ def test_a_range_of_hosts_that_is_too_small_at_the_start_is_an_error() -> None:
     job = ScriptedJob({"a": 1}, timeout=0.05)
     with pytest.raises(Exception, match=r"waited 0\.05 s for 2 slots"):
         job.driver.start(2, job.create)
+    job.end()
+
+
+def test_the_driver_tells_the_ranks_of_a_worker_that_has_ended_before_they_have_connected() -> None:
+    job = ScriptedJob({"a": 1, "b": 1})
+    _, b = job.start(2)
+    b.commands.put(3)
+    job.wait_until(lambda: job.rendezvous.put.called)
+    job.rendezvous.put.assert_called_once_with("group_1", LOST, b"the process of b[0] has ended")
     job.end()

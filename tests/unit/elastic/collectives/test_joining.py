@@ -83,7 +83,8 @@ def test_a_listener_that_sends_single_bytes_does_not_hold_a_rank_beyond_its_limi
 
     monkeypatch.setattr(joining, "time", clock)
     monkeypatch.setattr(joining, "socket", SimpleNamespace(create_connection=connect, socket=socket.socket))
-    store = SimpleNamespace(get=lambda *_: json.dumps({"host": "h", "port": 1}).encode())
+    address = json.dumps({"host": "h", "port": 1}).encode()
+    store = SimpleNamespace(get=lambda _, key, *__: None if key == joining.LOST else address)
     with pytest.raises(HorovodInternalError, match="rank 0 of 2 cannot be reached within 6 s: h:1: "):
         joining._call(GroupPlan(1, 2, "g", timeout=6.0), store, 0, Pool(), clock.now + 6.0)
     assert clock.now <= 106.1
@@ -172,3 +173,15 @@ def test_a_group_that_does_not_agree_on_its_memory_closes_it(monkeypatch: pytest
     with contextlib.suppress(FileNotFoundError):
         assert "memfd" not in str(file.readlink())  # another thread may have opened a file meanwhile
     assert ours.fileno() == -1
+
+
+def test_ranks_hear_of_a_lost_one_that_they_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A joiner that died before hvd.init() stopped the job for the 30 s in which ranks have to connect."""
+    monkeypatch.setattr(joining, "LOOK_S", 0.01)
+    store = MemoryStore()
+    store.put("group_1", joining.LOST, b"the process of b[0] has ended")
+    with ThreadPoolExecutor() as threads:  # rank 1 is lost: rank 0 waits for its call, and rank 2 for its address
+        waits = [threads.submit(joining.join, GroupPlan(rank, 3, "group_1", timeout=3600.0), store) for rank in (0, 2)]
+        for one in waits:
+            with pytest.raises(HorovodInternalError, match=r"cannot form: the process of b\[0\] has ended"):
+                one.result(DEADLINE_S)

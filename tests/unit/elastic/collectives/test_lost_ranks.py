@@ -45,7 +45,7 @@ rank, ports, near, count, silence = json.loads(sys.argv[1])
 class Store:
     def put(self, scope, key, value): pass
     def get(self, scope, key, wait=0.0):
-        return json.dumps({"host": "127.0.0.1", "port": ports[int(key)]}).encode()
+        return json.dumps({"host": "127.0.0.1", "port": ports[int(key)]}).encode() if key.isdigit() else None
 
 plan = GroupPlan(rank, len(ports), "g", secret="s", timeout=60.0, port=ports[rank])
 group = form(plan, Store(), Patience(silence=silence), near=near)
