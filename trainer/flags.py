@@ -155,7 +155,7 @@ TABLE: tuple[Flag, ...] = (
         "number of this trainer, below num_gradient_servers; trainer 0 sends the initial values and saves the model",
         0,
     ),
-    Flag("num_gradient_servers", 1, _S, "number of trainers", 1),
+    Flag("num_gradient_servers", 1, _S, "number of trainers; if not given, the parameter servers tell it", 1),
     Flag("pservers", "127.0.0.1", _S, "comma-separated hosts of the parameter servers; host:port sets the first port"),
     Flag("port", 20134, _S, "first port of every host of parameter servers", 1),
     Flag("ports_num", 1, _S, "number of ports of every host for dense parameters", 1),
@@ -286,7 +286,7 @@ def _check_together(values: Values) -> None:
         raise UsageError(f"--resume_from continues a training, and --job={values.job} does not: leave one of them out")
     if values.start_pserver and (values.local or values.job != "train"):
         raise UsageError("--start_pserver starts a parameter server for training: add --local=0, and --job=train")
-    if not values.local and values.trainer_id >= values.num_gradient_servers:
+    if "num_gradient_servers" in values.given and not values.local and values.trainer_id >= values.num_gradient_servers:
         raise UsageError(
             f"--trainer_id is {values.trainer_id} with --num_gradient_servers={values.num_gradient_servers}; "
             f"trainers are numbered 0 to {values.num_gradient_servers - 1}"

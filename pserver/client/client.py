@@ -16,19 +16,52 @@ place: they are written into the array that the caller passes.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pserver.client.membership import JobMember, ModelSetup
+from pserver.client.connection import ServerConnection
+from pserver.client.fan_out import FanOut
+from pserver.client.membership import ClientOptions, JobMember, JoinRequest, ModelSetup
 from pserver.client.request import FetchVector, PushVector, SendVector
+from pserver.client.server_channel import ServerChannel
+from pserver.client.vector_layout import VectorLayout
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.model_setup import describe_setup
 from pserver.store.snapshot import CheckpointState
+from pserver.wire import notes, protocol
+from pserver.wire.authentication import PROBE, TOKEN_BYTES
 from pserver.wire.protocol import NOTHING, Fetch, MessageFlag, Op
 from runtime.environment import JobEnvironment, read_environment
 
-__all__ = ["Client", "JobEnvironment", "read_environment"]
+__all__ = ["Client", "JobEnvironment", "count_trainers", "read_environment"]
+
+
+def count_trainers(service: tuple[str, int], **options: Any) -> int:
+    """Return the number of trainers that a service was started for, without joining it; 0 if trainers come and go.
+
+    Args: service: host and port. options: the fields of `ClientOptions`; `num_trainers` has no effect.
+    Raises: PeerUnreachableError: the server does not answer, or belongs to another job or attempt.
+    """
+    one = ClientOptions(**options)
+    name = secrets.token_bytes(TOKEN_BYTES) + PROBE
+    connection = ServerConnection(*service, name, one.secret, source=one.source)
+    channel = ServerChannel(connection, VectorLayout([]), protocol.session_of(one.job, one.attempt))
+    fan_out = FanOut(
+        [channel],
+        one.trainer_id,
+        first=0,
+        peer_timeout=one.peer_timeout,
+        wait_timeout=one.wait_timeout,
+        failure=lambda: None,
+    )
+    request = JoinRequest(one, ModelSetup((), {}), [channel])
+    try:
+        fan_out.request(request, one.connect_timeout)
+    finally:
+        channel.close()
+    return notes.get_integer(request.notes[channel], "num_trainers")
 
 
 class Client(JobMember):

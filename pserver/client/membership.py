@@ -167,6 +167,7 @@ class JoinRequest(ServiceRequest):
             fault = glog.clean(fault, 1000)
             trainer = self._options.trainer_id
             raise PeerUnreachableError(f"{channel.name} is not a server of trainer {trainer}'s job: {fault}")
+        self.notes[channel] = answer.note
         if answer.note.get("shares_memory") is not True:
             channel.close_memory()
 

@@ -66,7 +66,8 @@ def refuse_trainer(
     if hello.get("num_trainers") != one.num_trainers:
         return ConfigError(
             f"{one} serves num_gradient_servers = {one.num_trainers}; {caller} has "
-            f"num_gradient_servers = {show(hello.get('num_trainers'))}"
+            f"num_gradient_servers = {show(hello.get('num_trainers'))}: give pservers and trainers the same "
+            "--num_gradient_servers, or leave the flag out at the trainers, which then take the pserver's number"
         )
     if not 0 <= message.trainer < one.num_trainers:
         return ConfigError(f"{one} serves trainers 0 to {one.num_trainers - 1}; {caller} has another id")

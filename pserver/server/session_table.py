@@ -96,7 +96,8 @@ class SessionTable:
         connection is closed.
         """
         is_joining = connection[TOKEN_BYTES:] != PROBE
-        caller = f"trainer {message.trainer} at {address}" if is_joining else f"the probe at {address}"
+        # a trainer without --num_gradient_servers asks for the number on such a connection, before it joins
+        caller = f"the probe at {address}" if message.trainer < 0 else f"trainer {message.trainer} at {address}"
         refusal = refuse_kind(self.identity, message.note, caller) if is_joining else None
         refusal = refusal or refuse_other_job(self.identity, message.note, caller)
         if refusal is None and is_joining:

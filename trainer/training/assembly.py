@@ -177,6 +177,8 @@ class Assembly:
 
     def _make_updater(self) -> Updater:
         sending = Sending()
+        if self._servers is not None:
+            self._servers.find_trainers()
         if not self._flags.local:
             sending = read_sending(self._config.opt_config, trainers=self._flags.num_gradient_servers)
         self._warn_of_settings(sending)

@@ -171,6 +171,9 @@ class CollectiveTrainers:
     def __init__(self, flags: Values) -> None:
         self._flags = flags
 
+    def find_trainers(self) -> None:
+        """Do nothing, because `paddle elastic run` has told the number of trainers."""
+
     def load_tables(self, model: str) -> None:
         """Return at once: there are no tables."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proto.ModelConfig_pb2 import ModelConfig
-from pserver.client.client import Client, read_environment
+from pserver.client.client import Client, count_trainers, read_environment
 from pserver.client.sparse_client import SparseClient
 from pserver.optim.settings import Optimization
 from runtime import glog
@@ -46,6 +46,26 @@ class ParameterServers:
         """Make the servers load the tables of a model, if the servers load and save the tables."""
         if self._saved_by_servers is not None and self._flags.trainer_id == 0:
             self._saved_by_servers.load(model)
+
+    def find_trainers(self) -> None:
+        """Take the number of trainers from the first server, if the flags do not give it.
+
+        v0.10's trainer does not need --num_gradient_servers, and the tutorial's script gives it to the server only.
+
+        Raises: ConfigError: the server has no place for this trainer. PeerUnreachableError: see `count_trainers`.
+        """
+        flags = self._flags
+        if "num_gradient_servers" in flags.given or flags.start_pserver:  # a started server gets the trainer's flags
+            return
+        host, port = services(flags)[0]
+        # 0 is the number of a server with a store, which refuses this trainer when it joins
+        number = count_trainers((host, port), **self._read_options()) or 1
+        if flags.trainer_id >= number:
+            raise ConfigError(
+                f"--trainer_id is {flags.trainer_id}, but pserver {host}:{port} was started with "
+                f"--num_gradient_servers={number}, for trainers 0 to {number - 1}: correct one of them"
+            )
+        flags.number_trainer(flags.trainer_id, number)
 
     def make_updater(
         self, model: ModelConfig, table: ParameterTable, optimization: Optimization, sending: Sending, pool: ThreadPool

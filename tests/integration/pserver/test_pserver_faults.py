@@ -14,6 +14,7 @@ import threading
 import numpy as np
 import pytest
 
+from pserver.client.client import count_trainers
 from pserver.client.server_channel import ServerChannel
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.server.admission import Identity
@@ -238,6 +239,16 @@ def test_a_server_that_is_not_there_is_unreachable(client, tools):
     one = client([("127.0.0.1", tools.find_ports(1))], connect_timeout=0.5)
     with pytest.raises(PeerUnreachableError, match=r"join: pserver 127\.0\.0\.1:\d+ does not answer"):
         one.join(WEIGHT, Optimization())
+
+
+def test_a_trainer_asks_a_server_for_the_number_of_trainers_before_it_joins(pserver):
+    server = pserver(trainers=3, environ={"PADDLE_JOB_NAME": "a", "PADDLE_SECRET": "hush"})
+    options = {"trainer_id": 1, "num_trainers": 1, "connect_timeout": 20.0}
+    assert count_trainers(server.services[0], **options, job="a", secret="hush") == 3
+    for wrong in ({"job": "b", "secret": "hush"}, {"job": "a", "secret": "guess"}):
+        with pytest.raises(PeerUnreachableError, match="trainer 1"):
+            count_trainers(server.services[0], **options, **wrong)
+    assert "joined" not in server.text()
 
 
 def test_a_trainer_waits_for_a_server_that_starts_late(pserver, client, crowd, tools):

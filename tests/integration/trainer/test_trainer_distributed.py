@@ -19,6 +19,7 @@ class Job:
 
     def __init__(self, root, paddle, tools, shards, test_lines=()):
         self.paddle, self.tools = paddle, tools
+        self.tells_count = True  # whether the trainers get --num_gradient_servers
         self.port = tools.free_port(2)
         self.count = len(shards)
         self.folders = [tools.lay_out(root / f"trainer{k}", lines, test_lines) for k, lines in enumerate(shards)]
@@ -34,13 +35,14 @@ class Job:
         )
 
     def start(self, number, *arguments):
+        count = [f"--num_gradient_servers={self.count}"] if self.tells_count else []
         return self.paddle.start(
             self.folders[number],
             "train",
             *CONFIG,
             "--local=0",
             f"--trainer_id={number}",
-            f"--num_gradient_servers={self.count}",
+            *count,
             "--pservers=127.0.0.1",
             f"--port={self.port}",
             "--ports_num=2",
@@ -69,11 +71,13 @@ def test_one_trainer_with_servers_equals_a_local_run_bit_for_bit(tmp_path, paddl
         assert (local / "out/pass-00001" / name).read_bytes() == (job.folders[0] / "out/pass-00001" / name).read_bytes()
 
 
-@pytest.mark.parametrize("options", ["", "adam=1"])
-def test_two_trainers_equal_a_local_run_on_the_union_of_their_batches(tmp_path, paddle, tools, options):
+@pytest.mark.parametrize(("options", "tells_count"), [("", True), ("adam=1", False)])
+def test_two_trainers_equal_a_local_run_on_the_union_of_their_batches(tmp_path, paddle, tools, options, tells_count):
+    """The tutorial's script gives --num_gradient_servers to the server only; both trainers were refused."""
     lines = tools.make_lines(24)
     shards = [[line for i, line in enumerate(lines) if i // 4 % 2 == k] for k in range(2)]
     job = Job(tmp_path, paddle, tools, shards)
+    job.tells_count = tells_count
     assert job.run(f"--config_args={options}") == [0, 0, 0], job.log(0) + job.log(1)
     local = tools.lay_out(tmp_path / "local", lines)
     status, log = paddle.train(local, *CONFIG, f"--config_args=batch=8,{options}".rstrip(","))
@@ -178,7 +182,8 @@ def test_a_signal_ends_a_waiting_trainer_with_143_and_the_other_hears_why(tmp_pa
 def test_a_signal_ends_a_trainer_that_waits_for_its_servers(tmp_path, paddle, tools):
     folder = tools.lay_out(tmp_path / "job", tools.make_lines(8))
     port = tools.free_port()
-    process = paddle.start(folder, "train", *CONFIG, "--local=0", "--pservers=127.0.0.1", f"--port={port}")
+    flags = ["--local=0", "--pservers=127.0.0.1", f"--port={port}", "--num_gradient_servers=1"]
+    process = paddle.start(folder, "train", *CONFIG, *flags)
     tools.wait_for(lambda: f"pserver 0 127.0.0.1:{port}" in (folder / "log").read_text())
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 143

@@ -261,7 +261,11 @@ def test_a_setup_that_does_not_parse_is_refused(wire, note):
     [
         ({"job": "other"}, PeerUnreachableError, ["job 'job'", "'other'"]),
         ({"attempt": "0"}, PeerUnreachableError, ["attempt '1'", "'0'"]),
-        ({"num_trainers": 3}, ConfigError, ["num_gradient_servers = 2", "num_gradient_servers = 3"]),
+        (
+            {"num_trainers": 3},
+            ConfigError,
+            ["num_gradient_servers = 2", "num_gradient_servers = 3", "the same --num_gradient_servers, or leave the"],
+        ),
         ({"dtype": "float64"}, ConfigError, ["float32", "float64"]),
         ({"parameters": "another"}, ConfigError, ["trainer 1 at 10.0.0.9", "trainer 0 at 10.0.0.9", "'another'"]),
         ({"shape": [1, 5]}, ConfigError, ["[1, 5]", "[2, 7]"]),

@@ -12,6 +12,8 @@ from pserver.store.shard import DenseShard
 from runtime.errors import ConfigError
 from trainer.arrays.dense_parameters import DenseParameters
 from trainer.arrays.parameters import ParameterTable
+from trainer.flags import parse_flags
+from trainer.updaters import parameter_servers
 from trainer.updaters.delta import DeltaUpdater, share_decay
 from trainer.updaters.optimizer_settings import Sending
 from trainer.updaters.remote import RemoteUpdater
@@ -347,3 +349,29 @@ def test_a_decay_that_does_not_go_on_servers_is_refused(fields, message):
     spec = ParameterSpec("w", 2, num_batches_regularization=4, **fields)
     with pytest.raises(ConfigError, match=message):
         share_decay([spec], Sending(4, 1, 0.5), trainers=2, is_asynchronous=False)
+
+
+# ----- the number of trainers -----
+
+
+@pytest.mark.parametrize(
+    ("flags", "number", "expected"),
+    [
+        (["--trainer_id=2"], 3, 3),
+        (["--num_gradient_servers=2"], 3, 2),  # the flag counts, and the server refuses another number
+        (["--start_pserver"], 3, 1),
+        ([], 0, 1),  # a server with a store refuses this trainer when it joins
+    ],
+)
+def test_a_trainer_without_the_flag_takes_the_number_of_trainers_from_the_server(monkeypatch, flags, number, expected):
+    monkeypatch.setattr(parameter_servers, "count_trainers", lambda service, **options: number)
+    values = parse_flags(["--local=0", *flags])
+    parameter_servers.ParameterServers(values).find_trainers()
+    assert values.num_gradient_servers == expected
+
+
+def test_a_trainer_for_whom_the_server_has_no_place_is_told_both_flags(monkeypatch):
+    monkeypatch.setattr(parameter_servers, "count_trainers", lambda service, **options: 2)
+    servers = parameter_servers.ParameterServers(parse_flags(["--local=0", "--trainer_id=2"]))
+    with pytest.raises(ConfigError, match=r"--trainer_id is 2, but .* --num_gradient_servers=2, for trainers 0 to 1"):
+        servers.find_trainers()
