@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from elastic.keyvalue.freshness import Signer
 from elastic.keyvalue.signature import HEADER, STALE
-from runtime.kubernetes.timed import TimedResponse
+from runtime.network.timed import TimedResponse
 
 MOST_UNREAD = 16 << 10  # bytes of a body that the connection takes although the server does not read them
 

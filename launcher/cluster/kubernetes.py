@@ -19,15 +19,8 @@ from launcher.text import JsonObject, parse_json, part, say
 from launcher.volume import read_file
 from runtime.errors import ApiForbiddenError, ConfigError
 from runtime.kubernetes.account import TOKEN_LIMIT, read_text
-from runtime.kubernetes.answers import (
-    REQUEST_TIMEOUT_S,
-    UNTRANSLATED,
-    ApiAnswer,
-    ApiSession,
-    describe_failure,
-    parse_retry_after,
-    read_answer,
-)
+from runtime.kubernetes.answers import REQUEST_TIMEOUT_S, ApiAnswer, describe_failure, parse_retry_after
+from runtime.network.answers import UNTRANSLATED, TimedSession, read_answer
 from runtime.network.redaction import Secrets, redact_bytes
 
 # maximum number of pods that all launchers together receive in one second; a pod takes 12 kB of an answer, and 0.1 to
@@ -60,7 +53,7 @@ class PodApi:
         askers: number of launchers that list pods. secrets: collects the tokens, which the client removes from answers.
         is_number_known: whether `config` contains the real number of pods.
         """
-        self.config, self.secrets, self.session = config, secrets or Secrets(), ApiSession()
+        self.config, self.secrets, self.session = config, secrets or Secrets(), TimedSession()
         host = config.kubernetes_service_host
         host = f"[{host}]" if ":" in host else host
         self.url = (

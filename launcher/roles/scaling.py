@@ -11,14 +11,9 @@ import requests
 from launcher.errors import ApiError
 from launcher.volume import read_file
 from runtime.errors import ApiForbiddenError
-from runtime.kubernetes.answers import (
-    REQUEST_TIMEOUT_S,
-    UNTRANSLATED,
-    ApiSession,
-    describe_failure,
-    read_answer,
-)
+from runtime.kubernetes.answers import REQUEST_TIMEOUT_S, describe_failure
 from runtime.kubernetes.text import one_line
+from runtime.network.answers import UNTRANSLATED, TimedSession, read_answer
 from runtime.network.redaction import Secrets
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -35,7 +30,7 @@ class Scaler:
 
     def __init__(self, environ: Mapping[str, str], secrets: Secrets) -> None:
         self._account = Path(environ.get("SERVICE_ACCOUNT_DIR") or ACCOUNT)
-        self._secrets, self._session = secrets, ApiSession()
+        self._secrets, self._session = secrets, TimedSession()
         host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
         if not host:
             raise ApiError(

@@ -33,8 +33,8 @@ from launcher.status import describe_job, list_pods_of, tabulate_pods
 from launcher.text import LauncherLog, end_in_one_line, say
 from paddle.utils import status
 from runtime.errors import PeerUnreachableError
-from runtime.kubernetes.answers import read_answer
 from runtime.kubernetes.text import printable
+from runtime.network.answers import read_answer
 from runtime.network.redaction import Secrets
 
 URL = "https://10.96.0.1:443/api/v1/namespaces/default/pods"
