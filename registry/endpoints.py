@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,13 +17,14 @@ from urllib.parse import urlsplit
 
 import requests
 from etcd3gw.client import Etcd3Client
-from etcd3gw.exceptions import Etcd3Exception, WatchTimedOut
+from etcd3gw.exceptions import Etcd3Exception
 from etcd3gw.lease import Lease
 
-from registry.etcd_access import EtcdAccess
+from registry.etcd_access import EtcdAccess, read_body
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.errors import PeerUnreachableError, UsageError
+from runtime.network.answers import UNTRANSLATED, find_cause, read_lines
 from runtime.network.redaction import SHORTEST_SECRET, Secrets
 
 REQUEST_S = 5.0  # maximum seconds until one endpoint answers a request
@@ -30,10 +32,18 @@ FIRST_S = 15.0  # seconds for which a program's first request, and a write witho
 PAUSE_S = 0.3  # seconds between two attempts to get an answer
 WATCH_S = 1.0  # maximum seconds of one watch; the read before the next watch finds the changes between two watches
 PAGE = 10_000  # maximum keys that one answer may contain
+EVENT_LIMIT = 4 << 20  # maximum bytes of an event; etcd stores at most 1.5 MiB for a request, and divides longer events
 LEAST_TTL_S = 2  # minimum duration of a lease in seconds; etcd lengthens shorter leases
 
 _SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] [^'\"()]+|Read timed out|timed out")
-_INVALID_TOKEN = "invalid auth token"  # in etcd's answer; tokens end after five minutes, and with their member
+# in etcd's answer; tokens end after five minutes and with their member, and a JWT token at each change of the users
+_INVALID_TOKEN = re.compile("invalid auth token|revision of auth store is old")
+# what a request and the reading of its answer raise. OSError: also the library's errors, and a certificate file that is
+# gone; from LookupError: an answer that is not what etcd writes
+_FAILURES = (
+    *(Etcd3Exception, UNTRANSLATED, OSError, ValueError),
+    *(LookupError, TypeError, AttributeError, RecursionError),
+)
 _Result = TypeVar("_Result")
 
 
@@ -71,9 +81,7 @@ class EtcdEndpoints:
                 chosen = self._chosen
                 try:
                     return self._work(work, chosen)
-                except WatchTimedOut:
-                    raise
-                except (Etcd3Exception, requests.RequestException, ValueError, KeyError) as exc:
+                except _FAILURES as exc:
                     troubles.append(f"{self.name(chosen)}: {_describe(exc, self._secrets, self._access.password)}")
                     self._chosen = (chosen + 1) % len(self._places)
             if time.monotonic() >= until:
@@ -88,7 +96,7 @@ class EtcdEndpoints:
         try:
             return work(self._client(number))
         except Etcd3Exception as exc:
-            if not self._access.user or _INVALID_TOKEN not in str(exc.detail_text):
+            if not self._access.user or not _INVALID_TOKEN.search(str(exc.detail_text)):
                 raise
             self._clients.pop(number).session.close()
             return work(self._client(number))
@@ -190,11 +198,16 @@ def make_leased(etcd: EtcdEndpoints, key: str, value: str, ttl: int) -> tuple[Le
     lease = etcd.call(lambda client: client.lease(ttl))
     put = {"request_put": {"key": encode(key), "value": encode(value), "lease": str(lease.id)}}
     question = {"compare": [made_at(key, 0)], "success": [put], "failure": []}
-    answer = etcd.call(lambda client: client.transaction(question))
-    if answer.get("succeeded"):
-        return lease, int(answer["header"]["revision"])
+    revision = etcd.call(lambda client: _read_revision(client.transaction(question)))
+    if revision is not None:
+        return lease, revision
     revoke(etcd, lease)
     return None
+
+
+def _read_revision(answer: Any) -> int | None:
+    """Return the revision of a transaction, or None if its condition was false."""
+    return int(answer["header"]["revision"]) if answer.get("succeeded") else None
 
 
 def revoke(etcd: EtcdEndpoints, lease: Lease) -> None:
@@ -203,17 +216,43 @@ def revoke(etcd: EtcdEndpoints, lease: Lease) -> None:
         etcd.call(lambda client: lease_at(lease, client).revoke())
 
 
-def watch_once(etcd: EtcdEndpoints, key: str, seconds: float = WATCH_S, **more: Any) -> None:
-    """Wait until a key may have changed, for at most `seconds` and at most WATCH_S.
+def watch_once(etcd: EtcdEndpoints, key: str, seconds: float = WATCH_S, *, end: str = "", revision: int = 0) -> None:
+    """Wait until a key, or a key in [key, end), may have changed, for at most `seconds` and at most WATCH_S.
 
+    Args: revision: the first revision whose change is waited for; 0: the next change.
     Raises: PeerUnreachableError.
     """
-    with contextlib.suppress(WatchTimedOut):
-        etcd.call(lambda client: client.watch_once(key, timeout=min(seconds, WATCH_S), **more))
+    # etcd sends an answer of many changes in fragments, each of which is smaller than EVENT_LIMIT
+    create: dict[str, Any] = {"key": encode(key), "fragment": True}
+    create |= {"range_end": encode(end)} if end else {}
+    create |= {"start_revision": revision} if revision else {}
+    etcd.call(lambda client: _watch(client, {"create_request": create}, min(seconds, WATCH_S)))
+
+
+def _watch(client: Etcd3Client, question: dict[str, Any], seconds: float) -> None:
+    """Wait for the first event of a watch; its answer has `seconds` in all."""
+    until, url = time.monotonic() + seconds, client.get_url("/watch")
+    try:
+        with client.session.post(url, json=question, stream=True, timeout=(REQUEST_S, seconds)) as response:
+            if response.status_code != requests.codes["ok"]:
+                raise Etcd3Exception(read_body(response).decode(errors="replace"))
+            for line in read_lines(response.raw, EVENT_LIMIT):
+                if parse_bounded(line, depth=16, values=1_000_000).get("result", {}).get("events"):
+                    return
+    except (requests.ReadTimeout, UNTRANSLATED, OSError) as problem:
+        if not isinstance(find_cause(problem), TimeoutError):
+            raise
+    # etcd has ended the watch: a caller that reads at once, and watches again, would not wait between its reads
+    time.sleep(max(0.0, until - time.monotonic()))
 
 
 def _describe(exc: Exception, secrets: Secrets, password: str = "") -> str:
     """Return the text of an error, without what this program has sent to prove who it is."""
+    cause = find_cause(exc)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return glog.clean(f"its certificate is refused: {cause.verify_message}", 400)
+    if isinstance(cause, ssl.SSLError):
+        return glog.clean(cause, 400)
     detail = str(getattr(exc, "detail_text", None) or exc) or type(exc).__name__
     with contextlib.suppress(BoundedJsonError):
         found = secrets.redact_value(parse_bounded(detail.encode(errors="replace"), depth=8, values=1000))

@@ -78,7 +78,7 @@ class EtcdRegistry:
             if found != known or left <= 0:
                 return found
             start, end = self._range(prefix)
-            watch_once(self._etcd, start, left, range_end=end, start_revision=revision + 1)
+            watch_once(self._etcd, start, left, end=end, revision=revision + 1)
 
     def close(self) -> None:
         """See `Registry`."""
@@ -95,9 +95,13 @@ class EtcdRegistry:
         """Return the keys with a prefix, and the revision of etcd at which they were read."""
         start, end = self._range(prefix)
         question = {"key": encode(start), "range_end": encode(end), "limit": PAGE}
-        page: dict[str, Any] = self._etcd.call(lambda client: client.post(client.get_url("/kv/range"), json=question))
+        return self._etcd.call(lambda client: self._read_page(client.post(client.get_url("/kv/range"), json=question)))
+
+    def _read_page(self, page: dict[str, Any]) -> tuple[dict[str, Entry], int]:
         if page.get("more"):
-            raise DamagedError(f"etcd has over {PAGE} keys below {start}, more than any job makes; use another --job")
+            raise DamagedError(
+                f"etcd has over {PAGE} keys below {self._prefix}, more than any job makes; use another --job"
+            )
         return dict(self._entry_of(pair) for pair in page.get("kvs", [])), int(page["header"]["revision"])
 
     def _entry_of(self, pair: Mapping[str, Any]) -> tuple[str, Entry]:
@@ -107,7 +111,7 @@ class EtcdRegistry:
             value = decode(pair.get("value", ""))
             if len(value) <= MOST_VALUE_BYTES:
                 return key[len(self._prefix) :], Entry(value, int(pair["create_revision"]))
-        except (ValueError, KeyError):
+        except (ValueError, LookupError, TypeError):
             pass
         raise DamagedError(
             f"the key {key} of etcd is damaged: it is not what this program writes; remove it if the job may begin anew"

@@ -12,18 +12,23 @@ requests count. The files come from a mounted Secret.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import requests
 
 from runtime.errors import ConfigError
+from runtime.network.answers import UNTRANSLATED, TimedSession, read_answer
 from runtime.regular_files import open_regular
 
 CA, CERT, KEY = "PADDLE_ETCD_CA", "PADDLE_ETCD_CERT", "PADDLE_ETCD_KEY"
 USER, PASSWORD_FILE = "PADDLE_ETCD_USER", "PADDLE_ETCD_PASSWORD_FILE"
 MOST_BYTES = 64 << 10  # of a file
+ANSWER_LIMIT = 64 << 20  # maximum bytes of an answer, packed and unpacked; a page of a master's state has 15 MB
+VALUES = 4_000_000  # maximum values in an answer; a page of a master's state has 300,000
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class EtcdAccess:
         for name in (CA, CERT, KEY):
             if given[name]:
                 _read(name, given[name])
-        password = _read(PASSWORD_FILE, given[PASSWORD_FILE]).strip() if given[USER] else ""
+        password = _read(PASSWORD_FILE, given[PASSWORD_FILE]) if given[USER] else ""
         return cls(given[CA], given[CERT], given[KEY], given[USER], password)
 
     def check(self, protocol: str, endpoint: str) -> None:
@@ -64,15 +69,48 @@ class EtcdAccess:
                 f"--etcd_endpoints has {endpoint}, which is not encrypted, and {given[0]} is set: write https://"
             )
 
-    def open_session(self) -> requests.Session:
-        """Return a session that uses nothing else of the environment, such as proxies or other authorities."""
-        session = requests.Session()
-        session.trust_env = False
+    def open_session(self) -> EtcdSession:
+        """Return a session that proves to etcd who this program is."""
+        session = EtcdSession()
         if self.ca:
             session.verify = self.ca
         if self.certificate:
             session.cert = (self.certificate, self.key)
         return session
+
+
+class EtcdSession(TimedSession):
+    """Connections to etcd, or to whatever answers in its place: an answer is complete in time, and not too large."""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a request, and read the answer unless the caller asks for a stream.
+
+        Raises: requests.RequestException.  OSError: a file of `EtcdAccess` is gone.  ValueError: the answer is a
+            redirect, which could take the password elsewhere, or exceeds a limit.
+        """
+        response = super().send(request, **{**options, "stream": True})
+        if 300 <= response.status_code < 400:
+            response.close()
+            raise ValueError(f"it answers with a redirect, {response.status_code}, which is not followed")
+        if not options.get("stream"):
+            body = read_body(response)
+            if response.status_code == requests.codes["ok"] and not body.lstrip().startswith(b"{"):
+                raise ValueError("its answer is no JSON object")
+            response.raw = io.BytesIO(body)
+        return response
+
+
+def read_body(response: requests.Response) -> bytes:
+    """Return the body of an answer that was not read yet. Raises: requests.ConnectionError, ValueError."""
+    try:
+        with response:
+            body = read_answer(response.raw, response.headers.get("Content-Encoding", ""), ANSWER_LIMIT)
+    except (UNTRANSLATED, OSError) as problem:
+        raise requests.ConnectionError(str(problem)) from problem
+    # A leader loads a million keys; `parse_bounded` would need four times as long for them as this and json.
+    if sum(map(body.count, (b"[", b"{", b","))) > VALUES:
+        raise ValueError(f"its answer has more than {VALUES} values")
+    return body
 
 
 def _read(variable: str, name: str) -> str:
@@ -85,6 +123,7 @@ def _read(variable: str, name: str) -> str:
         raise ConfigError(
             f"{variable} names {name}, which cannot be read: {reason}; mount a Secret with it, as k8s/elastic does"
         ) from exc
-    if not text.strip() or len(content) > MOST_BYTES:
-        raise ConfigError(f"{variable} names {name}, which holds {'nothing' if not text.strip() else 'too much'}")
+    text = text.rstrip("\r\n")  # editors and `echo` add a line end; spaces may belong to a password
+    if not text or len(content) > MOST_BYTES:
+        raise ConfigError(f"{variable} names {name}, which holds {'nothing' if not text else 'too much'}")
     return text

@@ -39,8 +39,9 @@ from runtime.errors import LeadershipLostError, PeerUnreachableError
 
 MOST_WRITES, MOST_BYTES = 120, 1 << 20  # limits of a transaction; etcd's defaults are 128 operations and 1.5 MiB
 # Maximum keys in one read of a leader. Each key takes about 300 bytes. In each read, etcd also counts the keys that
-# follow. Reading a million keys in pages of 10,000 therefore takes twice as long.
-PAGE = 50_000
+# follow. Reading a million keys in pages of 10,000 therefore takes twice as long. After a page that is too large or too
+# slow for one answer, the pages are smaller.
+PAGE, SMALLEST_PAGE = 50_000, 50
 
 
 class EtcdStore:
@@ -111,13 +112,16 @@ class EtcdStore:
     def _list_first(self, start: str, end: str) -> list[str]:
         """Return a list with the first key in [start, end), or [] if there is no such key."""
         question = {"key": encode(start), "range_end": encode(end), "limit": 1, "keys_only": True}
-        page: dict[str, Any] = self._etcd.call(lambda etcd: etcd.post(etcd.get_url("/kv/range"), json=question))
-        return [base64.b64decode(pair["key"]).decode(errors="replace") for pair in page.get("kvs", [])]
+        return self._etcd.call(lambda etcd: _read_keys(etcd.post(etcd.get_url("/kv/range"), json=question)))
 
     def _try(self, lock: str) -> Leadership | None:
         began = time.monotonic()
         made = make_leased(self._etcd, lock, "leader", self._ttl)
         return made and EtcdLeadership(self._etcd, self._prefix, *made, began + self._ttl)
+
+
+def _read_keys(page: dict[str, Any]) -> list[str]:
+    return [base64.b64decode(pair["key"]).decode(errors="replace") for pair in page.get("kvs", [])]
 
 
 class EtcdLeadership:
@@ -131,6 +135,7 @@ class EtcdLeadership:
         self._etcd, self._prefix, self._lease = etcd, prefix, lease
         self._ttl = valid_until - time.monotonic()
         self._valid_until = valid_until
+        self._page = PAGE
         self._condition = made_at(f"{prefix}lock", token)
 
     def load(self) -> Iterable[tuple[str, str]]:
@@ -205,10 +210,19 @@ class EtcdLeadership:
                     return
 
     def _read_page(self, start: str, end: str) -> dict[str, Any]:
-        question = {"key": encode(start), "range_end": encode(end), "limit": PAGE}
-        left = max(0.0, self._valid_until - time.monotonic())
-        page: dict[str, Any] = self._etcd.call(lambda etcd: etcd.post(etcd.get_url("/kv/range"), json=question), left)
-        return page
+        question: dict[str, Any] = {"key": encode(start), "range_end": encode(end)}
+        while True:
+            question["limit"] = self._page
+            left = max(0.0, self._valid_until - time.monotonic()) if self._page == SMALLEST_PAGE else 0.0
+            try:
+                page: dict[str, Any] = self._etcd.call(
+                    lambda etcd: etcd.post(etcd.get_url("/kv/range"), json=question), left
+                )
+                return page
+            except PeerUnreachableError:
+                if self._page == SMALLEST_PAGE:
+                    raise
+                self._page = max(self._page // 10, SMALLEST_PAGE)
 
 
 def split_writes(writes: Iterable[Write]) -> Iterator[dict[str, str | None]]:
