@@ -12,6 +12,7 @@ import pytest
 import requests
 import yaml
 from etcd_process import EtcdProcess, SecuredEtcd, require_etcd
+from ports import free_ports
 
 from master.store.etcd import EtcdStore
 from registry.choice import open_registry
@@ -128,6 +129,46 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def test_no_key_stays_on_the_disk(tmp_path: Path) -> None:
+    """With a relative TMPDIR all keys did, with those of the authority."""
+    (tmp_path / "some where").mkdir()
+    environ = {**os.environ, "TMPDIR": "some where"}
+    made = subprocess.run(
+        [ROOT / "k8s/elastic/make-secrets"], cwd=tmp_path, env=environ, capture_output=True, check=True, timeout=60
+    )
+    assert made.stdout and not list((tmp_path / "some where").iterdir())
+
+
+OLD_OPENSSL = """#!/usr/bin/env bash
+# an openssl before 3.0, which adds no identifiers of keys: those of the extension file alone count
+for each; do
+    if [[ ${before:-} == -extfile ]]; then
+        grep -q subjectKeyIdentifier "$each" || echo subjectKeyIdentifier=none >>"$each"
+        grep -q authorityKeyIdentifier "$each" || echo authorityKeyIdentifier=none >>"$each"
+    fi
+    before=$each
+done
+PATH=${PATH#*:} exec openssl "$@"
+"""
+
+
+def test_a_strict_program_accepts_the_certificates(tmp_path: Path) -> None:
+    """Python 3.13 demands identifiers of keys, which an old openssl added only on demand."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "openssl").write_text(OLD_OPENSSL)
+    (tmp_path / "bin" / "openssl").chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    made = subprocess.run(
+        [ROOT / "k8s/elastic/make-secrets"], env=environ, capture_output=True, check=True, timeout=60
+    ).stdout
+    data = {one["metadata"]["name"]: one["data"] for one in yaml.safe_load_all(made)}
+    for name in ("ca.crt", "tls.crt"):
+        (tmp_path / name).write_bytes(base64.b64decode(data["paddle-etcd-client"][name]))
+    strict = ["openssl", "verify", "-x509_strict", "-CAfile", tmp_path / "ca.crt", tmp_path / "tls.crt"]
+    shown = subprocess.run(strict, capture_output=True, text=True, timeout=60, check=False)
+    assert shown.returncode == 0, shown.stderr
+
+
 class ShippedEtcd(EtcdProcess):
     """An etcd with the certificates and demands of the manifest, on another port."""
 
@@ -141,8 +182,11 @@ class ShippedEtcd(EtcdProcess):
         self.flags = [
             f"--{name.removeprefix('ETCD_').lower().replace('_', '-')}={value}"
             for name, value in mounted.items()
-            if name.endswith(("_FILE", "_CERT_AUTH"))
+            if name.endswith(("_FILE", "_CERT_AUTH", "_CN"))
         ]
+        self.peer = f"https://127.0.0.1:{free_ports(1)[0]}"
+        self.flags += [f"--{name}={self.peer}" for name in ("listen-peer-urls", "initial-advertise-peer-urls")]
+        self.flags.append(f"--initial-cluster=default={self.peer}")
         self.session = requests.Session()
         self.session.trust_env = False
         client = secrets / "paddle-etcd-client"
@@ -177,3 +221,16 @@ def test_the_shipped_etcd_lets_in_only_who_has_the_secret(
             monkeypatch.delenv(f"PADDLE_ETCD_{name}")
         with pytest.raises(PeerUnreachableError, match="no etcd answers"):
             open_registry([etcd.endpoint], None, "job", TTL).read("")
+
+
+def test_a_member_of_the_shipped_etcd_takes_no_messages_from_a_client(secrets: Path, tmp_path: Path) -> None:
+    """The certificate of every trainer opened the port of the members, at which no user is asked for."""
+    require_etcd()
+    with ShippedEtcd(tmp_path, secrets) as etcd:
+        members = requests.Session()
+        members.trust_env = False
+        server = secrets / "paddle-etcd-server"
+        members.verify, members.cert = str(server / "ca.crt"), (str(server / "tls.crt"), str(server / "tls.key"))
+        assert members.get(f"{etcd.peer}/members", timeout=10).status_code == 200
+        with pytest.raises(requests.ConnectionError):
+            etcd.session.get(f"{etcd.peer}/members", timeout=10)
