@@ -96,12 +96,10 @@ class WorkerNotificationManager:
             )
             self.addresses = tuple(flatten_addresses(self._service.addresses()))
         port = int(os.environ[HOROVOD_GLOO_RENDEZVOUS_PORT]) if rendezvous_port is None else rendezvous_port
-        RendezvousClient(address, port, secret).register_addresses(
-            os.environ[HOROVOD_HOSTNAME] if hostname is None else hostname,
-            int(os.environ[HOROVOD_LOCAL_RANK]) if local_rank is None else local_rank,
-            os.environ.get(PADDLE_ELASTIC_INCARNATION, ""),
-            self.addresses,
-        )
+        host = os.environ[HOROVOD_HOSTNAME] if hostname is None else hostname
+        number = int(os.environ[HOROVOD_LOCAL_RANK]) if local_rank is None else local_rank
+        incarnation = os.environ.get(PADDLE_ELASTIC_INCARNATION, "")
+        RendezvousClient(address, port, secret).register_addresses(host, number, incarnation, self.addresses)
 
     def register_listener(self, listener: HostsListener) -> None:
         """Add a listener."""

@@ -22,6 +22,8 @@ class Incarnation:
     - heard: time of the last heartbeat in seconds of `time.monotonic`; None: no heartbeat yet.
     - has_state: whether the process has the state of the job and can send the state to other processes.
     - is_silent: whether the driver has ended the process because it was silent.
+    - holder: the operating system's process that has called `hvd.init()`; "": none has. The variables of the worker are
+      also in its children, which must not take part in its place.
     """
 
     host: str
@@ -35,6 +37,7 @@ class Incarnation:
     heard: float | None = None
     has_state: bool = True
     is_silent: bool = False
+    holder: str = ""
 
     @property
     def slot(self) -> Slot:
@@ -74,6 +77,12 @@ class MemberTable:
         with self._lock:
             self._members[member.slot] = member
         return member
+
+    def claim(self, member: Incarnation, holder: str) -> str:
+        """Give the place of a worker to an operating system's process, if no other one has it; return who has it."""
+        with self._lock:
+            member.holder = member.holder or holder
+            return member.holder
 
     def end(self, member: Incarnation) -> bool:
         """Record that a process has ended; return whether the process was still a member."""

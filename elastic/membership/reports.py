@@ -104,6 +104,11 @@ class WorkerReports:
             return INVALID_SLOT_INFO, self._worker_registry.last_rendezvous()
         return self.get_slot_info(host, local_rank), self._worker_registry.last_rendezvous()
 
+    def claim_place(self, host: str, local_rank: int, incarnation: str, holder: str) -> str:
+        """Give the place of a worker to the first process that asks for it; return the process that has the place."""
+        member = self._find_member((host, local_rank), incarnation)
+        return holder if member is None else self._members.claim(member, holder)
+
     def record_heartbeat(
         self,
         host: str,
@@ -111,15 +116,18 @@ class WorkerReports:
         incarnation: str,
         generation: int,
         addresses: Sequence[tuple[str, int]] = (),
+        holder: str = "",
     ) -> None:
         """Record a heartbeat of a process.
 
         Args: addresses: the addresses at which the process receives notices. The driver stores the addresses if it has
-            none, because it may have taken over the job after the process registered.
+            none, because it may have taken over the job after the process registered.  holder: see `claim_place`; the
+            next driver learns it by the heartbeat, too.
         """
         member = self._find_member((host, local_rank), incarnation)
         if member is None:
             return
+        self._members.claim(member, holder)
         is_first, member.heard = member.heard is None, time.monotonic()
         if self._hearing is not None:
             self._hearing.note(member.heard)

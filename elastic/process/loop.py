@@ -64,7 +64,8 @@ def run_loop(
     Args: reset: leaves the group and joins the next generation.  notices: source of the driver's notices.  finish:
         called after `train` has returned.
     """
-    notices.init()
+    if WORKER.is_member:  # a child of a worker must not receive its notices
+        notices.init()
     WORKER.notice_addresses = notices.addresses
     notices.register_listener(state)
     WORKER.on_placed = getattr(state, "forget_host_updates", lambda: None)

@@ -21,7 +21,14 @@ from elastic.collectives.group import RankGroup
 from elastic.collectives.joining import GroupPlan
 from elastic.errors import HorovodInternalError, RemovedFromJobError
 from elastic.process.leaving import end_without_traceback
-from elastic.process.placement import ProcessPlacement, WorkerSettings, read_placement, read_settings
+from elastic.process.placement import (
+    ProcessPlacement,
+    WorkerSettings,
+    describe_foreign,
+    name_process,
+    read_placement,
+    read_settings,
+)
 from elastic.rendezvous.client import RendezvousClient
 from runtime import glog
 from runtime.environment import read_environment
@@ -55,8 +62,14 @@ class WorkerMembership:
         self._group: RankGroup | None = None
         self.secret = ""
         self._has_begun = False
+        self._process = ""  # name of the process that has called `init`
         self._heart: threading.Thread | None = None
         self._stop = threading.Event()
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this process has called `init`, or is no worker of a driver."""
+        return self._has_begun or not read_settings(os.environ).address
 
     @property
     def is_initialised(self) -> bool:
@@ -80,8 +93,10 @@ class WorkerMembership:
 
         Raises: RemovedFromJobError: the driver has no slot for this worker any more.
             HorovodInternalError: the job is not elastic, and a rank is missing.
-            ConfigError: the environment is wrong.  PeerUnreachableError: the driver does not answer.
+            ConfigError: the environment is wrong, or it is that of a worker whose child this process is.
+            PeerUnreachableError: the driver does not answer.
         """
+        self._check_process()
         if self._group is not None:
             return
         is_known = not self._has_begun
@@ -122,7 +137,22 @@ class WorkerMembership:
         """Reset the membership as in a new process, because a forked process inherits the membership of its parent."""
         vars(self).update(vars(WorkerMembership()))
 
+    def _check_process(self) -> None:
+        """Raises: ConfigError: this process is a fork of the worker."""
+        if self._has_begun and self._process != name_process():
+            raise ConfigError(describe_foreign(self.placement, self._process))
+
     # ----- With the driver -----
+
+    def _check_place(self, client: RendezvousClient) -> None:
+        """Take the place of this worker.
+
+        Raises: ConfigError: another process has the place.
+        """
+        place = self.placement
+        holder = client.claim(place.hostname, place.local_rank, self.settings.incarnation, self._process)
+        if holder != self._process:
+            raise ConfigError(describe_foreign(place, holder))
 
     def _begin(self) -> None:
         """Read the environment once per process."""
@@ -138,6 +168,9 @@ class WorkerMembership:
                 f"HOROVOD_SIZE is {self.placement.size}, and HOROVOD_GLOO_RENDEZVOUS_ADDR is empty; start the program "
                 "by `paddle elastic run`"
             )
+        self._process = name_process()
+        if self.client is not None:
+            self._check_place(self.client)
         self._has_begun = True
         end_without_traceback()
         atexit.register(self.end)
@@ -210,6 +243,7 @@ class WorkerMembership:
                     self.settings.incarnation,
                     place.generation,
                     self.notice_addresses,
+                    self._process,
                 )
             except PaddleError as exc:
                 if is_heard:

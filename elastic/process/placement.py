@@ -18,7 +18,9 @@ The environment has these variables, with defaults in brackets:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from elastic.collectives.group import STALL_END_S, STALL_S, Patience
@@ -67,6 +69,21 @@ class WorkerSettings(NamedTuple):
     elastic_timeout: float = 600.0
     patience: Patience = Patience()
     own_address: str = ""
+
+
+def name_process() -> str:
+    """Return a name of this process that none of its children and no later process of this machine has."""
+    start = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+    return f"{os.getpid()}.{start}"
+
+
+def describe_foreign(place: ProcessPlacement, holder: str) -> str:
+    """Return the error of a process that has the variables of a worker and is not the worker."""
+    return (
+        f"hvd.init(): the place of {place.hostname}[{place.local_rank}] belongs to its process {holder.split('.')[0]}, "
+        f"whose variables this process {os.getpid()} has inherited; let a script whose child processes import it call "
+        "hvd.init() below if __name__ == '__main__'"
+    )
 
 
 def read_placement(environ: Mapping[str, str]) -> ProcessPlacement:

@@ -110,6 +110,16 @@ class RendezvousClient:
                     "logs, or raise --elastic-timeout"
                 )
 
+    def claim(self, host: str, local_rank: int, incarnation: str, holder: str) -> str:
+        """Ask for the place of a worker for a process of this machine; return the process that has the place."""
+        path = _path("places", f"{host}:{local_rank}")
+        _, _, body = self._ask("PUT", path, json.dumps({"incarnation": incarnation, "holder": holder}).encode())
+        try:
+            found = parse_bounded(body, depth=1, values=10).get("holder")
+        except BoundedJsonError as exc:
+            raise PeerUnreachableError(f"{self._name} sends a malformed answer: a text {exc}") from exc
+        return found if isinstance(found, str) else ""
+
     def register_addresses(
         self, host: str, local_rank: int, incarnation: str, addresses: Sequence[tuple[str, int]]
     ) -> None:
@@ -123,13 +133,14 @@ class RendezvousClient:
         incarnation: str,
         generation: int,
         addresses: Sequence[tuple[str, int]] = (),
+        holder: str = "",
     ) -> None:
         """Send a heartbeat of this worker.
 
-        Args: addresses: the addresses at which this worker receives notices; a driver that has taken over the job
-            learns the addresses from the heartbeat.
+        Args: addresses: the addresses at which this worker receives notices.  holder: see `claim`. A driver that has
+            taken over the job learns both from the heartbeat.
         """
-        beat = {"incarnation": incarnation, "generation": generation, "addresses": list(addresses)}
+        beat = {"incarnation": incarnation, "generation": generation, "addresses": list(addresses), "holder": holder}
         self._put_json("heartbeat", host, local_rank, **beat)
 
     def done(self, host: str, local_rank: int, incarnation: str) -> None:

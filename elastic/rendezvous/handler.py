@@ -5,7 +5,9 @@
 - `PUT /worker_addresses/<host>:<local_rank>` has the body {"incarnation", "addresses": [[ip, port], ...]}.
 - `GET /notices/<revision>?wait=S` is answered with {"revision", "result"}. The status 204 means that there
   is no later notice.
-- `PUT /heartbeat/<host>:<local_rank>` has the body {"incarnation", "generation", "addresses"}.
+- `PUT /places/<host>:<local_rank>` has the body {"incarnation", "holder"}, and is answered with {"holder"}: the process
+  that has the place of the worker, because it has asked first.
+- `PUT /heartbeat/<host>:<local_rank>` has the body {"incarnation", "generation", "addresses", "holder"}.
 - `PUT /done/<host>:<local_rank>` has the body {"incarnation"}.
 """
 
@@ -23,6 +25,7 @@ from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 
 GET_RANK_AND_SIZE = "rank_and_size"
 PUT_WORKER_ADDRESSES = "worker_addresses"
+PUT_PLACES = "places"
 GROUP_SCOPE = "group_"  # prefix of the scope in which the workers of a generation publish addresses
 GENERATION_HEADER = "X-Paddle-Generation"
 REVISION_HEADER = "X-Paddle-Revision"
@@ -59,10 +62,19 @@ class Desk(Protocol):
     ) -> None:
         """Store the addresses at which a worker receives notices."""
 
+    def claim_place(self, host: str, local_rank: int, incarnation: str, holder: str) -> str:
+        """Give the place of a worker to the first process that asks for it; return the process that has the place."""
+
     def record_heartbeat(
-        self, host: str, local_rank: int, incarnation: str, generation: int, addresses: list[tuple[str, int]]
+        self,
+        host: str,
+        local_rank: int,
+        incarnation: str,
+        generation: int,
+        addresses: list[tuple[str, int]],
+        holder: str,
     ) -> None:
-        """Record a heartbeat of a worker, and the addresses at which the worker receives notices."""
+        """Record a heartbeat of a worker, the addresses at which it receives notices, and who has its place."""
 
     def record_joined(self, generation: int, rank: int) -> None:
         """Record that the worker of a rank is about to connect to its generation."""
@@ -110,7 +122,7 @@ def answer_worker(desk: Desk, request: HttpRequest) -> HttpAnswer | None:
             return _answer_rank(desk, request)
         case "GET", "notices":
             return _answer_notices(desk, request)
-        case "PUT", scope if scope in ("heartbeat", "done", PUT_WORKER_ADDRESSES):
+        case "PUT", scope if scope in ("heartbeat", "done", PUT_PLACES, PUT_WORKER_ADDRESSES):
             host, local_rank = _read_slot(request.key)
             return _take(desk, request, host, local_rank)
         case "PUT", scope if scope.startswith(GROUP_SCOPE):
@@ -154,6 +166,10 @@ def _take(desk: Desk, request: HttpRequest, host: str, local_rank: int) -> HttpA
     except BoundedJsonError as exc:
         raise _FaultyRequestError(f"a body {exc}") from exc
     incarnation = _check_text(fields.get("incarnation", ""), "incarnation")
+    holder = _check_text(fields.get("holder", ""), "holder")
+    if request.scope == PUT_PLACES:
+        found = desk.claim_place(host, local_rank, incarnation, holder)
+        return HttpAnswer(HTTPStatus.OK, json.dumps({"holder": found}).encode())
     if request.scope == "done":
         desk.record_done(host, local_rank, incarnation)
     elif request.scope == "heartbeat":
@@ -161,7 +177,7 @@ def _take(desk: Desk, request: HttpRequest, host: str, local_rank: int) -> HttpA
         if not is_integer(generation, 0, _MOST_NUMBER):
             raise _FaultyRequestError("generation is no number")
         addresses = _read_addresses(fields.get("addresses", []))
-        desk.record_heartbeat(host, local_rank, incarnation, generation, addresses)
+        desk.record_heartbeat(host, local_rank, incarnation, generation, addresses, holder)
     else:
         desk.register_worker_addresses(host, local_rank, incarnation, _read_addresses(fields.get("addresses")))
     return HttpAnswer(HTTPStatus.OK)

@@ -48,6 +48,10 @@ class FakeDriver:
     def register_worker_addresses(self, *said: object) -> None:
         self.said.append(("addresses", *said))
 
+    def claim_place(self, *said: object) -> str:
+        self.said.append(("claim", *said))
+        return "7.70"
+
     def record_heartbeat(self, *said: object) -> None:
         self.said.append(("heartbeat", *said))
 
@@ -313,12 +317,14 @@ def test_a_reader_waits_for_a_notice(driver: FakeDriver, client: RendezvousClien
 
 def test_what_workers_say_comes_to_the_driver(driver: FakeDriver, client: RendezvousClient) -> None:
     client.heartbeat("h", 1, "i", 4)
-    client.heartbeat("h", 1, "i", 5, [("10.0.0.2", 80)])
+    client.heartbeat("h", 1, "i", 5, [("10.0.0.2", 80)], "7.70")
+    assert client.claim("h", 1, "i", "8.80") == "7.70"
     client.done("h", 1, "i")
     client.register_addresses("h", 1, "i", [("10.0.0.2", 80)])
     assert driver.said == [
-        ("heartbeat", "h", 1, "i", 4, []),
-        ("heartbeat", "h", 1, "i", 5, [("10.0.0.2", 80)]),
+        ("heartbeat", "h", 1, "i", 4, [], ""),
+        ("heartbeat", "h", 1, "i", 5, [("10.0.0.2", 80)], "7.70"),
+        ("claim", "h", 1, "i", "8.80"),
         ("done", "h", 1, "i"),
         ("addresses", "h", 1, "i", [("10.0.0.2", 80)]),
     ]
@@ -332,6 +338,7 @@ def test_what_workers_say_comes_to_the_driver(driver: FakeDriver, client: Rendez
         ("done", "h:1", b"["),
         ("done", "h:1", b'{"incarnation":1}'),
         ("heartbeat", "h:1", b'{"generation":-1}'),
+        ("places", "h:1", b'{"incarnation":"i","holder":5}'),
         ("heartbeat", "h:1", b'{"addresses":[["h",0]]}'),
         ("worker_addresses", "h:1", b"{}"),
         ("worker_addresses", "h:1", b'{"addresses":[["h",0]]}'),

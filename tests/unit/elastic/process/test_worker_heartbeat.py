@@ -16,4 +16,4 @@ def test_a_worker_says_at_once_that_it_lives(monkeypatch: pytest.MonkeyPatch) ->
     worker = membership.WorkerMembership()
     worker._stop.set()
     worker._beat()
-    client.heartbeat.assert_called_once_with("localhost", 0, "", 0, ())
+    client.heartbeat.assert_called_once_with("localhost", 0, "", 0, (), "")

@@ -1,0 +1,102 @@
+"""The place of a worker belongs to the process that took it first, not to its children, which have its variables."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from scripted_workers import ScriptedJob
+
+from elastic.hosts import SlotInfo
+from elastic.http_server import RendezvousServer
+from elastic.launching.processes import list_slot_variables
+from elastic.process import loop, membership
+from elastic.process.placement import name_process
+from elastic.rendezvous import create_rendezvous_handler
+from runtime.errors import ConfigError
+
+# a child of a worker, e.g. a process that a DataLoader has spawned, which imports the script of the worker
+CHILD = """
+from elastic.process.membership import WORKER
+from runtime.errors import ConfigError
+try:
+    WORKER.init()
+except ConfigError as exc:
+    print(exc)
+"""
+
+
+def test_the_first_process_has_the_place() -> None:
+    job = ScriptedJob({"a": 1})
+    (worker,) = job.start(1)
+    claim, name = job.driver.claim_place, worker.incarnation
+    assert [claim(*worker.place, name, holder) for holder in ("7.70", "8.80", "7.70")] == ["7.70"] * 3
+    assert claim(*worker.place, "an earlier process", "8.80") == "8.80"  # its place is gone, which it hears elsewhere
+    job.end()
+
+
+def test_the_next_driver_learns_who_has_the_place_from_a_heartbeat() -> None:
+    job = ScriptedJob({"a": 1})
+    (worker,) = job.start(1)
+    job.driver.record_heartbeat(*worker.place, worker.incarnation, 1, [], "7.70")
+    assert job.driver.claim_place(*worker.place, worker.incarnation, "8.80") == "7.70"
+    job.end()
+
+
+@pytest.mark.parametrize("is_elastic", [False, True])
+def test_a_child_with_the_variables_of_its_worker_gets_an_error_at_once(
+    monkeypatch: pytest.MonkeyPatch, is_elastic: bool
+) -> None:
+    """Such a child sent heartbeats as its parent, reported READY for a slot that worked, and once became a rank."""
+    job = ScriptedJob({"a": 1})
+    server = RendezvousServer(secret="s")
+    port = server.start(create_rendezvous_handler(job.driver), address="127.0.0.1")
+    (one,) = job.start(1)
+    environ = {
+        **list_slot_variables(SlotInfo("a", 0, 0, 0, 1, 1, 1)),
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+        "HOROVOD_ELASTIC": "1" if is_elastic else "",
+        "PADDLE_ELASTIC_INCARNATION": one.incarnation,
+        "PADDLE_ELASTIC_GENERATION": "1",
+        "PADDLE_SECRET": "s",
+    }
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    worker = membership.WorkerMembership()
+    try:
+        worker.init()
+        root = Path(membership.__file__).parents[2]
+        child = subprocess.run(
+            [sys.executable, "-c", CHILD], cwd=root, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert f"hvd.init(): the place of a[0] belongs to its process {os.getpid()}, whose variables" in child.stdout
+        assert not job.recorded()
+        worker.shutdown()
+        worker._process = "1.1"  # as in a fork, which has the memory of its worker
+        with pytest.raises(ConfigError, match=r"the place of a\[0\] belongs to its process 1, whose variables"):
+            worker.init()
+    finally:
+        worker.end()
+        server.stop()
+        job.end()
+
+
+def test_a_child_that_never_called_init_takes_no_notices_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its addresses replaced those of the worker, which then heard of no change of hosts."""
+    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1")
+    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "1")
+    monkeypatch.setattr(loop, "WORKER", membership.WorkerMembership())
+    notices = mock.Mock(addresses=())
+    with pytest.raises(ConfigError, match=r"hvd\.init"):
+        loop.run_loop(lambda: None, mock.Mock(sync=lambda: loop.WORKER.group), lambda: None, notices, lambda: None)
+    notices.init.assert_not_called()
+
+
+def test_the_name_of_a_process_is_its_own() -> None:
+    assert name_process() == name_process()
+    assert name_process().partition(".")[0] == str(os.getpid())
