@@ -138,5 +138,12 @@ setup(
             "yamllint>=1.35",
         ],
     },
-    scripts=["paddle/bin/paddle", "prepare/bin/prepare", "start_paddle.py"],
+    scripts=[
+        "paddle/bin/paddle",
+        "paddle/bin/paddle_merge_model",
+        "paddle/bin/paddle_pserver_main",
+        "paddle/bin/paddle_trainer",
+        "prepare/bin/prepare",
+        "start_paddle.py",
+    ],
 )

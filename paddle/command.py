@@ -74,6 +74,8 @@ def main(argv: list[str] | None = None) -> int:
 def _run(name: str, arguments: list[str]) -> int:
     if name in ("--help", "-h", "help"):
         return _print(HELP)
+    if name in REPLACED:
+        return _refuse(f"there is no command {name!r}; {REPLACED[name]}")
     if name not in COMMANDS:
         close = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
@@ -176,6 +178,13 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+# commands of v0.10 and before: what replaces them
+REPLACED: Mapping[str, str] = {
+    "cluster_train": (
+        "a Job starts the pods (kubectl create -f k8s/job.yaml), and python -m localcluster run starts them on this "
+        "machine: see docs/from-v2.md"
+    ),
+}
 _OURS = ("proto", "pserver", "recordio", "trainer")
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "autoscaler": _program("master.autoscaler.__main__", "master"),

@@ -13,7 +13,7 @@ import importlib
 import io
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,54 @@ def _pad(im: Image, smallest: int) -> Image:
         missing = max(smallest - edge, 0)
         widths.append((missing // 2, missing - missing // 2))
     return np.pad(im, widths)
+
+
+def oversample(imgs: Sequence[Image], crop_dims: Sequence[int]) -> Image:
+    """Return ten crops of each image, (images * 10, height, width, channels): corners, centre, and these mirrored.
+
+    Shapes: imgs: each (height, width, channels); crop_dims: height and width of a crop.
+    """
+    height, width = crop_dims
+    crops = []
+    for image in imgs:
+        rows, columns = image.shape[0] - height, image.shape[1] - width
+        places = [(0, 0), (0, columns), (rows, 0), (rows, columns), (rows // 2, columns // 2)]
+        found = [image[top : top + height, left : left + width] for top, left in places]
+        crops += found + [crop[:, ::-1] for crop in found]
+    return np.array(crops, np.float32)
+
+
+class ImageTransformer:
+    """Changes an image: the order of its axes, then the order of its channels, then subtracts a mean."""
+
+    def __init__(
+        self,
+        transpose: Sequence[int] | None = None,
+        channel_swap: Sequence[int] | None = None,
+        mean: Image | None = None,
+        is_color: bool = True,
+    ) -> None:
+        self.is_color = is_color
+        self.transpose, self.channel_swap, self.mean = transpose, channel_swap, mean
+
+    def set_transpose(self, order: Sequence[int]) -> None:
+        """Set the order of the axes, such as (2, 0, 1)."""
+        self.transpose = order
+
+    def set_channel_swap(self, order: Sequence[int]) -> None:
+        """Set the order of the channels, such as (2, 1, 0)."""
+        self.channel_swap = order
+
+    def set_mean(self, mean: Image) -> None:
+        """Set the mean image, or a mean of each channel."""
+        self.mean = mean[:, np.newaxis, np.newaxis] if mean.ndim == 1 else mean
+
+    def transformer(self, data: Image) -> Image:
+        """Return the changed image."""
+        changed = data if self.transpose is None else data.transpose(self.transpose)
+        if self.channel_swap is not None:
+            changed = changed[list(self.channel_swap)]
+        return changed if self.mean is None else changed - self.mean
 
 
 def preprocess_img(im: Image, img_mean: Image, crop_size: int, is_train: bool, color: bool = True) -> Image:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from paddle.older_modules import member_of
 from proto import ModelConfig_pb2
 from runtime.errors import UsageError, VolumeError
 from trainer.command_line import command
@@ -67,6 +68,9 @@ def _links(group: ModelConfig_pb2.SubModelConfig, numbers: dict[str, int]) -> It
         if memory.boot_layer_name:
             yield f"l{numbers[memory.boot_layer_name]} -> l{numbers[memory.layer_name]};"
         yield f"l{numbers[memory.layer_name]} -> l{numbers[memory.link_name]} [style=dashed];"
+
+
+__getattr__ = member_of("paddle.utils.make_model_diagram")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from paddle.older_modules import member_of
 from paddle.utils.log_lines import read_log
 from runtime.errors import ConfigError, NothingFoundError, UsageError, VolumeError
 from trainer.command_line import CommandParser, command
@@ -74,6 +75,9 @@ def plot(source: str | None, target: str | None, kind: str | None, keys: Sequenc
         raise UsageError("no log is given: name a log with -i, or send it to standard input")
     if target is None and sys.stdout.isatty():
         raise UsageError("a terminal shows no picture: name a file with -o")
+    folder = os.path.dirname(target or "") or "."  # noqa: PTH120 - as below
+    if not os.path.isdir(folder):  # noqa: PTH112 - the log may be standard input, which lasts as long as the training
+        raise VolumeError(f"the picture cannot be written to {target}: there is no directory {folder}")
     lines = read_lines(source)
     curves = read_curves(lines, keys)
     missing = [key for place, key in enumerate(keys, 1) if not any(_has(rows, place) for rows in curves)]
@@ -245,6 +249,9 @@ def choose_colours(count: int) -> list[tuple[float, float, float]]:
     return [
         colorsys.hsv_to_rgb((number // len(shades)) / hues, *shades[number % len(shades)]) for number in range(count)
     ]
+
+
+__getattr__ = member_of("paddle.utils.plotcurve")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from paddle.utils import preprocess_util
-from paddle.utils.image_util import Image, crop_img, decode_jpeg, load_image, resize_image
+from paddle.utils.image_util import Image, crop_img, load_image, resize_image
 from runtime.errors import DataError
 
 __all__ = ["DiskImage", "ImageClassificationDatasetCreater", "resize_image"]
@@ -26,9 +26,10 @@ class DiskImage:
         self.path, self.target_size = path, target_size
 
     def read_image(self) -> Any:
-        """Return the resized image as an object of pillow."""
+        """Return the resized image, with colours or grey, as an object of pillow."""
         try:
-            return resize_image(load_image(self.path), self.target_size)
+            image = resize_image(load_image(self.path), self.target_size)
+            return image if image.mode in ("L", "RGB") else image.convert("RGB")
         except (OSError, SyntaxError) as error:  # pillow's errors of damaged images
             raise DataError(f"{self.path} is no image that can be read: {error}") from error
 
@@ -39,8 +40,8 @@ class DiskImage:
 
     def convert_to_paddle_format(self) -> bytes:
         """Return the image as the bytes of a JPEG file."""
-        image, output = self.read_image(), io.BytesIO()
-        (image if image.mode in ("L", "RGB") else image.convert("RGB")).save(output, "jpeg")
+        output = io.BytesIO()
+        self.read_image().save(output, "jpeg")
         return output.getvalue()
 
 
@@ -61,7 +62,7 @@ class ImageClassificationDatasetCreater(preprocess_util.DatasetCreater):
         shape = (3, self.target_size, self.target_size) if self.color else (self.target_size, self.target_size)
         total = np.zeros(shape)
         for image, _label in data.data:
-            pixels = decode_jpeg(image.convert_to_paddle_format())
+            pixels = image.convert_to_array()
             if self.color and pixels.ndim == 2:
                 pixels = np.stack([pixels] * 3)
             elif not self.color and pixels.ndim == 3:

@@ -52,6 +52,13 @@ def test_a_key_that_is_not_there_is_named_with_those_that_are_and_nothing_is_wri
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
+def test_a_picture_without_a_directory_is_refused_before_the_log_is_read(tmp_path, capsys):
+    """The log may come from a training, which took hours before the line."""
+    target = f"{tmp_path}/no/a.png"
+    assert main(["plotcurve", "-i", "/no/such/log", "-o", target]) == 74
+    assert f"cannot be written to {target}: there is no directory {tmp_path}/no" in capsys.readouterr().err
+
+
 def test_a_log_without_a_pass_leaves_no_file(tmp_path, capsys):
     (tmp_path / "log").write_text("nothing here\n")
     for target in (["-o", str(tmp_path / "a.png")], []):

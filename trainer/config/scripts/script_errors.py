@@ -17,7 +17,7 @@ from trainer.config.scripts.python2 import OUR_PACKAGES, SCRIPT_NAME, compile_sc
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
 # modules whose stack frames are between the frame of a script and the frame of the function that the script calls
-_GO_BETWEENS = (helper.__module__, compile_script.__module__)
+_GO_BETWEENS = (helper.__module__, compile_script.__module__, "paddle.older_modules")
 _VALUE_ERRORS = (TypeError, ValueError, OverflowError)
 
 
