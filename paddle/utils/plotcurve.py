@@ -76,7 +76,8 @@ def plot(source: str | None, target: str | None, kind: str | None, keys: Sequenc
     if target is None and sys.stdout.isatty():
         raise UsageError("a terminal shows no picture: name a file with -o")
     folder = os.path.dirname(target or "") or "."  # noqa: PTH120 - as below
-    if not os.path.isdir(folder):  # noqa: PTH112 - the log may be standard input, which lasts as long as the training
+    # before the log is read, because it may be standard input, which lasts as long as the training
+    if target and not os.path.isdir(folder):  # noqa: PTH112
         raise VolumeError(f"the picture cannot be written to {target}: there is no directory {folder}")
     lines = read_lines(source)
     curves = read_curves(lines, keys)

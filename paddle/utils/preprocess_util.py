@@ -15,18 +15,11 @@ import pickle
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from runtime.errors import MissingInputError
 
 _PYTHON_2 = 2  # the newest pickle protocol that Python 2 reads
-
-
-class Converted(Protocol):
-    """A value of a data set."""
-
-    def convert_to_paddle_format(self) -> Any:
-        """Return what a batch holds of the value."""
 
 
 def save_file(data: Any, filename: str) -> None:
@@ -91,9 +84,9 @@ class Label:
 
 
 class KeyedSamples:
-    """Samples, each a list with a value for each key."""
+    """Samples, each a list with a value for each key; a value has a method convert_to_paddle_format."""
 
-    def __init__(self, data: Sequence[Sequence[Converted]], keys: Sequence[str]) -> None:
+    def __init__(self, data: Sequence[Sequence[Any]], keys: Sequence[str]) -> None:
         self.data, self.keys = list(data), list(keys)
 
     def check_valid(self) -> None:
@@ -106,10 +99,10 @@ class KeyedSamples:
         if key_id is None:
             random.shuffle(self.data)
             return
-        groups: dict[Any, list[Sequence[Converted]]] = {}
+        groups: dict[Any, list[Sequence[Any]]] = {}
         for sample in self.data:
             groups.setdefault(sample[key_id].convert_to_paddle_format(), []).append(sample)
-        placed: list[tuple[float, Sequence[Converted]]] = []
+        placed: list[tuple[float, Sequence[Any]]] = []
         for group in groups.values():
             random.shuffle(group)
             offset = random.random()

@@ -62,30 +62,30 @@ SUBMODULES = (*HELPERS, "default_decorators", "layer_math", "utils")
 
 # the functions of the raw form (v1), which a configuration can use without an import
 _V1 = """
-    Settings Inputs Outputs HasInputsSet Layer Input Bias Parameter ParameterHook MixedLayer ExpressionLayer Evaluator
-    Memory SetMemoryInput Generator Link RecurrentLayerGroupBegin RecurrentLayerGroupEnd
-    RecurrentLayerGroupWithoutOutLinksBegin RecurrentLayerGroupSetOutLink
-    RecurrentLayerGroupSetGenerator SubModelBegin SubModelEnd EnableSubmodelSuffix
-    model_type TrainData TestData Data SimpleData PyData MultiData cluster_config get_config_arg Import
-    default_initial_std default_initial_mean default_initial_strategy default_initial_smart default_momentum
-    default_decay_rate default_num_batches_regularization default_gradient_clipping_threshold default_device
-    default_update_hooks default_compact_func BilinearInterp BlockExpand Conv Conv3D Image MaxOut Norm Pad Pool
-    Pool3d RowConv SpatialPyramidPool Upsample ProtoData FullMatrixProjection TransposedFullMatrixProjection
-    TableProjection IdentityProjection IdentityOffsetProjection DotMulProjection ScalingProjection ContextProjection
-    ConvProjection DotMulOperator ConvOperator AddToLayer AgentLayer AucValidation AverageLayer BatchNormLayer
-    BilinearInterpLayer BlockExpandLayer ClipLayer Conv3DLayer CropLayer DeConv3DLayer MaxOutLayer PadLayer
-    ParameterReluLayer Pool3DLayer PriorBoxLayer ROIPoolLayer RowConvLayer ScaleSubRegionLayer
-    SpatialPyramidPoolLayer CRFDecodingLayer CRFLayer CTCLayer ConcatenateLayer ConcatenateLayer2 ConvLayer
-    ConvShiftLayer ConvTransLayer ConvexCombinationLayer CosSimLayer CosSimVecMatLayer DataLayer DataNormLayer
-    DotProdLayer EosIdLayer ExpandLayer FCLayer FeatMapExpandLayer GatedRecurrentLayer GatherAgentLayer
-    GetOutputLayer GruStepLayer HierarchicalSigmoidLayer HuberRegressionLoss HuberTwoClass HuberTwoClassification
-    InterpolationLayer KmaxSeqScoreLayer L2DistanceLayer LambdaCost LstmLayer LstmStepLayer MDLstmLayer MaxIdLayer
-    MaxLayer MultiBinaryLabelCrossEntropy MultiClassCrossEntropy MultiClassCrossEntropySelfNormCostLayer
-    MultiplexLayer NCELayer NormLayer OuterProdLayer PnpairValidation PoolLayer PowerLayer PrintLayer RankingCost
-    RecurrentLayer RecurrentLayerGroup ResizeLayer RotateLayer RowL2NormLayer SamplingIdLayer ScaleShiftLayer
-    ScalingLayer ScatterAgentLayer SelectiveFCLayer SeqSliceLayer SequenceConcatLayer SequenceFirstInstanceLayer SequenceLastInstanceLayer
-    SequenceReshapeLayer SlopeInterceptLayer SmoothL1Cost SoftBinaryClassCrossEntropy SubNestedSequenceLayer
-    SubSequenceLayer SumCost SumOfSquaresCostLayer SumToOneNormLayer TensorLayer TransLayer WarpCTCLayer"""
+    Settings Inputs Outputs HasInputsSet Layer Input Bias Parameter ParameterHook MixedLayer ExpressionLayer
+    Evaluator Memory SetMemoryInput Generator Link RecurrentLayerGroupBegin RecurrentLayerGroupEnd
+    RecurrentLayerGroupWithoutOutLinksBegin RecurrentLayerGroupSetOutLink RecurrentLayerGroupSetGenerator
+    SubModelBegin SubModelEnd EnableSubmodelSuffix model_type TrainData TestData Data SimpleData PyData MultiData
+    cluster_config get_config_arg Import default_initial_std default_initial_mean default_initial_strategy
+    default_initial_smart default_momentum default_decay_rate default_num_batches_regularization
+    default_gradient_clipping_threshold default_device default_update_hooks default_compact_func BilinearInterp
+    BlockExpand Conv Conv3D Image MaxOut Norm Pad Pool Pool3d RowConv SpatialPyramidPool Upsample ProtoData
+    FullMatrixProjection TransposedFullMatrixProjection TableProjection IdentityProjection IdentityOffsetProjection
+    DotMulProjection ScalingProjection ContextProjection ConvProjection DotMulOperator ConvOperator AddToLayer
+    AgentLayer AucValidation AverageLayer BatchNormLayer BilinearInterpLayer BlockExpandLayer ClipLayer Conv3DLayer
+    CropLayer DeConv3DLayer MaxOutLayer PadLayer ParameterReluLayer Pool3DLayer PriorBoxLayer ROIPoolLayer
+    RowConvLayer ScaleSubRegionLayer SpatialPyramidPoolLayer CRFDecodingLayer CRFLayer CTCLayer ConcatenateLayer
+    ConcatenateLayer2 ConvLayer ConvShiftLayer ConvTransLayer ConvexCombinationLayer CosSimLayer CosSimVecMatLayer
+    DataLayer DataNormLayer DotProdLayer EosIdLayer ExpandLayer FCLayer FeatMapExpandLayer GatedRecurrentLayer
+    GatherAgentLayer GetOutputLayer GruStepLayer HierarchicalSigmoidLayer HuberRegressionLoss HuberTwoClass
+    HuberTwoClassification InterpolationLayer KmaxSeqScoreLayer L2DistanceLayer LambdaCost LstmLayer LstmStepLayer
+    MDLstmLayer MaxIdLayer MaxLayer MultiBinaryLabelCrossEntropy MultiClassCrossEntropy
+    MultiClassCrossEntropySelfNormCostLayer MultiplexLayer NCELayer NormLayer OuterProdLayer PnpairValidation
+    PoolLayer PowerLayer PrintLayer RankingCost RecurrentLayer RecurrentLayerGroup ResizeLayer RotateLayer
+    RowL2NormLayer SamplingIdLayer ScaleShiftLayer ScalingLayer ScatterAgentLayer SelectiveFCLayer SeqSliceLayer
+    SequenceConcatLayer SequenceFirstInstanceLayer SequenceLastInstanceLayer SequenceReshapeLayer
+    SlopeInterceptLayer SmoothL1Cost SoftBinaryClassCrossEntropy SubNestedSequenceLayer SubSequenceLayer SumCost
+    SumOfSquaresCostLayer SumToOneNormLayer TensorLayer TransLayer WarpCTCLayer"""
 V1_NAMES = tuple(_V1.split())
 # what a provider module imports from paddle.trainer.PyDataProvider2
 _PROVIDER = """
