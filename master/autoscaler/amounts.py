@@ -17,6 +17,12 @@ _QUANTITY = re.compile(r"\+?([0-9]{1,18}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})([a-zA-Z]
 _UNITS = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _LARGEST = 1 << 62  # Kubernetes refuses larger amounts
+# the resources without a prefix; each other resource is a domain, "/" and a name
+_RESOURCE = re.compile(
+    r"cpu|memory|pods|ephemeral-storage|hugepages-[1-9][0-9]*[KMGT]i"
+    r"|[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+MOST_NAMES = 100  # maximum number of resources of a pod; a node has about ten
 
 
 def parse_quantity(text: object, *, is_cpu: bool = False) -> int:
@@ -67,17 +73,34 @@ def parse_caps(text: str) -> dict[str, dict[str, int]]:
             raise ValueError(f"{part[:80]!r} is not of the form NAMESPACE:cpu=8,memory=32Gi")
         if namespace in caps:
             raise ValueError(f"the namespace {namespace} has two caps")
-        caps[namespace] = read_amounts({name.strip(): amount.strip() for name, _, amount in pairs})
+        caps[namespace] = read_amounts(
+            _check_names(namespace, [(name.strip(), rest.strip()) for name, _, rest in pairs])
+        )
     return caps
+
+
+def _check_names(namespace: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Return the pairs as a dictionary. Raises: ValueError: a cap of this resource would bound nothing."""
+    amounts = dict(pairs)
+    if len(amounts) < len(pairs):
+        raise ValueError(f"the cap of {namespace} has a resource twice")
+    for name in amounts:
+        if not _RESOURCE.fullmatch(name):
+            raise ValueError(
+                f"{name[:80]!r} is no resource, such as cpu, memory, pods, ephemeral-storage and nvidia.com/gpu"
+            )
+    return amounts
 
 
 def sum_requests(spec: Mapping[str, Any]) -> Requests:
     """Return the amount that a pod requests of each resource.
 
     The amount is the sum over the containers of the pod, or the request of an init container if that is larger. The
-    overhead of the pod is added.
+    overhead of the pod is added. Amounts of 0, which change nothing, are left out.
 
-    Source: k8s.io/component-helpers/resource, PodRequests. Raises: ValueError, TypeError, AttributeError: bad `spec`.
+    Source: k8s.io/component-helpers/resource, PodRequests.
+
+    Raises: ValueError, TypeError, AttributeError: bad `spec`, or more than MOST_NAMES resources.
     """
     total: dict[str, int] = {}
     for container in spec.get("containers") or []:
@@ -99,7 +122,10 @@ def sum_requests(spec: Mapping[str, Any]) -> Requests:
     # since Kubernetes 1.34 a pod may also state its total requests, which replace the sum
     total |= read_amounts((spec.get("resources") or {}).get("requests"))
     _add(total, read_amounts(spec.get("overhead")))
-    return tuple(sorted(total.items()))
+    wanted = sorted((name, amount) for name, amount in total.items() if amount)
+    if len(wanted) > MOST_NAMES:  # thousands of them would exhaust the autoscaler, which other namespaces share
+        raise ValueError(f"a pod requests {len(wanted)} resources, and at most {MOST_NAMES} are accepted")
+    return tuple(wanted)
 
 
 def _requests_of(container: Mapping[str, Any]) -> dict[str, int]:

@@ -50,6 +50,31 @@ def test_any_other_text_is_refused(text: str) -> None:
         parse_caps(text)
 
 
+@each(
+    ("text", "why"),
+    [
+        ("a:cpu=1,cpu=2", "the cap of a has a resource twice"),
+        ("a:cpu=1, cpu=2", "twice"),
+        ("a:b:cpu=1", "'b:cpu' is no resource"),
+        ("a:memroy=8Gi", "'memroy' is no resource"),
+        ("a:CPU=8", "'CPU' is no resource"),
+        ("a:requests.cpu=8", "'requests.cpu' is no resource"),
+        ("a:nvidia.com/=8", "is no resource"),
+        ("a:/gpu=8", "is no resource"),
+        ("a:gpu=8", "'gpu' is no resource"),
+    ],
+)
+def test_a_cap_of_no_resource_is_refused(text: str, why: str) -> None:
+    """It bounded nothing, and nobody was told."""
+    with pytest.raises(ValueError, match=why):
+        parse_caps(text)
+
+
+def test_each_resource_of_kubernetes_may_have_a_cap() -> None:
+    names = ["cpu", "memory", "pods", "ephemeral-storage", "hugepages-2Mi", "a.io/b_c.D"]
+    assert parse_caps("a:" + ",".join(f"{name}=1Ki" for name in names))["a"].keys() == set(names)
+
+
 def test_a_cap_bounds_the_resources_that_it_names() -> None:
     items = [job_item("a", 1), job_item("b", 1, namespace="arts"), job_item("c", 1, namespace="law")]
     facts = [
