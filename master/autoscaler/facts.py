@@ -11,6 +11,7 @@ from master.autoscaler.amounts import Requests, read_amounts, sum_requests
 
 LEAST, MOST = "paddle/trainers-min", "paddle/trainers-max"  # annotations that make a Job elastic
 QUEUE = "kueue.x-k8s.io/queue-name"  # label of a Job that is managed by Kueue
+MOST_TERMS = 200  # maximum number of tolerations, and of labels of the node selector, of a pod
 Selector = tuple[tuple[str, str], ...]
 
 
@@ -128,11 +129,12 @@ def read_pod(item: Mapping[str, Any]) -> PodFacts | None:
         return None
     owners = [one for one in metadata.get("ownerReferences") or [] if one.get("controller")]
     job = str(owners[0].get("uid") or "") if owners and owners[0].get("kind") == "Job" else ""
+    node = str(spec.get("nodeName") or "")
     return PodFacts(
         job=job,
-        node=str(spec.get("nodeName") or ""),
+        node=node,
         requests=sum_requests(spec),
-        placement=read_placement(spec),
+        placement=Placement() if node else read_placement(spec),  # a pod that has a node stays there
         priority=int(spec.get("priority") or 0),
         created=parse_moment(metadata.get("creationTimestamp")),
         is_terminating=bool(metadata.get("deletionTimestamp")),
@@ -169,7 +171,9 @@ def read_job(item: Mapping[str, Any]) -> JobFacts | None:
 
 
 def read_placement(spec: Mapping[str, Any]) -> Placement:
-    """Return the placement of a pod with this spec."""
+    """Return the placement of a pod with this spec. Raises: ValueError: it has more than MOST_TERMS terms."""
+    if max(len(spec.get(name) or ()) for name in ("nodeSelector", "tolerations")) > MOST_TERMS:
+        raise ValueError(f"a pod has more than {MOST_TERMS} tolerations, or labels of a node selector")
     selector = tuple(sorted((str(name), str(value)) for name, value in (spec.get("nodeSelector") or {}).items()))
     tolerations = [
         Toleration(*(str(one.get(name) or "") for name in ("key", "value", "effect", "operator")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from master.autoscaler.plan import Past, TrainerJob
 
 MOST_TRAINERS = 100_000  # maximum trainers of a job
 POD = "pods"  # the resource that limits the number of pods on a node
+MISSING = "missing"  # stands for all resources that no node has; a pod that requests one of them fits nowhere
 UNBOUNDED = 1 << 100  # the amount of a resource that a cap does not name
 Caps = Mapping[str, Mapping[str, int]]  # the result of `parse_caps`
 
@@ -68,8 +69,7 @@ def make_snapshot(
     problems = {job.uid: problem for job in found if (problem := judge_job(job))}
     elastic = [job for job in found if job.uid not in problems and not job.is_over]
     numbers = {job.uid: index for index, job in enumerate(elastic)}
-    names = sorted({name for job in elastic for name, _ in job.requests} - {POD})
-    map_room = _Rooms([node for node in nodes if node.is_ready], names)
+    map_room = _Rooms([node for node in nodes if node.is_ready], {name for job in elastic for name, _ in job.requests})
     placed: list[Counter[int]] = [Counter() for _ in elastic]
     waiting: list[list[float]] = [[] for _ in elastic]
     lowest = math.inf  # lowest priority of the trainers
@@ -119,12 +119,19 @@ def make_snapshot(
 
 
 class _Rooms:
-    """The resources of nodes, minus the requests of pods that are not trainers."""
+    """The resources of nodes, minus the requests of pods that are not trainers.
 
-    def __init__(self, nodes: Sequence[NodeFacts], names: Sequence[str]) -> None:
+    Only resources that a node has take time and memory for each node: the users of a namespace choose the others.
+
+    Args: wanted: the resources that trainers request.
+    """
+
+    def __init__(self, nodes: Sequence[NodeFacts], wanted: Set[str]) -> None:
         self.nodes, self.indexes = nodes, {node.name: index for index, node in enumerate(nodes)}
-        self.rooms = [[node.allocatable.get(name, 0) for name in (*names, POD)] for node in nodes]
-        self._names = names
+        self._found = {name for node in nodes for name in node.allocatable}
+        known = wanted & self._found - {POD}
+        self._names = sorted(known) + [MISSING] * bool(wanted - known - {POD})
+        self.rooms = [[node.allocatable.get(name, 0) for name in (*self._names, POD)] for node in nodes]
         self._amounts: dict[Requests, Amounts] = {}
         self._sites: dict[Placement, Sites] = {}
 
@@ -132,6 +139,7 @@ class _Rooms:
         """Return the amounts that one pod requests."""
         if requests not in self._amounts:
             wants = dict(requests)
+            wants[MISSING] = int(any(name not in self._found for name in wants))
             self._amounts[requests] = (*(wants.get(name, 0) for name in self._names), 1)
         return self._amounts[requests]
 

@@ -12,6 +12,7 @@ from each import each
 from master.autoscaler.amounts import parse_quantity, sum_requests
 from master.autoscaler.facts import JobFacts, Taint, Toleration, read_job, read_node, read_pod
 from master.autoscaler.lease import LeaseView, make_lease, view_lease
+from master.autoscaler.plan import make_plan
 from master.autoscaler.snapshot import ClusterSnapshot, judge_job, make_snapshot
 
 GIB = 1 << 30
@@ -155,3 +156,37 @@ def test_a_lease_that_changes_hands_counts_it() -> None:
     assert made["spec"]["leaseTransitions"] == 0 and made["spec"]["renewTime"] == "2026-11-23T00:00:00.000000Z"
     taken = make_lease("lease", "you", made, moment)
     assert taken["spec"]["leaseTransitions"] == 1 and taken["spec"]["holderIdentity"] == "you"
+
+
+def spec(**requests: str) -> dict[str, Any]:
+    return {"containers": [{"resources": {"requests": requests}}]}
+
+
+def test_the_resources_of_a_pod_are_bounded_and_those_of_amount_0_do_not_count() -> None:
+    """The Jobs of one namespace exhausted the autoscaler, which others share."""
+    many = {f"x.io/r{number}": "0" for number in range(5000)}
+    assert dict(sum_requests(spec(cpu="1", **many))) == {"cpu": 1000}
+    with pytest.raises(ValueError, match="a pod requests 5000 resources, and at most 100 are accepted"):
+        sum_requests(spec(**dict.fromkeys(many, "1")))
+
+
+@each("part", [{"tolerations": [{"operator": "Exists"}] * 201}, {"nodeSelector": {str(n): "" for n in range(201)}}])
+def test_the_terms_by_which_a_pod_chooses_its_node_are_bounded(part: dict[str, Any]) -> None:
+    item = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {**spec(cpu="1"), **part}}
+    with pytest.raises(ValueError, match="more than 200"):
+        read_pod(item)
+    running = read_pod({**item, "spec": {**item["spec"], "nodeName": "one"}})
+    assert running is not None and running.requests == (("cpu", 1000),)  # it takes room, whatever it asks for
+
+
+def test_resources_that_no_node_has_cost_nothing_for_each_node() -> None:
+    jobs = []
+    for number in range(50):
+        item = job("a", 1, uid=str(number))
+        names = {f"x{number}.io/r{one}": "1" for one in range(90)}
+        item["spec"]["template"]["spec"] = spec(cpu="1", **(names if number else {}))
+        jobs.append(read_job(item))
+    made = make_snapshot([read_node(node("one")), read_node(node("two"))], [], filter(None, jobs), {})
+    assert {len(room) for room in made.room.rooms} == {3}
+    plan = make_plan(made.room, made.jobs, 1000.0)
+    assert plan.shares[0] > 1 and set(plan.shares[1:]) == {1}  # the others fit nowhere, and keep their minimum
