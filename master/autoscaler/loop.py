@@ -142,6 +142,7 @@ class Autoscaler:
         deadline = time.monotonic() + self.options.start_timeout
         while not self._cluster.is_current:
             self._pause(1.0)
+            self._cluster.check(self.options.start_timeout)
             if time.monotonic() > deadline:
                 refusal = self._cluster.check(0.0)
                 if refusal or not self._cluster.is_current:

@@ -50,6 +50,11 @@ class Mirror(threading.Thread, Generic[Fact]):
         """Whether the list was read and the API server has answered recently."""
         return time.monotonic() - self.heard < STALE_S
 
+    @property
+    def was_read(self) -> bool:
+        """Whether the API server has answered once."""
+        return self.heard > float("-inf")
+
     def refused_for(self, seconds: float) -> ApiProblem | None:
         """Return the first refusal if the API server has refused the list or the watch for `seconds`, else None."""
         refused = self._refused
@@ -155,6 +160,13 @@ class NamespaceMirror:
         """Return the refusal if the API server has refused a list or a watch for `seconds`, else None."""
         return self.pods.refused_for(seconds) or self.jobs.refused_for(seconds)
 
+    @property
+    def refused_and_old(self) -> ApiProblem | None:
+        """The refusal if the API server refuses a list or watch that was read, and is too old now, else None."""
+        return next(
+            (one.refused_for(0.0) for one in (self.pods, self.jobs) if one.was_read and not one.is_current), None
+        )
+
 
 class ClusterMirror:
     """The mirrors of all that the autoscaler reads: the nodes, and the pods and Jobs of its namespaces.
@@ -206,14 +218,21 @@ class ClusterMirror:
             part.jobs.change(uid, lambda job: replace(job, parallelism=number))
 
     def check(self, seconds: float) -> ApiProblem | None:
-        """Leave out the namespaces that the API server has refused for `seconds`, and log each once.
+        """Leave out the namespaces that the API server refuses, and log each once.
 
-        Returns: the refusal, if the autoscaler lacks the right to read the nodes, or any right in all namespaces.
+        A namespace is left out when it has been refused for `seconds`, or when its mirrors become too old: otherwise
+        the others would wait for it.
+
+        Returns: the refusal, if the autoscaler has lacked the right to read the nodes, or any right in all namespaces,
+            for `seconds`.
         """
         refusal = self._nodes.refused_for(seconds)
         refused = [part.refused_for(seconds) for part in self._parts]
         if refusal or all(refused):
             return refusal or refused[0]
+        refused = [part.refused_for(min(seconds, STALE_S)) or part.refused_and_old for part in self._parts]
+        if all(refused):
+            return None  # the rights may still come
         for part, problem in zip(self._parts, refused, strict=True):
             if problem and not part.is_left_out:
                 part.is_left_out = True
