@@ -92,6 +92,19 @@ class Slot:
         where = f"; data_layer {self.name} has size {self.size}" if (self.size or 0) > self.kind.dim else ""
         return self.stored.expectation() + where
 
+    def compare(self) -> None:
+        """Warn before the first sample if the declared type has more ids than the data layer; `watch` then is silent.
+
+        A data layer of size 1 says nothing about its ids.
+        """
+        if self.kind.type == DataType.Index and self.kind.dim > (self.size or 0) > 1:
+            self._has_warned = True
+            glog.warning(
+                f"data_layer {self.name} has size {self.size}, but the provider's type {self.kind} has ids up to "
+                f"{self.kind.dim - 1}: a layer that looks up an id from {self.size} on ends the training; correct the "
+                "size of the data layer, or of the type"
+            )
+
     def watch(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
         """Warn once if an encoded id is not below the size of the declared type or of the data layer."""
         if self._has_warned or self.size is None or self.kind.type == DataType.Dense or self._is_exact:

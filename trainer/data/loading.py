@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from proto.DataConfig_pb2 import DataConfig
+from runtime import glog
 from runtime.durable_files import read_text_file
 from runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.data.checks import user_code
@@ -25,6 +26,8 @@ from trainer.data.provider2 import DataProvider, deserialize_args
 from trainer.data.source import BatchSource, DataSource, DataStreams
 
 MOST_OWN_LIST_BYTES = 1 << 28  # maximum bytes of a list file that the user's config script names
+
+MOST_LOOKED_UP = 1000  # maximum number of entries of a list that are looked up; a look-up on a volume takes about 1 ms
 
 
 def check_data(config: DataConfig) -> None:
@@ -120,6 +123,8 @@ def open_provider(
     if not is_own and not is_of_files(config.type):
         check_provider(config.load_data_module)
     entries = read_entries(config, is_own=is_own)
+    if is_own:
+        warn_of_absent(entries, config.files)
     made = make_provider(config, entries) if is_of_files(config.type) else _find_provider(config)
     arguments = read_arguments(config, is_own=is_own)
     sizes, constants = _split_inputs(inputs, config.constant_slots)
@@ -129,6 +134,7 @@ def open_provider(
     check_sizes(sizes, provider.slots)
     for slot in provider.slots_of_data_layers:
         slot.size = sizes[slot.name]
+        slot.compare()
     return OpenedProvider(provider, entries, constants, bool(wanted))
 
 
@@ -182,6 +188,22 @@ def read_entries(config: DataConfig, *, is_own: bool = True) -> list[str]:
         ) from error
     lines = os.fsdecode(data).split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+
+
+def warn_of_absent(entries: Sequence[str], list_name: str) -> None:
+    """Warn of entries that name no file where most of the list do. An entry may be any text, so this is no error.
+
+    v0.10 and this program open an entry when its samples are due, which may be late in a pass.
+    """
+    some = entries[:MOST_LOOKED_UP]
+    absent = [(line, entry) for line, entry in enumerate(some, 1) if not os.path.exists(entry)]  # noqa: PTH110
+    if absent and len(absent) < len(some) / 2:
+        line, entry = absent[0]
+        more = f", and {len(absent) - 1} more" if len(absent) > 1 else ""
+        glog.warning(
+            f"{list_name}: line {line} ('{entry}'){more}: there is no such file, although {len(some) - len(absent)} "
+            "other lines name files"
+        )
 
 
 def _find_provider(config: DataConfig) -> type[DataProvider]:

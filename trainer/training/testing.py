@@ -149,6 +149,9 @@ class Testing:
             raise ConfigError("TestData is not specified: --job=test needs a test_list in define_py_data_sources2")
         self._parts, self._source, self._flags, self._wait = parts, parts.test, parts.flags, wait
         self._models = list_models(parts)
+        absent = [model.path for model in self._models if not os.path.exists(model.path)]  # noqa: PTH110
+        if parts.flags.model_list and absent:  # known before the models above it are tested
+            raise MissingInputError(f"--model_list={parts.flags.model_list} names {absent[0]}, which does not exist")
 
     def run(self) -> None:
         """Test every model."""

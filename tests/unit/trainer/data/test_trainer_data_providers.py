@@ -591,3 +591,36 @@ def test_a_damaged_chunk_ends_the_pass_and_is_named(job, numbers):
         read_ids(job(READING, entries=f"{numbers}\n"))
     with pytest.raises(MissingInputError, match="the RecordIO file absent cannot be read: No such file"):
         read_ids(job(READING, entries="absent\n"))
+
+
+# ----- what is known before the first sample -----
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ("a\nb\nc\n", ""),
+        ("a\nb\nmissing\n", "train.list: line 3 ('missing'): there is no such file, although 2 other lines name files"),
+        ("a\nno\nb\nnot\nc\n", "line 2 ('no'), and 1 more: there is no such file, although 3 other lines name files"),
+        ("a\n1\n2\n", ""),  # most entries are no files
+    ],
+)
+def test_an_absent_file_of_a_list_is_named_before_it_is_due(job, tmp_path, capsys, entries, told):
+    for name in "abc":
+        (tmp_path / name).touch()
+    job("@provider(input_types=[dense_vector(1)])\ndef process(settings, file):\n    yield [1.0]\n", entries=entries)
+    log = capsys.readouterr().err
+    assert told in log and ("no such file" in log) == bool(told)
+
+
+@pytest.mark.parametrize(("layer", "declared", "is_told"), [(10, 127, True), (1, 127, False), (127, 10, False)])
+def test_a_type_with_more_ids_than_its_data_layer_is_named_at_the_start(job, capsys, layer, declared, is_told):
+    """It was known only when such an id came."""
+    code = (
+        f"@provider(input_types=[integer_value({declared})])\ndef process(settings, file):\n    yield {min(layer, 9)}\n"
+    )
+    source = job(code, sizes={"x": layer})
+    log = capsys.readouterr().err
+    assert ("data_layer x has size 10, but the provider's type integer_value(127) has ids up to 126" in log) == is_told
+    read_pass(source)
+    assert capsys.readouterr().err == ""

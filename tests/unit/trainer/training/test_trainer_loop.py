@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from training_parts import BATCH, CountingUpdater, SignalledStopper, make_parts
 
-from runtime.errors import DataError, StoppedError
+from runtime.errors import DataError, MissingInputError, StoppedError
 from trainer.data import random_states
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training import checkpoint_policy, testing
@@ -259,6 +259,13 @@ def test_the_test_job_looks_every_minute_until_a_pass_is_there(tmp_path, stopper
     lines = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
     assert lines.count("Waiting for parameters of pass 1") == 3
     assert lines[-1].startswith(" Pass=1 samples=6 AvgCost=")
+
+
+def test_a_model_that_a_list_names_in_vain_is_known_before_the_others_are_tested(tmp_path, stopper):
+    (tmp_path / "models").write_text(f"{tmp_path}\n{tmp_path}/absent\n")
+    flags = ["--job=test", f"--model_list={tmp_path}/models"]
+    with pytest.raises(MissingInputError, match=r"--model_list=\S+/models names \S+/absent, which does not exist"):
+        testing.Testing(make_parts(tmp_path, *flags, test=Source(stopper, None)))
 
 
 def test_an_order_that_is_too_long_for_the_servers_is_left_out_with_a_warning(tmp_path, stopper, monkeypatch, capsys):
