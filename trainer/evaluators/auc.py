@@ -15,6 +15,7 @@ from runtime.errors import DataError
 from trainer.arrays.arguments import Argument, Ids
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.evaluators.base import Evaluator, Numbers, Share, ratio
+from trainer.layers.ties import sort_all
 
 BINS = (1 << 24) - 1  # the bin of score 1
 
@@ -114,10 +115,13 @@ class RankAuc(Evaluator):
 
 
 def _rank_area(score: Numbers, click: Numbers, views: Numbers) -> float:
-    """Return the area of one sequence. As in v0.10, the divisor is too large if some scores are equal."""
+    """Return the area of one sequence.
+
+    As in v0.10, the divisor is too large if some scores are equal, and depends on their order (trainer/layers/ties.py).
+    """
     if not len(score):
         return 0.0
-    order = np.argsort(-score, kind="stable")
+    order = np.array(sort_all(score.tolist()))
     score, click = score[order], click[order]
     missed = views[order] - click
     begins = np.flatnonzero(np.concatenate([[True], score[1:] != score[:-1]]))

@@ -17,6 +17,7 @@ from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
 from trainer.arrays.text import spell_rows, spell_starts
 from trainer.evaluators.base import Evaluator, Share
 from trainer.evaluators.printers import log_record
+from trainer.layers.ties import find_best
 
 Errors = Array | npt.NDArray[np.bool_]
 
@@ -69,7 +70,7 @@ class ClassificationError(Evaluator):
         check_labels(self, ids, prediction.shape[1])
         if self._top_k <= 1:
             return np.asarray(find_largest(prediction) != ids)
-        ranked = np.argsort(-prediction, axis=1, kind="stable")[:, : self._top_k]
+        ranked = find_best(prediction, self._top_k)
         return np.asarray((ranked != ids[:, None]).all(axis=1))
 
 

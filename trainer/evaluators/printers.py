@@ -19,6 +19,7 @@ from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.text import spell_fields, spell_rows
 from trainer.evaluators.base import Evaluator, Share
 from trainer.layers.recurrent.generator import SCORES
+from trainer.layers.ties import find_best, sort_largest
 
 MOST_DICTIONARY_BYTES = 1 << 28  # maximum bytes of a dict_file
 ANY_NUMBER = 1 << 30  # maximum number of inputs of an evaluator whose number of inputs is not limited
@@ -75,7 +76,7 @@ class MaxIdPrinter(Printer):
     def spell(self, name: str, output: Argument) -> str:
         """Return pairs of column and value as text; the largest value comes first."""
         values = self.numbers(output, "input")
-        best = np.argsort(-values, axis=1, kind="stable")[:, : self.config.num_results]
+        best = find_best(values, self.config.num_results)
         rows = zip(best.tolist(), np.take_along_axis(values, best, axis=1).tolist(), strict=True)
         return f"layer={name} row max id vector:\n" + "".join(f"{_spell_pairs(*row)}\n" for row in rows)
 
@@ -91,7 +92,7 @@ class MaxFramePrinter(Printer):
         lines = []
         for start, stop in itertools.pairwise(self.starts(output, "input").tolist()):
             frames = values[start:stop, 0]
-            best = np.argsort(-frames, kind="stable")[: self.config.num_results]
+            best = np.array(sort_largest(frames.tolist(), self.config.num_results)[: self.config.num_results], np.int64)
             pairs = _spell_pairs(best.tolist(), frames[best].tolist())
             lines.append(f"{pairs}total {stop - start} frames\n")
         return f"layer={name} sequence max frames:\n{''.join(lines)}"

@@ -15,6 +15,7 @@ from runtime.errors import ConfigError
 from trainer.arrays.arguments import Array
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.arrays.parameters import Parameter
+from trainer.layers.ties import mark_largest
 
 Mask = npt.NDArray[np.bool_]
 
@@ -57,11 +58,8 @@ class Pruning:
 
 
 def choose_kept(values: Array, sparsity_ratio: float) -> Mask:
-    """Return a mask of the floor(size * (1 - ratio)) values with the largest magnitudes; ties keep the first values."""
-    kept = int(values.size * (1 - sparsity_ratio))
-    mask: Mask = np.zeros(values.size, np.bool_)
-    mask[np.argsort(-np.abs(values), kind="stable")[:kept]] = True
-    return mask
+    """Return a mask of the floor(size * (1 - ratio)) values with the largest magnitudes, ties as in v0.11."""
+    return mark_largest(np.abs(values), int(values.size * (1 - sparsity_ratio)))
 
 
 def _is_pruned(parameter: Parameter) -> bool:

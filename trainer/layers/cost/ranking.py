@@ -19,6 +19,7 @@ from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_matrix, require_same_rows, require_starts
+from trainer.layers.ties import sort_all, sort_largest
 
 
 class RankCost(Layer):
@@ -68,7 +69,8 @@ class LambdaCost(Layer):
 
     Inputs: the network's scores o, and the true scores; both (rows, 1). DCG is the sum over the first NDCG_num
     positions i of (2^true - 1) / ln(i + 2). The gradient is a sum over the pairs of documents at positions i < j of the
-    true order, where i is one of the first max_sort_size positions (-1: all positions). A pair adds
+    true order, where i is one of the first max_sort_size positions (-1: all positions). Equal scores are in the order
+    in which the sorts of v0.10 leave them (trainer/layers/ties.py). A pair adds
     p = -|change| / (1 + e^(o_i - o_j)) / best DCG to the gradient of document i, and -p to the gradient of document j,
     where change = (2^true_i - 2^true_j) / (ln(i + 2) - ln(j + 2)). If j is not one of the first max_sort_size
     positions, ln(j + 2) is replaced by 0. v0.10 uses the same formula (gserver/layers/CostLayer.cpp), although the real
@@ -99,7 +101,7 @@ class LambdaCost(Layer):
         result: Array = np.empty_like(scores)
         for begin, end in itertools.pairwise(self._bounds):
             if begin < end:
-                order = np.argsort(-self._scores[begin:end], kind="stable")
+                order = sort_largest(self._scores[begin:end].tolist(), self._places)
                 truth_in_order = self._truth[begin:end][order]
                 result[begin:end] = self._sum_gains(truth_in_order) / self._best_gain(begin, end)
         return inputs[0].with_value(result)
@@ -120,9 +122,10 @@ class LambdaCost(Layer):
         The order matters. The sums of a list add up to 0, except for rounding errors. The gradient of a bias therefore
         consists only of rounding errors.
         """
-        order = np.argsort(-truth, kind="stable")
-        many = len(order)
+        many = len(truth)
         first = many if self._sorted == -1 else min(self._sorted, many)
+        keys = truth.tolist()
+        order = sort_all(keys) if first == many else sort_largest(keys, first)
         logarithms = np.log(np.arange(many) + 2)
         distances = logarithms[:first, None] - np.where(np.arange(many) < first, logarithms, 0)
         np.fill_diagonal(distances, 1)  # a document paired with itself adds 0; the value 1 avoids a division by 0

@@ -5,15 +5,17 @@ Source: gserver/layers/MaxIdLayer.cpp of v0.10.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError
-from trainer.arrays.arguments import Argument, Array, Ids, Sparse
+from trainer.arrays.arguments import Argument, Ids, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
+from trainer.layers.ties import find_best, sort_largest
 
 NOTHING = -1  # the id that fills the result of a sparse row with fewer nonzeros than beam_size
 
@@ -21,7 +23,7 @@ NOTHING = -1  # the id that fills the result of a sparse row with fewer nonzeros
 class MaxIdLayer(Layer):
     """The columns of the `beam_size` largest values of each row, the largest first.
 
-    Equal values are in the order of columns.
+    Equal values are in the order in which v0.10's `std::partial_sort` leaves them (trainer/layers/ties.py).
 
     In a sparse row, only the columns of its nonzeros are considered.
 
@@ -55,28 +57,12 @@ class MaxIdLayer(Layer):
         return Argument(ids=ids, starts=starts, sub_starts=sub_starts)
 
 
-def find_best(p: Array, count: int) -> Ids:
-    """Return the columns of the largest numbers of each row, the largest first.
-
-    Equal numbers are in the order of columns.
-
-    Shapes: p: (rows, columns) -> (rows, the smaller of count and columns).
-    """
-    count = min(count, p.shape[1])
-    found = np.argpartition(-p, count - 1, axis=1)[:, :count] if count < p.shape[1] else np.argsort(-p, axis=1)
-    found.sort(axis=1)
-    order = np.argsort(-np.take_along_axis(p, found, axis=1), axis=1, kind="stable")
-    best: Ids = np.take_along_axis(found, order, axis=1)
-    return best
-
-
 def _find_best_of_sparse(rows: Sparse, count: int) -> Ids:
     values = np.ones(len(rows.ids)) if rows.values is None else rows.values
-    order = np.lexsort((rows.ids, -values, rows.row_of))
-    places = np.arange(len(order)) - np.repeat(rows.offsets[:-1], rows.lengths)
     result: Ids = np.full((rows.rows, count), NOTHING, np.int64)
-    is_wanted = places < count
-    result[rows.row_of[is_wanted], places[is_wanted]] = rows.ids[order][is_wanted]
+    for row, (begin, end) in enumerate(itertools.pairwise(rows.offsets.tolist())):
+        best = sort_largest(values[begin:end].tolist(), count)[:count]
+        result[row, : len(best)] = rows.ids[begin:end][best]
     return result.reshape(-1)
 
 

@@ -21,11 +21,11 @@ from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
-from trainer.layers.dense.maxid import find_best
 from trainer.layers.ragged import join_ragged, starts_of, take_ragged
 from trainer.layers.recurrent.agents import GroupOutput
 from trainer.layers.recurrent.group import GroupLayer, MakeNetwork, StepNetwork
 from trainer.layers.recurrent.subnetworks import GENERATOR, Group
+from trainer.layers.ties import find_best, select_largest, sort_largest
 
 SCORES = "scores"  # name of an additional output, (samples, results), which exists if a sample has more than one result
 
@@ -58,7 +58,8 @@ def expand(live: Sequence[Path], gains: Array, best: Ids, limits: Limits) -> tup
     ended: list[Path] = []
     for row, path in enumerate(live):
         for one in best[row].tolist():
-            longer = Path(path.sample, (*path.ids, one), path.score + float(gains[row, one]), row)
+            score = float(gains.dtype.type(path.score) + gains[row, one])  # as in v0.10, rounded at each step
+            longer = Path(path.sample, (*path.ids, one), score, row)
             is_end = one == limits.eos_id or len(longer.ids) >= limits.most_ids
             (ended if is_end else going_on).append(longer)
     return going_on, ended
@@ -66,11 +67,12 @@ def expand(live: Sequence[Path], gains: Array, best: Ids, limits: Limits) -> tup
 
 def shrink(going_on: list[Path], finished: list[Path], beam_size: int) -> tuple[list[Path], list[Path]]:
     """Return the paths of one sample that the search keeps: the unfinished and the finished paths."""
-    going_on = sorted(going_on, key=lambda path: -path.score)[:beam_size]
+    going_on = [going_on[place] for place in select_largest([path.score for path in going_on], beam_size)]
     if not going_on:
         return [], finished
-    finished = [path for path in finished if path.score >= going_on[-1].score]
-    if len(finished) >= beam_size and min(path.score for path in finished) >= going_on[0].score:
+    scores = [path.score for path in going_on]
+    finished = [path for path in finished if path.score >= min(scores)]
+    if len(finished) >= beam_size and min(path.score for path in finished) >= max(scores):
         return [], finished
     return going_on, finished
 
@@ -130,14 +132,13 @@ class GeneratorLayer(GroupLayer):
         """Search, and return the best sequences of each sample."""
         seen: list[dict[str, Argument]] = []
         found = self._search(inputs, inputs[0].sequences, seen)
-        for paths in found:
-            paths.sort(key=lambda path: -path.score)
-        spelled = [self._spell(paths[: self._results]) for paths in found]
+        found = [_take_best(paths, self._results) for paths in found]
+        spelled = [self._spell(paths) for paths in found]
         ids = np.array([one for sample in spelled for one in sample], np.int64)
         starts = starts_of(np.array([len(sample) for sample in spelled], np.int64))
         scores = np.full((len(found), self._results), -np.inf, self._dtype)
         for row, paths in zip(scores, found, strict=True):
-            row[: len(paths)] = [path.score for path in paths[: self._results]]
+            row[: len(paths)] = [path.score for path in paths]
         extras = {SCORES: scores} if self._results > 1 else {}
         links = {name: self._join_steps([step[name] for step in seen], name) for name in self._watched}
         links[self._result] = Argument(ids=ids, starts=starts, extras=extras)
@@ -194,6 +195,10 @@ class GeneratorLayer(GroupLayer):
         if self._results == 1:
             return list(paths[0].ids) if paths else []
         return [one for path in paths for one in (len(path.ids), *path.ids, -1)]
+
+
+def _take_best(paths: Sequence[Path], count: int) -> list[Path]:
+    return [paths[place] for place in sort_largest([path.score for path in paths], count)[:count]]
 
 
 def _by_sample(paths: Sequence[Path]) -> dict[int, list[Path]]:

@@ -6,6 +6,7 @@ SubSequenceLayer.cpp, SubNestedSequenceLayer.cpp, KmaxSeqScoreLayer.cpp, RowConv
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,6 +29,7 @@ from trainer.layers.checks import (
 )
 from trainer.layers.ragged import join_ranges, starts_of
 from trainer.layers.sequence.pooling import count_sub_sequences
+from trainer.layers.ties import sort_largest
 
 
 class ExpandLayer(Layer):
@@ -260,6 +262,7 @@ class SubNestedSequenceLayer(PickingLayer):
 class TopScoresLayer(Layer):
     """The numbers of the frames with the `beam_size` largest scores of each (sub-)sequence, the largest score first.
 
+    Equal scores are in the order of `std::partial_sort` (trainer/layers/ties.py).
     Frames are counted from the first frame of the (sub-)sequence. x: (frames, 1) -> ((sub-)sequences, beam_size); -1
     fills the rest of a row. The scores get no gradient.
     """
@@ -278,13 +281,11 @@ class TopScoresLayer(Layer):
         scores, starts = require_matrix(self, one, 1)[:, 0], require_starts(self, one)
         if one.sub_starts is not None:
             starts = one.sub_starts
-        lengths = np.diff(starts)
-        row = np.repeat(np.arange(len(lengths)), lengths)
-        order = np.lexsort((-scores, row))
-        rank = np.arange(len(scores)) - np.repeat(starts[:-1], lengths)
-        is_kept = rank < self.config.beam_size
-        result: Array = np.full((len(lengths), self.config.beam_size), -1, scores.dtype)
-        result[row[is_kept], rank[is_kept]] = (order - np.repeat(starts[:-1], lengths))[is_kept]
+        count: int = self.config.beam_size
+        result: Array = np.full((len(starts) - 1, count), -1, scores.dtype)
+        for row, (begin, end) in zip(result, itertools.pairwise(starts.tolist()), strict=True):
+            best = sort_largest(scores[begin:end].tolist(), count)[:count]
+            row[: len(best)] = best
         return Argument(value=result)
 
 

@@ -10,8 +10,7 @@ from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.config.scripts.parse import parse_network_config
-from trainer.layers.dense.maxid import find_best
-from trainer.layers.recurrent.generator import Path, shrink
+from trainer.layers.recurrent.generator import Limits, Path, expand, shrink
 from trainer.network.network import Network
 
 SIZE, WORDS, SAMPLES, MOST = 3, 4, 5, 4
@@ -153,8 +152,8 @@ def paths(*scores):
     ("going_on", "finished", "kept", "remaining"),
     [
         ((-3, -1, -2), (), (-1, -2), ()),  # the best go on
-        ((-3, -1), (-2.5, -4), (-1, -3), (-2.5,)),  # what scores below them is dropped
-        ((-3, -2), (-1,), (-2, -3), (-1,)),  # not enough yet
+        ((-3, -1), (-2.5, -4), (-3, -1), (-2.5,)),  # what scores below them is dropped
+        ((-3, -2), (-1,), (-3, -2), (-1,)),  # not enough yet
         ((-3, -2), (-1, -2), (), (-1, -2)),  # none can become better: done
         ((), (-1,), (), (-1,)),
     ],
@@ -164,11 +163,10 @@ def test_a_sample_is_done_when_nothing_can_become_better(going_on, finished, kep
     assert [[path.score for path in part] for part in result] == [list(kept), list(remaining)]
 
 
-def test_the_best_columns_come_in_order_the_first_of_equal_ones_first():
-    p = np.array([[0.1, 0.4, 0.4, 0.1], [0.2, 0.1, 0.3, 0.4]])
-    assert find_best(p, 3).tolist()[1] == [3, 2, 0]
-    assert find_best(p, 2).tolist()[0] == [1, 2]
-    assert find_best(p, 9).tolist() == [[1, 2, 0, 3], [3, 2, 0, 1]]
+def test_scores_are_rounded_at_each_step_as_in_the_original():
+    gains = np.array([[-0.1]], np.float32)
+    (longer,), _ = expand(paths(-3.3), gains, np.array([[0]]), Limits(1, 9, 5))
+    assert longer.score == float(np.float32(-3.3) + np.float32(-0.1)) != -3.3 - 0.1
 
 
 def test_a_step_that_generates_gives_probabilities_only():
