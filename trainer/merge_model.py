@@ -62,12 +62,12 @@ def merge(arguments: Sequence[str]) -> None:
         raise UsageError(USAGE)
     use_python_path(given.get("python_path", ""))
     script = given.get("config") or given.get("config_file", "")
-    path = find_config(script, given["model_dir"])
+    path = find_config(script, given["model_dir"], flag="model_dir")
     with naming_modules(script, path):
         config = parse_config(path, given.get("config_args", ""))
     _warn_of_objects(config)
     table = ParameterTable(config.model_config.parameters)
-    load_model(given["model_dir"], table, "fail", Stream(0))
+    load_model(given["model_dir"], table, "never", Stream(0))
     parameters = (part for parameter in table for part in encode_parameter(parameter))
     write_whole_file(Path(given["model_file"]), [frame_config(config), *parameters])
 

@@ -55,9 +55,9 @@ def load_model(
 ) -> None:
     """Fill the table from a pass directory, a merged file, or an archive of the version-2 API.
 
-    Args: strategy: what happens to a parameter without a file: fail, rand (its values are drawn from `stream`) or zero.
-        needs_done: whether the model must be a directory with the mark of a complete pass. elsewhere: names of
-            parameters that the parameter servers load.
+    Args: strategy: what happens to a parameter without a file: fail (never: no flag can change that), rand (its values
+            are drawn from `stream`) or zero.  needs_done: whether the model must be a directory with the mark of a
+            complete pass. elsewhere: names of parameters that the parameter servers load.
     Raises: MissingInputError: the model, the mark, or (with fail) a parameter is missing.
         DataError: a file has a different format or size.
     """
@@ -184,8 +184,9 @@ def _make_up(
         hint = f" (did a layer or ParamAttr change its name from {close[0]}?)" if close else ""
         raise (LostFileError if is_lost else MissingInputError)(
             f"{parameter.name} missing, not allowed: {Path(path).absolute()} has no such parameter; it has "
-            f"{shown or 'none'}{hint}; name the model of this config, or give "
-            "--load_missing_parameter_strategy=rand (random values) or =zero"
+            f"{shown or 'none'}{hint}; name the model of this config"
+            + ", or give --load_missing_parameter_strategy=rand (random values) or =zero"
+            * (strategy == "fail")
         )
 
 
@@ -322,9 +323,7 @@ def open_model(path: str | Path, *, needs_done: bool = False) -> Model:
     if stat.S_ISREG(mode) and not needs_done:
         return ParameterArchive(place) if is_archive(place) else MergedFile(place)
     if mode and not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-        raise DataError(
-            f"the model {path} is neither a directory nor a regular file; give --init_model_path one of them"
-        )
+        raise DataError(f"the model {path} is neither a directory nor a regular file; give the name of one of them")
     if not stat.S_ISDIR(mode):
         raise MissingInputError(f"there is no model directory {path}; name a pass-* that has its file '{DONE}'")
     if needs_done and not is_complete(path):
@@ -342,23 +341,25 @@ def is_complete(directory: str | Path) -> bool:
 # ----- The config of a model -----
 
 
-def find_config(config: str, model: str, save_directory: str = "", first_pass: int = -1) -> str:
+def find_config(
+    config: str, model: str, save_dir: str = "", first_pass: int = -1, flag: str = "init_model_path"
+) -> str:
     """Return the path of the config script. Without `config`, it is the script that the initial model names.
 
-    Args: config: the script in the flags, or "". model: the directory of the initial model, or "". save_directory,
-        first_pass: without `model`, the initial model is this pass in this directory.
+    Args: config: the script in the flags, or "". model: the directory of the initial model, or "". save_dir,
+        first_pass: without `model`, the initial model is this pass in this directory. flag: the flag of `model`.
     Raises: MissingInputError: no config is found. DataError: the model's `path.txt` is invalid.
     """
     if config:
         return config
-    directory = model or (f"{save_directory}/{pass_name(first_pass)}" if save_directory and first_pass >= 0 else "")
+    directory = model or (f"{save_dir}/{pass_name(first_pass)}" if save_dir and first_pass >= 0 else "")
     mark = Path(directory) / PATH_FILE
     if not directory or not _find_mode(mark):
         if directory:
             refuse_save_directory(directory)
         missing = f"{directory} does not exist; " if directory and not _find_mode(Path(directory)) else ""
         raise MissingInputError(
-            f"{missing}no valid config: give --config=..., or --init_model_path of a directory with path.txt"
+            f"{missing}no valid config: give --config=..., or --{flag} of a directory with path.txt"
         )
     try:
         name = os.fsdecode(read_text_file(mark, PATH_BYTES)).strip()

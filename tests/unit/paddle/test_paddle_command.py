@@ -109,7 +109,7 @@ def test_dump_config_writes_serialised_messages(config, capfdbinary):
     [
         ("fc_layr(1)", 78, "config.py line 1: name 'fc_layr' is not defined; did you mean 'fc_layer'?"),
         ("1 / 0", 65, "config.py line 1: ZeroDivisionError: division by zero"),
-        (None, 66, "the config script config.py cannot be read: No such file or directory; correct --config"),
+        (None, 66, "the config script config.py cannot be read: No such file or directory; correct its name"),
     ],
 )
 def test_dump_config_ends_with_the_code_of_the_mistake(config, config_dir, text, code, message, capsys):

@@ -117,7 +117,7 @@ def _read(path: Path) -> bytes:
         return read_text_file(path)
     except OSError as error:
         raise MissingInputError(
-            f"the config script {path} cannot be read: {error.strerror}; correct --config"
+            f"the config script {path} cannot be read: {error.strerror}; correct its name"
         ) from error
 
 

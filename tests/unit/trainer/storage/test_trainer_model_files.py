@@ -3,10 +3,12 @@
 import errno
 import io
 import os
+import re
 import shutil
 import struct
 import sys
 import tarfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,13 +17,13 @@ from each import each
 
 from proto.ParameterConfig_pb2 import ParameterConfig
 from proto.TrainerConfig_pb2 import OptimizationConfig, TrainerConfig
-from runtime.errors import DataError, MissingInputError, VolumeError
+from runtime.errors import DataError, MissingInputError, PaddleError, VolumeError
 from runtime.regular_files import open_regular
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.config.scripts.python2 import use_directories
 from trainer.flags import parse_flags
-from trainer.merge_model import frame_config, merge
+from trainer.merge_model import FLAGS, frame_config, merge
 from trainer.storage import model_files
 from trainer.storage.job_inputs import read_config
 from trainer.storage.model_files import (
@@ -561,3 +563,33 @@ def test_files_that_are_no_models_are_a_data_error(tmp_path, change, message):
     (tmp_path / "merged").write_bytes(change((tmp_path / "merged").read_bytes()))
     with pytest.raises(DataError, match=f"merged is neither a merged model nor a tar archive of parameters: {message}"):
         load(tmp_path / "merged")
+
+
+def test_merge_model_names_only_flags_that_it_has(tmp_path, monkeypatch):
+    """It named --init_model_path and --load_missing_parameter_strategy, flags of paddle train."""
+    monkeypatch.chdir(tmp_path)
+    Path("config.py").write_text(
+        "Settings(batch_size=1)\nLayer('x', 'data', size=1)\nLayer('f', 'fc', size=1, inputs='x')"
+    )
+    Path("importing.py").write_text("import nowhere")
+    Path("empty").mkdir()
+    for name, text in (("importing", "importing.py"), ("zero", "a\0b")):
+        Path(name).mkdir()
+        Path(name, "path.txt").write_text(text)
+        Path(name, "importing.py").write_text("import nowhere")
+    os.mkfifo("pipe")
+    said = []
+    for model, more in (
+        ("empty", []),
+        ("absent", []),
+        ("importing", []),
+        ("zero", []),
+        ("empty", ["--config=config.py"]),
+        ("empty", ["--config=absent.py"]),
+        ("pipe", ["--config=config.py"]),
+    ):
+        with pytest.raises(PaddleError) as caught:
+            merge([f"--model_dir={model}", "--model_file=merged", *more])
+        said.append(str(caught.value))
+    assert said[0] == "no valid config: give --config=..., or --model_dir of a directory with path.txt"
+    assert {flag for text in said for flag in re.findall(r"--(\w+)", text)} <= set(FLAGS)
