@@ -17,6 +17,7 @@ NEWS = re.compile(
     r"start_paddle: (waiting: .*|WARNING: .*: did you mean .*|first failure reported: .*|what failed first is not .*|"
     r".*\bgoing on (?:from|after) .*|.* the training starts from the beginning)"
 )
+INDENT = "    "  # of the lines that belong to the launcher's line before them, such as the end of a program's log
 
 
 def status_column(pod: PodState) -> str:
@@ -84,6 +85,7 @@ class ConsoleReporter(JobReporter):
         self._shown: dict[str, str] = {}
         self._width = 0
         self._said: set[str] = set()
+        self._telling: set[str] = set()  # uids of the pods whose last line was printed as news
 
     def say(self, text: str) -> None:
         """Print a sentence."""
@@ -107,7 +109,8 @@ class ConsoleReporter(JobReporter):
 
     def line(self, pod: PodState, number: int, text: str) -> None:
         """Print a line of output if --follow selects the line, or if it is a launcher's new message for the user."""
-        is_new = not self._quiet and self._is_new(text)
+        is_new = not self._quiet and (self._is_new(text) or (pod.uid in self._telling and text.startswith(INDENT)))
+        (self._telling.add if is_new else self._telling.discard)(pod.uid)
         if is_new or any(concerns(who, pod.name, number) and pattern.search(text) for who, pattern in self._follow):
             _print(f"{pod.name}| {text}")
 

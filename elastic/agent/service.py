@@ -113,7 +113,7 @@ class WorkerAgent:
             self.port = self._server.start_server(self._make_handler(), options.port, options.address)
         except OSError as exc:
             where = f"{options.address or 'all addresses'}:{options.port}"
-            reason = f"{HELD_PORT} ({exc.strerror})" if exc.errno == errno.EADDRINUSE else exc.strerror
+            reason = f"{HELD_PORT}; end it, or set another --port" if exc.errno == errno.EADDRINUSE else exc.strerror
             raise PortInUseError(f"the agent cannot listen on {where}: {reason}") from exc
 
     def run(self, is_stopped: threading.Event) -> None:

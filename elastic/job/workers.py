@@ -93,7 +93,7 @@ class JobWorkers:
                 self.recorder = MembershipRecorder(settings, self.driver.history, self._record is not None)
         except OSError as exc:
             self._abandon()
-            reason = f"{HELD_PORT} ({exc.strerror})" if exc.errno == errno.EADDRINUSE else exc.strerror
+            reason = f"{HELD_PORT}; end it, or set another --port" if exc.errno == errno.EADDRINUSE else exc.strerror
             raise PortInUseError(f"the driver cannot listen on port {port}: {reason}") from exc
         except PaddleError:
             self._abandon()

@@ -91,6 +91,7 @@ class ServerConnection:
         self.keys = NO_KEYS
         self.place = place
         self._endpoint = Endpoint(host, port, name, secret, max_payload, source)
+        self._is_mute = False  # whether the last connection has got no answer to the greeting
         self._unknown = ""  # reason why the host name cannot be resolved
         self._waiting: list[Message] = []
         self._attempt = ConnectAttempt()
@@ -121,7 +122,11 @@ class ServerConnection:
     @property
     def silence(self) -> str:
         """Describe why the service sends nothing."""
-        return f"cannot be found: {self._unknown}" if self._unknown else "does not answer"
+        if self._unknown:
+            return f"cannot be found: {self._unknown}"
+        if self._is_mute:
+            return "accepts connections, but does not answer: another program, such as a web server, may have this port"
+        return "does not answer"
 
     @property
     def waiting(self) -> int:
@@ -157,6 +162,7 @@ class ServerConnection:
                 with contextlib.suppress(OSError):
                     self._attempt.stream.bind((self._endpoint.source, 0))
             code = self._attempt.stream.connect_ex(address)
+            self._is_mute = self._is_mute and code in (0, *_UNDER_WAY)
             if code not in (0, *_UNDER_WAY):
                 raise OSError(code, os.strerror(code))
             self._unknown = ""
@@ -201,15 +207,18 @@ class ServerConnection:
         if self._attempt.handshake is None:
             code = stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
+                self._is_mute = False
                 raise OSError(code, os.strerror(code))
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._attempt.handshake = ClientHandshake(
                 self._endpoint.secret, self._endpoint.name, secrets.token_bytes(NONCE_BYTES)
             )
+            self._is_mute = True
             stream.sendall(self._attempt.handshake.greeting)  # the send buffer of a new stream has room for these bytes
             self.closed = None
             return
         data = stream.recv(self._attempt.handshake.wanted)
+        self._is_mute = not data
         if not data:
             raise EOFError("closed by the other side")
         answer = self._attempt.handshake.feed(data)

@@ -27,6 +27,7 @@ ASK_INTERVAL = 1.0  # seconds between two PINGs to a server that has not answere
 REPORT_INTERVAL = 30.0  # seconds between two log lines about one wait
 # seconds until a wait before the first push is logged; short, because a server or trainer may not have started
 FIRST_REPORT = 2.0
+START_HINT = "; start `paddle pserver` there, or correct --pservers and --port"
 
 
 class FanOut:
@@ -142,7 +143,8 @@ class FanOut:
             self._ask_progress(pending)
             if now > due:
                 due = now + REPORT_INTERVAL
-                glog.info(f"has waited {now - started:.0f} s to {self._request.doing}: {_describe(pending)}")
+                hint = START_HINT if self._request.op == Op.HELLO and _has_silent(pending) else ""
+                glog.info(f"has waited {now - started:.0f} s to {self._request.doing}: {_describe(pending)}{hint}")
         return self._request.answer_flags
 
     def abort(self, reason: str) -> None:
@@ -274,6 +276,10 @@ class FanOut:
     def _late(self, pending: Collection[ServerChannel], waited: float) -> PaddleError:
         kind = PeerUnreachableError if self._request.op == Op.HELLO else LostPeerError
         return kind(f"trainer {self._trainer} waited {waited:.0f} s to {self._request.doing}: {_describe(pending)}")
+
+
+def _has_silent(pending: Collection[ServerChannel]) -> bool:
+    return any(not channel.waits_for for channel in pending)
 
 
 def _describe(pending: Collection[ServerChannel]) -> str:

@@ -21,7 +21,7 @@ from pserver.wire import protocol
 from pserver.wire.authentication import DATA, NONCE_BYTES, TOKEN_BYTES, ServerHandshake
 from pserver.wire.connection import SCRATCH_BYTES, Connection, ConnectionLimits, Frames, Pool, Traffic, linger
 from pserver.wire.protocol import Buffer, Message, MessageFlag, Op, ProtocolError
-from runtime.errors import BugError, ConfigError, PortInUseError
+from runtime.errors import HELD_PORT, BugError, ConfigError, PortInUseError
 from runtime.network.open_files import FREE_FILES
 
 ADMISSION_TIMEOUT = 10.0  # maximum seconds until the handshake ends, and then until the peer joins
@@ -340,7 +340,9 @@ def _bind_errors(made: socket.socket, what: str) -> Iterator[None]:
     except OSError as exc:
         made.close()
         if exc.errno == errno.EADDRINUSE:
-            raise PortInUseError(f"cannot listen on {what}: another process holds this port") from exc
+            raise PortInUseError(
+                f"cannot listen on {what}: {HELD_PORT}; end it, or set another --port (in a Job: CONF_PADDLE_PORT)"
+            ) from exc
         raise ConfigError(f"cannot listen on {what}: {exc.strerror or exc}") from exc
 
 

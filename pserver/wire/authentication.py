@@ -97,7 +97,8 @@ class Handshake:
         self.wanted = RECORD_BYTES - len(self._come)
         head = self._come[:8]
         if head[:4] != MAGIC[: len(head)]:
-            return self._fail(Reason.FORM, f"it begins with {head[:4]!r} instead of {MAGIC!r}")
+            hint = "; it is a web server" if head[:4] == b"HTTP" else ""
+            return self._fail(Reason.FORM, f"it begins with {head[:4]!r} instead of {MAGIC!r}{hint}")
         if len(head) >= 6 and (version := int.from_bytes(head[4:6], "little")) != VERSION:
             return self._fail(
                 Reason.VERSION, f"it speaks protocol version {version}, this program speaks version {VERSION}"

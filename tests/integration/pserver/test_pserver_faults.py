@@ -117,8 +117,34 @@ def test_a_server_that_is_not_there_is_named_after_two_seconds(client, capfd):
         one = client([free.getsockname()], connect_timeout=3.5)
         with pytest.raises(PeerUnreachableError):
             one.join(WEIGHT, Optimization())
-    said = re.findall(r"has waited (\d) s to join: pserver 127\.0\.0\.1:\d+ does not answer", capfd.readouterr().err)
-    assert said in (["2"], ["3"])
+    text = (
+        r"has waited (\d) s to join: pserver 127\.0\.0\.1:\d+ does not answer; start `paddle pserver` there, or correct"
+    )
+    assert re.findall(text, capfd.readouterr().err) in (["2"], ["3"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b"", "accepts connections, but does not answer: another program, such as a web server, may have this port"),
+        (b"HTTP/1.0 400 Bad request\r\n\r\n", r"it begins with b'HTTP' instead of .*; it is a web server"),
+    ],
+)
+def test_another_program_at_the_port_is_told_apart_from_a_server_that_is_not_there(client, answer, message):
+    """Both were "does not answer"."""
+
+    def serve(other):
+        with other.accept()[0] as stream:
+            stream.recv(100)
+            stream.sendall(answer)
+            stream.recv(100)
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        if answer:
+            threading.Thread(target=serve, args=[other]).start()
+        one = client([other.getsockname()], connect_timeout=0.5)
+        with pytest.raises(PeerUnreachableError, match=message):
+            one.join(WEIGHT, Optimization())
 
 
 def push_two(client, server, trainer):

@@ -156,6 +156,20 @@ def test_why_an_attempt_has_ended_and_where_the_next_one_resumes_is_printed_once
     assert printed == [f"j-1-abcde| 2026-11-20 10:59:00 start_paddle: {text}" for text in news]
 
 
+def test_the_end_of_a_programs_log_is_printed_below_the_launchers_line(capsys: pytest.CaptureFixture[str]):
+    """The terminal ended with "the end of server.log:", and the log said which port is taken."""
+    reporter = ConsoleReporter()
+    first = "2026-11-20 10:59:00 start_paddle: first failure reported: pserver ended with status 75; the end of x:"
+    cause = "    F1120 10:59:00.000000 1 __main__.py:9] cannot listen on 10.0.0.2:7164: another process holds this port"
+    other = POD.evolve(uid="u-2", name="j-2-abcde")
+    for pod in (POD, other):
+        reporter.line(pod, 1, first)
+    for text in (cause, "    dull", "pod 1 ends", "    indented"):
+        reporter.line(POD, 1, text)
+        reporter.line(other, 2, text)
+    assert capsys.readouterr().out.splitlines() == [f"j-1-abcde| {text}" for text in (first, cause, "    dull")]
+
+
 def test_the_table_has_one_line_per_change(capsys: pytest.CaptureFixture[str]):
     reporter = ConsoleReporter()
     for pod in (POD, POD, POD.evolve(phase="Running", ip="127.9.0.2"), POD.evolve(phase="Running", ip="127.9.0.2")):

@@ -68,7 +68,10 @@ def agree_on_first_values(
             )
         if now >= due:
             due = now + NOTE_S
-            glog.info(f"this trainer has waited {now - began:.0f} s for the initial values of {glog.clean(holder)}")
+            glog.info(
+                f"this trainer has waited {now - began:.0f} s for the initial values of {glog.clean(holder)}; "
+                "if that trainer hangs, end it, and another trainer will send them"
+            )
         registry.wait(INIT, known, LOOK_S)
 
 

@@ -24,6 +24,7 @@ from trainer.updaters.tables import SPARSE_PORTS
 NOTE_S = 10.0  # seconds between two log lines about the wait
 LOOK_S = 1.0  # seconds between two searches for servers, or between two attempts to join the servers
 RECORDS_S = 0.5  # seconds between two checks that the registry still lists the servers that this trainer is joining
+REMEDY = "start the missing servers, or correct and restart the others"
 LOST = (LostPeerError, PeerUnreachableError, VolumeError)  # after these errors this trainer joins the servers again
 
 _Result = TypeVar("_Result")
@@ -168,13 +169,10 @@ class ElasticServers:
                 wanted = f"to join the parameter servers: {exc}"
             now = time.monotonic()
             if now >= deadline:
-                raise PeerUnreachableError(
-                    f"this trainer waited {now - began:.0f} s {wanted}; start the missing servers, or correct and "
-                    "restart the others"
-                )
+                raise PeerUnreachableError(f"this trainer waited {now - began:.0f} s {wanted}; {REMEDY}")
             if now >= due:
                 due = now + NOTE_S
-                glog.info(f"this trainer has waited {now - began:.0f} s {wanted}")
+                glog.info(f"this trainer has waited {now - began:.0f} s {wanted}; {REMEDY}")
             self._pause()
 
     def _find(self) -> tuple[str, list[ServerRecord]]:
