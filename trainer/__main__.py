@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from runtime import glog
 from runtime.errors import BugError, InterruptError, PaddleError
 from runtime.gflags import LIBRARY_HELP
+from runtime.health.places import take_place
 from runtime.processor.blas import limit_threads
 from trainer.flags import help_text, list_warnings, parse_flags
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from trainer.telemetry.reporter import Reporter
     from trainer.training.parts import TrainingSession
     from trainer.updaters.local import Updater
+
+# the variables by which a launcher or a pod names this trainer; a trainer's children have them, too
+PLACE = ("PADDLE_OUTPUT", "PADDLE_ATTEMPT", "PADDLE_ABSENT", "PADDLE_CHOSEN_SAVE", "POD_UID")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,6 +61,15 @@ def report(program: str, arguments: Sequence[str], job: Callable[[Sequence[str]]
     return 0
 
 
+def leave_place() -> None:
+    """Leave the place of a trainer to the process that has it, if that process has started this one."""
+    if holder := take_place(os.environ, PLACE):
+        glog.warning(
+            f"the trainer with process {holder} has started this one, which is a job of its own: it does not take the "
+            f"place that {', '.join(PLACE)} give the first one"
+        )
+
+
 def run(arguments: Sequence[str]) -> None:
     """Run the job that the flags select.
 
@@ -66,6 +79,7 @@ def run(arguments: Sequence[str]) -> None:
     if flags.version:
         sys.stdout.write(DONE_TEXT)
         return
+    leave_place()
     workers_change = False  # whether workers may join and leave during the training (`paddle elastic run`)
     if flags.collective:
         from trainer.updaters.collective import join_workers

@@ -9,11 +9,8 @@ The rank is the rank with which the worker was started.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import select
-import struct
 import sys
-import termios
 import threading
 import time
 from collections.abc import Callable
@@ -56,18 +53,16 @@ class WorkerPipe(FileIO):
 
         A child that outlives its worker keeps the pipe open, so the end of the pipe may come much later.
         """
-        until = time.monotonic() + seconds
-        with contextlib.suppress(ValueError, OSError):  # the reader has closed the pipe
-            while (left := until - time.monotonic()) > 0:
-                if self._count_unread():  # first, because the reader clears the event before it reads
+        until, poll = time.monotonic() + seconds, select.poll()
+        with contextlib.suppress(ValueError):  # the reader has closed the pipe
+            poll.register(self.fileno(), select.POLLIN)
+            while not self.closed and (left := until - time.monotonic()) > 0:
+                if poll.poll(0):  # output, or the end; first, because the reader clears the event before it reads
                     time.sleep(0.001)
                 elif self._is_idle.is_set():
                     return
                 else:
                     self._is_idle.wait(left)
-
-    def _count_unread(self) -> int:
-        return int(struct.unpack("i", fcntl.ioctl(self.fileno(), termios.FIONREAD, bytes(4)))[0])
 
 
 class OutputSink(Protocol):

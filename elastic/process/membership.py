@@ -25,7 +25,6 @@ from elastic.process.placement import (
     ProcessPlacement,
     WorkerSettings,
     describe_foreign,
-    name_process,
     read_placement,
     read_settings,
 )
@@ -33,6 +32,7 @@ from elastic.rendezvous.client import RendezvousClient
 from runtime import glog
 from runtime.environment import read_environment
 from runtime.errors import ConfigError, PaddleError
+from runtime.health.places import name_process
 from runtime.health.service_threads import ServiceThread
 from runtime.network.interfaces import resolve_nics
 

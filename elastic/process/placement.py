@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from elastic.collectives.group import STALL_END_S, STALL_S, Patience
@@ -69,12 +68,6 @@ class WorkerSettings(NamedTuple):
     elastic_timeout: float = 600.0
     patience: Patience = Patience()
     own_address: str = ""
-
-
-def name_process() -> str:
-    """Return a name of this process that none of its children and no later process of this machine has."""
-    start = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
-    return f"{os.getpid()}.{start}"
 
 
 def describe_foreign(place: ProcessPlacement, holder: str) -> str:

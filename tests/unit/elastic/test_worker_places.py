@@ -15,9 +15,9 @@ from elastic.hosts import SlotInfo
 from elastic.http_server import RendezvousServer
 from elastic.launching.processes import list_slot_variables
 from elastic.process import loop, membership
-from elastic.process.placement import name_process
 from elastic.rendezvous import create_rendezvous_handler
 from runtime.errors import ConfigError
+from runtime.health.places import name_process
 
 # a child of a worker, e.g. a process that a DataLoader has spawned, which imports the script of the worker
 CHILD = """

@@ -1,0 +1,40 @@
+"""The place of a program in its job, which its environment names, and which its child processes must not take.
+
+A launcher, a pod or a driver names the place of a program by variables. The children of the program have the same
+variables. So the program marks them as taken: a child that runs a program of the project sees that its parent has the
+place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from pathlib import Path
+
+HOLDER = "PADDLE_PLACE_HOLDER"
+
+
+def name_process(pid: int | str = "self") -> str:
+    """Return a name of a process that no later process of this machine has; "": there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return f"{text.split()[0]}.{text.rpartition(')')[2].split()[19]}"
+
+
+def take_place(environ: MutableMapping[str, str], names: Sequence[str]) -> str:
+    """Mark the place that variables name as taken by this process.
+
+    If a running process that handed its environment on has the place, remove the variables, and return the pid of that
+    process; otherwise return "".
+    """
+    if not any(environ.get(name) for name in names):
+        return ""
+    own, holder = name_process(), environ.get(HOLDER, "")
+    pid = holder.partition(".")[0]
+    if not pid.isdigit() or holder == own or name_process(pid) != holder:
+        environ[HOLDER] = own
+        return ""
+    for name in names:
+        environ.pop(name, None)
+    return pid
