@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from trainer.arrays.arguments import Argument, Array, Ids
 
+# the end of an error about different numbers of rows
+ROWS_ADVICE = (
+    "a sequence has a row for each item: pooling_layer, last_seq or first_seq makes one row of a sequence, and "
+    "expand_layer repeats a row for each item"
+)
+
 
 def spell_rows(values: Array) -> str:
     """Return a matrix with a blank after each number and a newline after each row."""

@@ -23,7 +23,7 @@ from trainer.telemetry.description import describe_run
 from trainer.telemetry.legacy_words import AT
 from trainer.telemetry.reporter import Reporter
 from trainer.training.assembly import Assembly, warn_of_test_flags
-from trainer.training.parts import TrainingSession
+from trainer.training.parts import NO_TRAINING_DATA, TrainingSession
 from trainer.training.stopping import STOPPER
 from trainer.updaters.local import Updater
 
@@ -60,7 +60,7 @@ class DividedAssembly(Assembly):
         warn_of_test_flags(self._flags, self._config)
         self._fill_parameters(parts)
         if self._source is None:
-            raise ConfigError("the config has no training data; define_py_data_sources2 needs a train_list")
+            raise ConfigError(NO_TRAINING_DATA)
         updater.connect()
         directory = TakenDirectory(self._directory, parts.save_dir, self._config.init_model_path)
         session = DividedTraining(parts, self._source, updater, STOPPER, directory)

@@ -12,6 +12,7 @@ from proto.ModelConfig_pb2 import EvaluatorConfig
 from runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.encoding import decode_array, encode_array
+from trainer.arrays.text import ROWS_ADVICE
 
 Numbers = npt.NDArray[np.float64]
 
@@ -173,7 +174,9 @@ class Evaluator:
         Raises: DataError: the numbers of rows differ; the text contains both numbers.
         """
         if first.rows != other.rows:
-            raise DataError(f"{self}: its first input has {first.rows} rows, but its {role} has {other.rows}")
+            raise DataError(
+                f"{self}: its first input has {first.rows} rows, but its {role} has {other.rows}; {ROWS_ADVICE}"
+            )
 
 
 def ratio(numerator: float, denominator: float) -> float:

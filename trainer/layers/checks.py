@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import Parameter
+from trainer.arrays.text import ROWS_ADVICE
 from trainer.layers.base import Layer
 
 
@@ -115,4 +116,4 @@ def require_same_rows(layer: Layer, inputs: Sequence[Array | Ids]) -> None:
     """
     if len({len(one) for one in inputs}) > 1:
         numbers = ", ".join(str(len(one)) for one in inputs)
-        raise DataError(f"{layer}: its inputs have {numbers} rows; these numbers must be equal")
+        raise DataError(f"{layer}: its inputs have {numbers} rows; these numbers must be equal; {ROWS_ADVICE}")

@@ -23,7 +23,7 @@ from trainer.telemetry.description import describe_run
 from trainer.telemetry.legacy_words import AT
 from trainer.telemetry.reporter import Reporter, find_task_target
 from trainer.training.assembly import Assembly, warn_of_test_flags
-from trainer.training.parts import TrainingSession
+from trainer.training.parts import NO_TRAINING_DATA, TrainingSession
 from trainer.training.stopping import STOPPER
 from trainer.updaters.elastic.errors import TaskTakenError
 from trainer.updaters.elastic.servers import ElasticServers
@@ -58,7 +58,7 @@ class TaskAssembly(Assembly):
         warn_of_test_flags(self._flags, config)
         self._fill_parameters(parts)
         if self._source is None:
-            raise ConfigError("the config has no training data; define_py_data_sources2 needs a train_list")
+            raise ConfigError(NO_TRAINING_DATA)
         check_entries(self._source.entries, config.data_config.files)
         self._directory.prepare(parts.save_dir, config.init_model_path)
         offer = list(name_chunks(self._source.entries))

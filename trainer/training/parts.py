@@ -17,6 +17,10 @@ from trainer.network.data_parallel import AnyNetwork
 from trainer.storage.model_files import SaveTables
 from trainer.telemetry.reporter import Reporter
 
+_NAMED_BY = "give a {0}_list to define_py_data_sources2, or call {1}Data(...) in a config of the raw form"
+NO_TRAINING_DATA = f"the config has no training data; {_NAMED_BY.format('train', 'Train')}"
+NO_TEST_DATA = f"TestData is not specified: --job=test needs test data; {_NAMED_BY.format('test', 'Test')}"
+
 
 class TrainingSession(Protocol):
     """A job that trains, or that measures the time of training."""
@@ -34,7 +38,7 @@ class Parts:
         averages: whether the optimiser averages the values of its steps. save_tables: a function with which the
         parameter servers save the tables; None if trainer 0 saves the tables. begin: a function that moves the passes
         and records of an earlier run away. It is called before every batch and save, and only the first call has an
-        effect.
+        effect. data_text: what to check if the training data has no sample.
     """
 
     flags: Values
@@ -51,6 +55,7 @@ class Parts:
     save_tables: SaveTables | None = None
     reporter: Reporter = field(default_factory=Reporter)
     begin: Callable[[], None] = lambda: None
+    data_text: str = "train_list and its files"
 
     def pass_directory(self, name: str) -> Path:
         """Return the path of a pass directory, or of a save inside a pass."""
@@ -66,5 +71,5 @@ class Parts:
         Raises: ConfigError: the config has no training data.
         """
         if self.train is None:
-            raise ConfigError("the config has no training data; define_py_data_sources2 needs a train_list")
+            raise ConfigError(NO_TRAINING_DATA)
         return self.train

@@ -34,7 +34,7 @@ from trainer.telemetry.legacy_words import AT
 from trainer.telemetry.time_breakdown import TEST
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training import nan_checks
-from trainer.training.parts import Parts
+from trainer.training.parts import NO_TEST_DATA, Parts
 
 # the end of the path of a pass directory, a save inside the pass, or a checkpoint's parameters
 _PASS = re.compile(r"(?:^|/)pass-([0-9]{5,})(?:-[0-9]{3,})?(?:/parameters)?$")
@@ -79,7 +79,7 @@ def evaluate(
         if each_batch is not None:
             each_batch(batches, result)
     if not result.samples:
-        raise DataError("the test data has no sample; check the test list of define_py_data_sources2")
+        raise DataError("the test data has no sample; check the list of the test data")
     result.finish()
     return result
 
@@ -146,7 +146,7 @@ class Testing:
 
     def __init__(self, parts: Parts, wait: Callable[[float], None] = time.sleep) -> None:
         if parts.test is None:
-            raise ConfigError("TestData is not specified: --job=test needs a test_list in define_py_data_sources2")
+            raise ConfigError(NO_TEST_DATA)
         self._parts, self._source, self._flags, self._wait = parts, parts.test, parts.flags, wait
         self._models = list_models(parts)
         absent = [model.path for model in self._models if not os.path.exists(model.path)]  # noqa: PTH110

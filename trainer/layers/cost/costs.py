@@ -16,6 +16,7 @@ from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Flowing, Ids, PickedGradient, Sparse, find_bad_id
 from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.text import ROWS_ADVICE
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_rows, require_same_rows
 
@@ -87,7 +88,9 @@ class CostLayer(Layer):
         if label.ids is None:
             raise ConfigError(f"{self} needs a label of ids (integer_value)")
         if len(label.ids) != rows:
-            raise DataError(f"{self}: the label has {len(label.ids)} rows, but the prediction has {rows}")
+            raise DataError(
+                f"{self}: the label has {len(label.ids)} rows, but the prediction has {rows}; {ROWS_ADVICE}"
+            )
         wrong = find_bad_id(label.ids, upper)
         if wrong is not None:
             raise DataError(f"{self}: label {wrong} is not in [0, {upper}), the prediction's size")

@@ -17,6 +17,7 @@ from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import DataError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.text import ROWS_ADVICE
 from trainer.layers.base import Layer
 from trainer.layers.bias import Bias
 from trainer.layers.checks import require_matrix, require_starts, require_weight
@@ -49,7 +50,7 @@ class FrameScoreLayer(Layer):
         rows, x = (require_matrix(self, one, self._v.size) for one in inputs[:2])
         self._starts = starts = require_starts(self, inputs[2], 2)
         if len(rows) != len(starts) - 1:
-            raise DataError(f"{self}: there are {len(rows)} rows for {len(starts) - 1} sequences")
+            raise DataError(f"{self}: there are {len(rows)} rows for {len(starts) - 1} sequences; {ROWS_ADVICE}")
         if len(x) != starts[-1]:
             raise DataError(f"{self}: there are {len(x)} frames, but its sequences have {starts[-1]} frames")
         self._y = tanh_sums(np.ascontiguousarray(x), np.ascontiguousarray(rows), starts)

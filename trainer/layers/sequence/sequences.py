@@ -16,6 +16,7 @@ from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import ParameterTable
+from trainer.arrays.text import ROWS_ADVICE
 from trainer.layers.base import Layer
 from trainer.layers.bias import Bias
 from trainer.layers.checks import (
@@ -55,7 +56,7 @@ class ExpandLayer(Layer):
         self._starts = require_sub_starts(self, like) if is_nested else require_starts(self, like, 1)
         if len(x) != len(self._starts) - 1:
             what = "sub-sequences" if is_nested else "sequences"
-            raise DataError(f"{self}: there are {len(x)} rows for {len(self._starts) - 1} {what}")
+            raise DataError(f"{self}: there are {len(x)} rows for {len(self._starts) - 1} {what}; {ROWS_ADVICE}")
         rows = np.repeat(x, np.diff(self._starts), axis=0)
         return Argument(value=self._bias.add_to(rows, is_fresh=True), starts=like.starts, sub_starts=like.sub_starts)
 

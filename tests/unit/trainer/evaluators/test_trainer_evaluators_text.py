@@ -410,7 +410,10 @@ def test_misuse_names_the_evaluator(kind, inputs, fields, message):
 
 
 def test_rows_that_do_not_match_are_a_data_error():
-    with pytest.raises(DataError, match="its first input has 4 rows, but its label has 1"):
+    with pytest.raises(
+        DataError,
+        match=r"its first input has 4 rows, but its label has 1; .*: pooling_layer",
+    ):
         text("classification_error", [PREDICTION, ids(1)])
 
 

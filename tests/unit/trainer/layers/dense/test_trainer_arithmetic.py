@@ -190,7 +190,10 @@ def test_widths_that_do_not_fit_are_refused(name, widths, what):
 
 def test_different_numbers_of_rows_are_refused():
     layer, _ = make("concat")
-    with pytest.raises(DataError, match="2, 1, 2 rows"):
+    with pytest.raises(
+        DataError,
+        match=r"2, 1, 2 rows; these numbers must be equal; .*pooling_layer",
+    ):
         run(layer, *[dense(np.ones(shape)) for shape in [(2, 3), (1, 1), (2, 2)]])
 
 
