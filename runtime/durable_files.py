@@ -30,6 +30,14 @@ MOST_TEXT_BYTES = 64 << 20  # maximum bytes of a JSON file about a job
 Content = Iterable[bytes | memoryview]
 
 
+def saving_error(directory: Path | str, error: OSError) -> VolumeError:
+    """Return the error of a directory into which nothing can be written."""
+    remedy = REMEDY
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        remedy = "a file has this name, or that of a directory above it: remove the file, or name another directory"
+    return VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename}); {remedy}")
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable; syncing a file does not sync the directory of the file."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -54,7 +62,7 @@ def write_durably(directory: Path, write: Callable[[], Any]) -> None:
         except OSError as error:
             if error.errno == errno.ESTALE and attempt < STALE_ATTEMPTS:
                 continue
-            raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename}); {REMEDY}") from error
+            raise saving_error(directory, error) from error
         return
 
 

@@ -167,7 +167,7 @@ class DividedTraining:
         self._log.write_pass(position.number, position.batches)
         if not position.batches:
             raise DataError(
-                f"the data provider delivers no sample in pass {position.number}; check train_list and its files"
+                f"the data provider delivers no sample in pass {position.number}; check {self._parts.data_text}"
             )
         if flags.trainer_id:
             return

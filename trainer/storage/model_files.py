@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from runtime import glog
 from runtime.durable_files import (
@@ -24,18 +26,20 @@ from runtime.durable_files import (
     old_of,
     remove_if_possible,
     replace_directory,
+    saving_error,
     staging_of,
     sync_directory,
     warn_if_removed,
     write_durably,
     write_file,
 )
-from runtime.errors import VolumeError
+from runtime.errors import DataError, VolumeError
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
 
 HEADER = struct.Struct("<iIQ")  # the header of a file: format version 0, bytes of a value, number of values
 VALUE_BYTES = 4
+_LAYER = re.compile(r"_(.+)\.(?:w\d+|wbias)")  # the name that v0.10 gives the parameter of a layer
 DONE, PATH_FILE = "done", "path.txt"
 
 
@@ -49,6 +53,34 @@ def encode_parameter(parameter: Parameter) -> list[bytes | memoryview]:
     values = np.ascontiguousarray(parameter.value, "<f4")
     places = [] if parameter.pattern is None else [parameter.pattern.encode()]
     return [HEADER.pack(0, VALUE_BYTES, values.size), values.data, *places]
+
+
+def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDArray[np.float32]:
+    """Return the values of a parameter file.
+
+    Args: source: the path of the file, for messages.
+    Raises: DataError: the bytes are not the content of a parameter file with `size` values.
+    """
+    if len(data) < HEADER.size:
+        raise DataError(
+            f"{source} is no parameter file: it has {len(data)} bytes, but the header alone has {HEADER.size}"
+        )
+    version, value_bytes, count = HEADER.unpack_from(data)
+    if (version, value_bytes) != (0, VALUE_BYTES):
+        raise DataError(
+            f"{source} is no parameter file of float32: its header has version {version} and {value_bytes} bytes per "
+            "value"
+        )
+    if count != size:
+        layer = _LAYER.fullmatch(name)
+        whose = f" of layer {layer[1]}" if layer else ""
+        raise DataError(
+            f"{source}: The size ({count}) in the file does not match the size ({size}) of the parameter: {name}{whose}"
+            "; another config saved this model: take that one, or a model of this config"
+        )
+    if len(data) < HEADER.size + count * VALUE_BYTES:
+        raise DataError(f"{source} is cut off: it has {len(data)} bytes for {count} values")
+    return np.frombuffer(data, "<f4", count, HEADER.size)
 
 
 def count_file_bytes(parameter: Parameter) -> int:
@@ -83,7 +115,7 @@ def prepare_save_directory(directory: str) -> None:
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename}); {REMEDY}") from error
+        raise saving_error(directory, error) from error
     if not os.access(directory, os.W_OK | os.X_OK):
         raise VolumeError(f"cannot save to {directory}: it is not writable for uid {os.geteuid()}; {REMEDY}")
 

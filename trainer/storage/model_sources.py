@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from proto.TrainerConfig_pb2 import TrainerConfig
@@ -35,7 +34,15 @@ from trainer.arrays.rng import Stream
 from trainer.arrays.sparse_storage import sparse_pattern
 from trainer.storage.checkpoint import list_checkpoints
 from trainer.storage.model_archive import ParameterArchive, is_archive
-from trainer.storage.model_files import DONE, HEADER, PATH_FILE, VALUE_BYTES, count_file_bytes, pass_name
+from trainer.storage.model_files import (
+    DONE,
+    HEADER,
+    PATH_FILE,
+    VALUE_BYTES,
+    count_file_bytes,
+    decode_parameter,
+    pass_name,
+)
 from trainer.telemetry.legacy_words import AT
 
 NAMES_SHOWN = 8
@@ -81,29 +88,6 @@ def _take(parameter: Parameter, data: bytes, source: str) -> None:
     elif parameter.config.need_compact:
         share = np.count_nonzero(parameter.value) / parameter.size
         glog.info(f"compact nnz={share:g} name={parameter.name}", at=AT["compact"])
-
-
-def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDArray[np.float32]:
-    """Return the values of a parameter file.
-
-    Args: source: the path of the file, for messages.
-    Raises: DataError: the bytes are not the content of a parameter file with `size` values.
-    """
-    if len(data) < HEADER.size:
-        raise DataError(
-            f"{source} is no parameter file: it has {len(data)} bytes, but the header alone has {HEADER.size}"
-        )
-    version, value_bytes, count = HEADER.unpack_from(data)
-    if (version, value_bytes) != (0, VALUE_BYTES):
-        raise DataError(
-            f"{source} is no parameter file of float32: its header has version {version} and {value_bytes} bytes per "
-            "value"
-        )
-    if count != size:
-        raise DataError(f"The size ({count}) in the file does not match the size ({size}) of the parameter: {name}")
-    if len(data) < HEADER.size + count * VALUE_BYTES:
-        raise DataError(f"{source} is cut off: it has {len(data)} bytes for {count} values")
-    return np.frombuffer(data, "<f4", count, HEADER.size)
 
 
 def find_flaw(header: bytes, length: int, expected: int) -> str:

@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from runtime import glog
 from runtime.directory_lock import DirectoryLock
-from runtime.durable_files import REMEDY, sync_directory
-from runtime.errors import UsageError, VolumeError
+from runtime.durable_files import saving_error, sync_directory
+from runtime.errors import UsageError
 from trainer.flags import Values
 from trainer.storage.checkpoint import FOLDER, JOB
 from trainer.storage.model_files import prepare_save_directory
@@ -125,7 +125,7 @@ def _naming(directory: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename}); {REMEDY}") from error
+        raise saving_error(directory, error) from error
 
 
 def _read_start(checkpoint: Path) -> Start | None:

@@ -178,6 +178,7 @@ class Assembly:
     def _make_updater(self) -> Updater:
         sending = Sending()
         if self._servers is not None:
+            read_sending(self._config.opt_config, trainers=2)  # a wrong setting is known before a server is asked
             self._servers.find_trainers()
         if not self._flags.local:
             sending = read_sending(self._config.opt_config, trainers=self._flags.num_gradient_servers)
@@ -232,6 +233,7 @@ class Assembly:
             save_tables=None if self._servers is None else self._servers.save_tables,
             reporter=reporter,
             begin=lambda: self._begin(reporter),
+            data_text=describe_data(config.data_config),
         )
 
     def _begin(self, reporter: Reporter) -> None:
@@ -302,6 +304,13 @@ def _import_servers(is_collective: bool) -> type[ParameterServers] | type[Collec
     from trainer.updaters.parameter_servers import ParameterServers
 
     return ParameterServers
+
+
+def describe_data(data: DataConfig) -> str:
+    """Return what a user can check if a data configuration has no sample."""
+    if not data.files or not data.load_data_object:
+        return "train_list and its files"
+    return f"{data.files}, and what {data.load_data_module}::{data.load_data_object} yields for the files that it names"
 
 
 def warn_of_test_flags(flags: Values, config: TrainerConfig) -> None:

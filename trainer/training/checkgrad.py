@@ -37,7 +37,7 @@ class GradientChecking:
         self._source.start_pass()
         batch = self._source.next_batch(parts.batch_size)
         if batch is None or not batch[1]:
-            raise DataError("the data provider delivers no sample; check train_list and its files")
+            raise DataError(f"the data provider delivers no sample; check {parts.data_text}")
         with np.errstate(all="ignore"):
             cost = run_forward(parts.network, batch[0])
             if not np.isfinite(cost):

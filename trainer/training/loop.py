@@ -196,7 +196,7 @@ class Training:
         if self._position.batches:
             return
         if self._flags.local:
-            raise DataError(f"the data provider delivers no sample in pass {number}; check train_list and its files")
+            raise DataError(f"the data provider delivers no sample in pass {number}; check {self._parts.data_text}")
         glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers may still train it")
 
     def _test(self) -> None:

@@ -272,7 +272,11 @@ def test_errors_are_one_line_with_the_right_status_and_leave_no_pass(job, paddle
             78,
             r"data_layer x has size 3, but the provider's input_types say dense_vector\(4\)",
         ),
-        (lambda job: (job / "train.txt").write_text(""), 65, "delivers no sample in pass 0"),
+        (
+            lambda job: (job / "train.txt").write_text(""),
+            65,
+            "no sample in pass 0; check train.list, and what small_provider::process yields for the files",
+        ),
         (lambda job: (job / "train.list").write_text(""), 65, "delivers no sample in pass 0"),
         (
             lambda job: (job / "train.txt").write_text("1 2 3 7\n"),
@@ -577,7 +581,8 @@ def test_the_checkgrad_job_compares_every_parameter_and_saves_nothing(job, paddl
 def test_the_checkgrad_job_needs_a_sample(job, paddle):
     (job / "train.txt").write_text("")
     status, log = paddle.train(job, *PLAIN, "--job=checkgrad")
-    assert (status, "the data provider delivers no sample; check train_list and its files" in log) == (65, True)
+    told = "the data provider delivers no sample; check train.list, and what small_provider::process yields"
+    assert (status, told in log) == (65, True)
 
 
 def test_modules_beside_the_config_stand_in_no_way_of_the_report(job):

@@ -156,9 +156,9 @@ class TableProjection(MatrixProjection):
         self._ids = one.ids
         least, most = (int(one.ids.min()), int(one.ids.max())) if len(one.ids) else (0, 0)
         if least < -1 or most >= self.input_size:
-            raise DataError(
-                f"{self}: id {least if least < -1 else most} is not in [-1, {self.input_size}); -1 means no id"
-            )
+            wrong = least if least < -1 else most
+            remedy = "-1 means no id" if wrong < 0 else f"make the size of its data_layer at least {wrong + 1}"
+            raise DataError(f"{self}: id {wrong} is not in [-1, {self.input_size}); {remedy}, or correct the data")
         rows: Array = self.weight.matrix(self.input_size, self.output_size).take(one.ids, axis=0, mode="wrap")
         if least < 0:
             rows[one.ids < 0] = 0

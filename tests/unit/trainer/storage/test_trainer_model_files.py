@@ -27,6 +27,7 @@ from trainer.merge_model import FLAGS, frame_config, merge
 from trainer.storage import model_files
 from trainer.storage.job_inputs import read_config
 from trainer.storage.model_files import (
+    decode_parameter,
     encode_parameter,
     pass_name,
     prepare_save_directory,
@@ -170,7 +171,7 @@ def test_what_was_saved_is_loaded_static_parameters_too(tmp_path):
         (struct.pack("<iIQ3d", 0, 8, 3, 1, 2, 3), "its header has version 0 and 8 bytes per value"),
         (
             struct.pack("<iIQ2f", 0, 4, 2, 1, 2),
-            r"The size \(2\) in the file does not match the size \(3\) of the parameter: w",
+            r"pass-00000/w: The size \(2\) in the file does not match the size \(3\) of the parameter: w",
         ),
         (struct.pack("<iIQ2f", 0, 4, 3, 1, 2), "w is cut off"),
     ],
@@ -241,12 +242,21 @@ def test_no_more_is_read_than_the_parameter_has(tmp_path):
     assert load(tmp_path / "p")["w"].value.tolist() == [1, -2, 0.5]
 
 
+def test_a_parameter_of_another_size_is_named_with_its_layer():
+    data = struct.pack("<iIQ2f", 0, 4, 2, 1, 2)
+    for name, layer in (("_hidden.w0", " of layer hidden"), ("_emb_1.wbias", " of layer emb_1"), ("shared", "")):
+        with pytest.raises(DataError, match=f"of the parameter: {name}{layer}; another config saved this model: take"):
+            decode_parameter(data, "out/x", name, 3)
+
+
 def test_a_place_that_cannot_be_saved_to_is_a_volume_error_at_once(tmp_path, monkeypatch):
     prepare_save_directory(str(tmp_path / "new" / "output"))
     assert (tmp_path / "new" / "output").is_dir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(VolumeError, match=r"cannot save to .*file: File exists"):
-        prepare_save_directory(str(tmp_path / "file"))
+    told = "a file has this name, or that of a directory above it: remove the file, or name another directory"
+    for path in ("file", "file/output"):
+        with pytest.raises(VolumeError, match=f"cannot save to .*{path}: .*; {told}"):
+            prepare_save_directory(str(tmp_path / path))
     monkeypatch.setattr(os, "access", lambda *_: False)  # nothing is refused to root
     with pytest.raises(VolumeError, match=r"new: it is not writable for uid \d+"):
         prepare_save_directory(str(tmp_path / "new"))

@@ -46,10 +46,12 @@ def test_id_minus_one_looks_up_a_row_of_zeros():
     assert table.gradients.tolist() == [3, 4, 0, 0, 6, 8]
 
 
-@pytest.mark.parametrize("wrong", [3, -2])
-def test_an_id_outside_of_the_table_is_named(wrong):
+@pytest.mark.parametrize(
+    ("wrong", "remedy"), [(3, "make the size of its data_layer at least 4"), (-2, "-1 means no id")]
+)
+def test_an_id_outside_of_the_table_is_named(wrong, remedy):
     layer, _ = make_layer("mixed", 2, [projection("table", 3, 2, 6)])
-    with pytest.raises(DataError, match=rf"id {wrong} is not in \[-1, 3\)"):
+    with pytest.raises(DataError, match=rf"id {wrong} is not in \[-1, 3\); {remedy}"):
         run(layer, ids([0, wrong, -1]))
 
 
