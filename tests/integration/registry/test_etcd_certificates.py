@@ -46,6 +46,7 @@ def start(authority: trustme.CA) -> Iterator[Start]:
         certificate.configure_cert(context)
         authority.configure_trust(context)
         context.verify_mode = ssl.CERT_REQUIRED if asks else ssl.CERT_NONE
+        context.maximum_version = ssl.TLSVersion.TLSv1_2  # the refusal is a part of the handshake, and is not overtaken
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         server.handle_error = lambda *_: None  # type: ignore[method-assign]
         server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -88,12 +89,12 @@ def test_the_reason_why_etcd_refuses_a_certificate_is_shown(
     start: Start, authority: trustme.CA, tmp_path: Path
 ) -> None:
     endpoint = start(authority.issue_cert("127.0.0.1"), True)
-    assert "certificate required" in refuse(endpoint, EtcdAccess(str(tmp_path / "ca.crt")))
+    assert ": [SSL: SSLV3_ALERT_HANDSHAKE_FAILURE]" in refuse(endpoint, EtcdAccess(str(tmp_path / "ca.crt")))
     other = trustme.CA().issue_cert("program@example.org")
     other.private_key_pem.write_to_path(tmp_path / "tls.key")
     other.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
     access = EtcdAccess(str(tmp_path / "ca.crt"), str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
-    assert "unknown ca" in refuse(endpoint, access)
+    assert ": [SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca" in refuse(endpoint, access)
 
 
 def test_the_keys_of_a_connection_are_written_nowhere(

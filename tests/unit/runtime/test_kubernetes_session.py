@@ -3,6 +3,8 @@
 import ssl
 from typing import Any
 
+from urllib3.exceptions import MaxRetryError, SSLError
+
 from runtime.network import answers
 
 
@@ -22,3 +24,10 @@ def test_a_ca_without_the_key_usage_is_accepted_as_kubectl_does() -> None:
     assert not connection.used.verify_flags & ssl.VERIFY_X509_STRICT
     assert connection.used.verify_mode is ssl.CERT_REQUIRED and connection.used.check_hostname
     assert not connection.used.get_ca_certs()
+
+
+def test_the_cause_of_a_failure_behind_the_handshake_is_found() -> None:
+    """urllib3 only puts it into its own error, because it was never raised there."""
+    cause = ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required")
+    failure = MaxRetryError(None, "/v3/kv/range", SSLError(cause))  # type: ignore[arg-type]
+    assert answers.find_cause(failure) is cause
