@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from runtime import glog
 from runtime.errors import DataError, MissingInputError, PaddleError
 from trainer.config.building.names import module_line, suggestion
 from trainer.config.scripts.python2 import is_script_file
@@ -146,3 +147,77 @@ def describe(error: BaseException) -> str:
 def _place(frame: traceback.FrameSummary) -> str:
     line = f" ({frame.line})" if frame.line else ""
     return f"{Path(frame.filename).name}:{frame.lineno}{line}"
+
+
+# ----- What the first samples contain -----
+
+ENOUGH_SAMPLES = 100  # samples after which a slot is judged; fewer may be alike by chance
+LEAST_SAMPLES = 10  # samples of a shorter pass, after whose end a slot is judged
+FEW_IDS = 3  # ids that a text without any known word may have: those of its start, of its end and of unknown words
+MANY_IDS = 100  # least size of a dictionary, of which a text has more than FEW_IDS ids
+
+
+class ContentCheck:
+    """Warn once if a slot of the first samples is empty, constant, or a text of unknown words only.
+
+    Training goes on with such a slot without an error, and learns nothing from it.
+
+    Args: name: name of the data layer. kind: the declared type. size: the size of the data layer.
+    """
+
+    def __init__(self, name: str, kind: InputType, size: int) -> None:
+        self._name, self._kind, self._size = name, kind, max(size, kind.dim)
+        self._samples = self._items = 0
+        self._ids: set[int] = set()  # the ids that occur, until there are more than FEW_IDS
+        self._row: Any = None  # the first row of a dense slot
+        self._is_alike = True  # whether all rows of a dense slot are equal
+        self._has_ended = False
+
+    def add(self, encoded: Sequence[Any]) -> None:
+        """Count encoded samples (see `trainer.data.columns`)."""
+        if self._has_ended:
+            return
+        self._samples += len(encoded[0])
+        numbers = encoded[self._kind.seq_type + bool(self._kind.grid) :]
+        if self._kind.type == DataType.Dense:
+            rows = numbers[0]
+            self._items += len(rows)
+            self._row = rows[0] if self._row is None and len(rows) else self._row
+            self._is_alike = self._is_alike and bool((rows == self._row).all())
+        else:
+            ids = numbers[0] if self._kind.type == DataType.Index else numbers[1]
+            self._items += len(ids)
+            if len(self._ids) <= FEW_IDS:
+                self._ids.update(np.unique(ids)[: FEW_IDS + 1].tolist())
+        if self._samples >= ENOUGH_SAMPLES:
+            self.end()
+
+    def end(self) -> None:
+        """Judge the samples so far, at the end of a pass or when there are enough samples."""
+        if not self._has_ended and self._samples >= LEAST_SAMPLES:
+            self._has_ended = True
+            if finding := self._find():
+                glog.warning(f"slot {self._name} ({self._kind}) {finding}")
+
+    def _find(self) -> str:
+        first = f"of the first {self._samples} samples"
+        if not self._items:
+            return (
+                f"is empty in all {first}, so nothing is learnt from it: look at what the provider yields; words that "
+                "are bytes, for example, are in no dictionary of texts"
+            )
+        kind, ids = self._kind, sorted(self._ids)
+        is_text = kind.type != DataType.Dense and (kind.seq_type or kind.type != DataType.Index)
+        if is_text:
+            most = FEW_IDS if self._size >= MANY_IDS else int(kind.type == DataType.Index)
+            if len(ids) > most:
+                return ""
+            shown = ", ".join(map(str, ids))
+            return f"has only {shown} of {self._size} ids in all {first}: does the dictionary know none of the words?"
+        if self._is_alike if kind.type == DataType.Dense else len(ids) == 1:
+            value = shorten(self._row.tolist() if kind.type == DataType.Dense else ids[0])
+            return (
+                f"has the same value in all {first}, {value}, so nothing is learnt from it: look at what the provider "
+                "yields; a label looks like this, too, if data is sorted by class and not shuffled"
+            )
+        return ""

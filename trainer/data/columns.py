@@ -369,6 +369,12 @@ class ColumnSet:
         slot.watch(encoded)
         return encoded
 
+    def end(self) -> None:
+        """Judge the first samples, of which a short pass has only few."""
+        for slot in self._slots:
+            if slot.content is not None:
+                slot.content.end()
+
     def extend(self, encoded: Sequence[tuple[npt.NDArray[Any], ...]], rows: int) -> None:
         """Append the result of `encode` for `rows` samples."""
         for column, part in zip(self._columns, encoded, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy.typing as npt
 
@@ -60,6 +60,16 @@ class InputType:
 MOST_IDS = 1 << 31  # ids are stored as int32
 
 
+class SampleCheck(Protocol):
+    """A check of the first samples of a slot (`trainer.data.checks.ContentCheck`)."""
+
+    def add(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
+        """Count encoded samples."""
+
+    def end(self) -> None:
+        """Judge the samples at the end of a pass."""
+
+
 @dataclass
 class Slot:
     """A slot of the samples: the name of its data layer, its declared type, and the size of the data layer.
@@ -69,12 +79,14 @@ class Slot:
     the data layer either: its layers that look up an id did, and ours do. If type and data layer both have size 1, the
     size says nothing: old configs give it to labels, and to the numbers of samples and queries.
 
-    Attributes: size: None if there is no data layer; then the declared type has the right size.
+    Attributes: size: None if there is no data layer; then the declared type has the right size. content: the check of
+        the first samples, of which only training data has one.
     """
 
     name: str
     kind: InputType
     size: int | None = None
+    content: SampleCheck | None = None
     _has_warned: bool = field(default=False, init=False)
 
     @property
@@ -106,7 +118,12 @@ class Slot:
             )
 
     def watch(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
-        """Warn once if an encoded id is not below the size of the declared type or of the data layer."""
+        """Warn once if an encoded id is not below the size of the declared type or of the data layer.
+
+        Also pass the encoded values to the check of the first samples.
+        """
+        if self.content is not None:
+            self.content.add(encoded)
         if self._has_warned or self.size is None or self.kind.type == DataType.Dense or self._is_exact:
             return
         ids = encoded[-2 if self.kind.type == DataType.SparseValue else -1]

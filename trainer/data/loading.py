@@ -17,7 +17,7 @@ from proto.DataConfig_pb2 import DataConfig
 from runtime import glog
 from runtime.durable_files import read_text_file
 from runtime.errors import ConfigError, DataError, MissingInputError
-from trainer.data.checks import user_code
+from trainer.data.checks import ContentCheck, user_code
 from trainer.data.foreign_config import MOST_LIST_BYTES, REMEDY, check_provider
 from trainer.data.input_types import DataType, InputType
 from trainer.data.older import multi
@@ -135,6 +135,7 @@ def open_provider(
     for slot in provider.slots_of_data_layers:
         slot.size = sizes[slot.name]
         slot.compare()
+        slot.content = ContentCheck(slot.name, slot.kind, slot.size) if is_train else None
     return OpenedProvider(provider, entries, constants, bool(wanted))
 
 

@@ -141,6 +141,8 @@ class SampleReader:
         """Read a chunk, and put it into the queue when the queue has room. Return False at the provider's end."""
         drawn = list(itertools.islice(self._samples, self._chunk_rows))
         chunk = self._encode(drawn) if drawn else None
+        if chunk is None:
+            self._columns.end()
         with self._changed:
             while (len(self._chunks) >= CHUNKS_AHEAD or self._bytes >= BYTES_AHEAD) and not self._closed:
                 self._changed.wait()

@@ -175,7 +175,8 @@ def test_a_signal_ends_a_trainer_and_the_server_of_its_own(tmp_path, paddle, too
 
 def test_an_impossible_mode_ends_before_any_server_is_asked(tmp_path, paddle, tools):
     folder = Job(tmp_path, paddle, tools, [tools.make_lines(8)], servers=0).folders[0]
-    status, log = paddle.train(folder, *FLAGS, "--local=0", "--config_args=send=2")
+    flags = ["--local=0", "--num_gradient_servers=1", "--config_args=send=2"]
+    status, log = paddle.train(folder, *FLAGS, *flags)
     assert status == 78 and "num_batches_per_send_parameter is 2, which needs more than one trainer" in log
 
 

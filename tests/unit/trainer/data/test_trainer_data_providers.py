@@ -624,3 +624,48 @@ def test_a_type_with_more_ids_than_its_data_layer_is_named_at_the_start(job, cap
     assert ("data_layer x has size 10, but the provider's type integer_value(127) has ids up to 126" in log) == is_told
     read_pass(source)
     assert capsys.readouterr().err == ""
+
+
+# ----- what the first samples contain -----
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "finding"),
+    [
+        ("integer_value_sequence(5000)", "[]", "is empty in all of the first 100 samples"),  # bytes find no word
+        ("sparse_binary_vector(5000)", "[]", "is empty in all of the first 100 samples"),
+        ("sparse_float_vector_sequence(5000)", "[[], []]", "is empty in all of the first"),
+        ("dense_vector_sequence(2)", "[]", "is empty in all of the first 100 samples"),
+        ("integer_value_sequence(5000)", "[0] * (1 + i % 7)", "has only 0 of 5000 ids in all of the first 100 samples"),
+        ("integer_value_sub_sequence(5000)", "[[0, 2], [2, 1]]", "has only 0, 1, 2 of 5000 ids in all of the first"),
+        ("sparse_binary_vector(5000)", "[4999]", "has only 4999 of 5000 ids in all of the first"),
+        ("integer_value_sequence(5)", "[3] * (1 + i % 7)", "has only 3 of 5 ids in all of the first 100 samples"),
+        ("integer_value(5)", "3", "has the same value in all of the first 100 samples, 3, so nothing is learnt"),
+        ("dense_vector(2)", "[0.5, 2]", "has the same value in all of the first 100 samples, [0.5, 2.0], so"),
+        ("integer_value(5)", "int(i == 99)", ""),
+        ("integer_value_sequence(5)", "[i % 2] * 3", ""),  # a few tags are no text
+        ("integer_value_sequence(5000)", "[i % 4] * 3", ""),
+        ("sparse_float_vector(1)", "[(0, i)]", ""),
+        ("sparse_binary_vector(5)", "[0] if i % 2 else []", ""),
+        ("dense_vector(2)", "[i, 2]", ""),
+    ],
+)
+def test_a_slot_from_which_nothing_is_learnt_is_named_after_the_first_samples(job, capsys, kind, value, finding):
+    """Training went on in silence, with status 0."""
+    size = int(kind.partition("(")[2][:-1])
+    loop = f"    for i in range(COUNT):\n        yield {value}\n"
+    code = f"@provider(input_types=[{kind}])\ndef process(settings, file):\n{loop}"
+    source = job(code.replace("COUNT", "100"), sizes={"x": size})
+    for _ in range(2):
+        assert sum(units for _, units in read_pass(source)) == 100
+    log = capsys.readouterr().err
+    assert log.count("of the first") == bool(finding) and (not finding or f"slot x ({kind}) {finding}" in log)
+    for count, is_train in (("9", True), ("100", False)):  # too few samples to tell, and test data
+        read_pass(job(code.replace("COUNT", count), sizes={"x": size}, is_train=is_train))
+        assert "of the first" not in capsys.readouterr().err
+
+
+def test_a_short_pass_is_judged_at_its_end(job, capsys):
+    code = "@provider(input_types=[integer_value(5)])\ndef process(settings, file):\n    yield from [3] * 12\n"
+    read_pass(job(code, sizes={"x": 5}))
+    assert "has the same value in all of the first 12 samples, 3" in capsys.readouterr().err
