@@ -19,6 +19,7 @@ from elastic.process.membership import WORKER
 from runtime import glog
 
 R = TypeVar("R")
+FIXED = "this job ends, because its number of workers is fixed (paddle elastic run --min-np 1 lets the others continue)"
 
 
 class ElasticState(Protocol):
@@ -86,7 +87,8 @@ def _repeat(train: Callable[[], R], state: ElasticState, reset: Callable[[], Non
             WORKER.has_state = True
             result = train()
         except HorovodInternalError as exc:
-            glog.warning(f"a collective failed, and training continues from the last commit: {exc}")
+            follows = "training continues from the last commit" if WORKER.settings.is_elastic else FIXED
+            glog.warning(f"a collective failed, and {follows}: {exc}")
             state.restore()
             skip_sync = False
         except HostsUpdatedInterrupt as exc:

@@ -7,6 +7,8 @@ from unittest import mock
 import pytest
 
 from elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
+from elastic.process.membership import WORKER
+from elastic.process.placement import WorkerSettings
 from elastic.state import run_fn
 
 
@@ -72,6 +74,18 @@ def test_a_normal_end() -> None:
 def test_a_failure_restores_before_the_next_generation_and_syncs_after_it() -> None:
     told, _ = train(HorovodInternalError("lost"), "done")
     assert told.calls[3:] == ["train", "restore", "reset", "on_reset", "sync", "train", "finish", "remove"]
+
+
+@pytest.mark.parametrize("is_elastic", [True, False])
+def test_only_an_elastic_job_promises_to_continue_after_a_failure(
+    is_elastic: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A worker of a fixed job said that the training continues, and the driver ended it."""
+    monkeypatch.setattr(WORKER, "settings", WorkerSettings(is_elastic=is_elastic))
+    train(HorovodInternalError("rank 1 is lost"), "done")
+    said = capsys.readouterr().err
+    assert ("training continues from the last commit: rank 1 is lost" in said) == is_elastic
+    assert ("this job ends, because its number of workers is fixed" in said and "--min-np 1" in said) != is_elastic
 
 
 def test_a_change_of_hosts_keeps_the_state_and_syncs() -> None:
