@@ -29,6 +29,20 @@ def wrong(argument: str, value: object, need: str) -> ArgumentError:
     return ArgumentError(f"{argument} is {text if len(text) <= 80 else text[:77] + '...'}; {need}")
 
 
+def set_field(message: Any, key: str, value: Any) -> None:
+    """Set a field of a message, or add the items of a list to it, to the value of the argument `key`.
+
+    Raises: ArgumentError: the field cannot have the value.
+    """
+    try:
+        if message.DESCRIPTOR.fields_by_name[key].is_repeated:
+            getattr(message, key).extend(to_list(value))
+        else:
+            setattr(message, key, value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise wrong(key, value, "it does not fit into the field of the config's message") from error
+
+
 def to_int(argument: str, value: Any) -> int:
     """Return the value as an integer; a float without a fraction is accepted, such as `256 / 4` of an old script."""
     if isinstance(value, float) and value.is_integer():

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from proto import ParameterConfig_pb2
-from trainer.config.building.argument_errors import LARGEST, ArgumentError, to_list, wrong
+from trainer.config.building.argument_errors import LARGEST, ArgumentError, set_field, to_list, wrong
 from trainer.config.building.attrs import HookAttribute
 from trainer.config.building.log import logger
 from trainer.config.building.state import Parse
@@ -70,15 +70,15 @@ def add_parameter(
     parameter = parse.model.parameters.add(name=name, size=size, dims=dims)
     parse.parameters[name] = parameter
     if device is not None:
-        parameter.device = device
+        set_field(parameter, "device", device)
     attr = attr | _storage(parse, name)
     for key in _PLAIN_FIELDS:
         if attr.get(key) is not None:
-            setattr(parameter, key, attr[key])
+            set_field(parameter, key, attr[key])
     for key in _DEFAULTED_FIELDS:
         value = attr.get(key, getattr(parse.defaults, key))
         if value is not None:
-            setattr(parameter, key, value)
+            set_field(parameter, key, value)
     _check(parameter)
     if parameter.sparse_remote_update:
         parse.config.opt_config.use_sparse_remote_updater = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainer.config.building.argument_errors import to_float, to_int, to_list, to_text, wrong
+from trainer.config.building.argument_errors import set_field, to_float, to_int, to_list, to_text, wrong
 from trainer.config.building.declare import helper
 from trainer.config.building.layer import LayerOutput, input_name, to_layer, to_layers
 from trainer.config.building.state import current
@@ -36,13 +36,11 @@ def add_evaluator(
 ) -> None:
     """Write an evaluator of the layers `inputs`; fields that are None are left out."""
     parse = current()
-    evaluator = parse.model.evaluators.add(name=parse.full_name(to_text("name", name)), type=kind)
+    evaluator = parse.model.evaluators.add(name=parse.full_name(to_text("name", name)), type=to_text("type", kind))
     evaluator.input_layers.extend(input_name(layer) for layer in inputs)
     for key, value in (fields or {}).items():
-        if isinstance(value, list):
-            getattr(evaluator, key).extend(value)
-        elif value is not None:
-            setattr(evaluator, key, value)
+        if value is not None:
+            set_field(evaluator, key, value)
     parse.sub_model.evaluator_names.append(evaluator.name)
 
 

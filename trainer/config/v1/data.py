@@ -23,8 +23,17 @@ def data_config(
     data_ratio: int = 1,
     is_main_data: bool = True,
     usage_ratio: float | None = None,
+    **unknown: Any,
 ) -> DataConfig_pb2.DataConfig:
-    """Return the message of a data source with the fields common to all types."""
+    """Return the message of a data source with the fields common to all types.
+
+    Raises: ArgumentError: an argument is unknown or has a wrong value.
+    """
+    if unknown:
+        raise ArgumentError(
+            f"there is no argument {min(unknown)!r}; those of all data are files, async_load_data, constant_slots, "
+            "data_ratio, is_main_data and usage_ratio"
+        )
     ratio = current().usage_ratio if usage_ratio is None else to_float("usage_ratio", usage_ratio)
     if not 0 <= ratio <= 1:
         raise wrong("usage_ratio", usage_ratio, "it must be in [0, 1]")
@@ -37,7 +46,7 @@ def data_config(
     )
     if files is not None:
         message.files = to_text("files", files)
-    message.constant_slots.extend(to_float("constant_slots", slot) for slot in constant_slots or ())
+    message.constant_slots.extend(to_float("constant_slots", slot) for slot in to_list(constant_slots or ()))
     return message
 
 

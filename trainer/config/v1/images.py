@@ -6,9 +6,10 @@ Source: legacy config_parser.py; spec/config.md sections 6 and 16.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
-from trainer.config.building.argument_errors import ArgumentError, to_list, wrong
+from trainer.config.building.argument_errors import ArgumentError, to_list, to_size, to_text, wrong
 from trainer.config.building.layer import LayerOutput
 from trainer.config.language.layers import arithmetic, sequence
 from trainer.config.language.maps import detection, image, maps
@@ -34,6 +35,8 @@ _POOLINGS: Mapping[str, Callable[[], BasePoolingType]] = {
 def _shape_of(declared: V1Layer, key: str) -> tuple[V1Input, Any]:
     if not declared.inputs or key not in declared.inputs[0].shapes:
         raise ArgumentError(f"type {declared.kind!r} needs an Input(..., {key}=...)")
+    if not isinstance(declared.inputs[0].shapes[key], SimpleNamespace):
+        raise wrong(key, declared.inputs[0].shapes[key], "it must be the shape that a function such as Conv() returns")
     return declared.inputs[0], declared.inputs[0].shapes[key]
 
 
@@ -45,7 +48,7 @@ def _rest(declared: V1Layer) -> dict[str, Any]:
 
 
 def _pooling_type(name: str) -> BasePoolingType:
-    if name not in _POOLINGS:
+    if to_text("pool_type", name) not in _POOLINGS:
         raise wrong("pool_type", name, f"it must be one of {', '.join(_POOLINGS)}")
     return _POOLINGS[name]()
 
@@ -120,7 +123,7 @@ def _pooling(declared: V1Layer) -> LayerOutput:
 def _normalisation(declared: V1Layer) -> LayerOutput:
     entry, norm = _shape_of(declared, "norm")
     if norm.norm_type == "cross-channel-norm":
-        entry.layer.num_filters = norm.channels
+        entry.layer.num_filters = to_size("channels", norm.channels)
         return maps.cross_channel_norm_layer(input=entry.layer, name=declared.name, param_attr=entry.attr)
     return maps.img_cmrnorm_layer(
         input=entry.layer,
@@ -170,7 +173,7 @@ def _blocks(declared: V1Layer) -> LayerOutput:
 
 def _interpolation(declared: V1Layer) -> LayerOutput:
     entry, shape = _shape_of(declared, "bilinear_interp")
-    entry.layer.layer_type, entry.layer.num_filters = "conv", shape.channels
+    entry.layer.layer_type, entry.layer.num_filters = "conv", to_size("channels", shape.channels)
     return image.bilinear_interp_layer(
         input=entry.layer, name=declared.name, out_size_x=shape.out_size_x, out_size_y=shape.out_size_y
     )
@@ -178,7 +181,7 @@ def _interpolation(declared: V1Layer) -> LayerOutput:
 
 def _padding(declared: V1Layer) -> LayerOutput:
     entry, pad = _shape_of(declared, "pad")
-    entry.layer.num_filters = pad.channels
+    entry.layer.num_filters = to_size("channels", pad.channels)
     sides = {key: to_list(getattr(pad, key)) for key in ("pad_c", "pad_h", "pad_w")}
     return maps.pad_layer(input=entry.layer, name=declared.name, **sides)
 
@@ -194,16 +197,13 @@ def _row_convolution(declared: V1Layer) -> LayerOutput:
     )
 
 
-def _clip(declared: V1Layer) -> LayerOutput:
-    return arithmetic.clip_layer(input=declared.inputs[0].layer, name=declared.name, **_rest(declared))
-
-
 def _with_arguments(function: Callable[..., LayerOutput], *arguments: str) -> Callable[[V1Layer], LayerOutput]:
     """Return the builder of a layer type whose inputs and options become the arguments of a function."""
 
     def build(declared: V1Layer) -> LayerOutput:
         if len(declared.inputs) != len(arguments):
-            raise ArgumentError(f"type {declared.kind!r} has {len(arguments)} inputs: {', '.join(arguments)}")
+            needed = f"{len(arguments)} input{'s' * (len(arguments) > 1)} ({', '.join(arguments)})"
+            raise ArgumentError(f"type {declared.kind!r} needs {needed}; there are {len(declared.inputs)}")
         layers = {argument: entry.layer for argument, entry in zip(arguments, declared.inputs, strict=True)}
         return function(name=declared.name, **layers, **_rest(declared))
 
@@ -222,7 +222,7 @@ TYPES: Mapping[str, Callable[[V1Layer], LayerOutput]] = {
     "bilinear_interp": _interpolation,
     "pad": _padding,
     "row_conv": _row_convolution,
-    "clip": _clip,
+    "clip": _with_arguments(arithmetic.clip_layer, "input"),
     "crop": _with_arguments(maps.crop_layer, "input"),
     "priorbox": _with_arguments(detection.priorbox_layer, "input", "image"),
     "roi_pool": _with_arguments(detection.roi_pool_layer, "input", "rois"),

@@ -120,7 +120,7 @@ def ParameterHook(type: str, sparsity_ratio: float | None = None) -> HookAttribu
 @helper("v1")
 def Parameter(name: str, size: int, device: int | None = None, dims: Any = (), **given: Any) -> None:
     """Create a parameter; all layers that use its name share the parameter."""
-    shape = [to_int("dims", item) for item in to_list(dims)]
+    shape = [to_size("dims", item) for item in to_list(dims)]
     add_parameter(current(), to_text("name", name), to_int("size", size), shape, V1Attribute(**given).attr, device)
 
 
@@ -279,6 +279,8 @@ def ContextProjection(
 
 
 def _filters(conv: Any) -> dict[str, Any]:
+    if not isinstance(conv, SimpleNamespace):
+        raise wrong("conv_conf", conv, "it must be a Conv()")
     return {
         "filter_size": conv.filter_size,
         "num_channels": conv.channels,
@@ -296,9 +298,9 @@ def ConvProjection(input_layer_name: str, num_filters: int, conv_conf: Any, **gi
     return projections.conv_projection(
         layer_called(input_layer_name),
         num_filters=num_filters,
-        groups=conv_conf.groups,
         param_attr=V1Attribute(**given),
         **_filters(conv_conf),
+        groups=conv_conf.groups,
     )
 
 

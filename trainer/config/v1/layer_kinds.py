@@ -79,6 +79,10 @@ def _directions(declared: V1Layer) -> int:
     return 1 if isinstance(directions, bool) else len(to_list(directions))
 
 
+def _factors(declared: V1Layer) -> int:
+    return to_size("factor_size", declared.options["factor_size"])
+
+
 def _times(factor: int) -> Callable[[V1Layer, int], int]:
     return lambda _declared, size: size * factor
 
@@ -223,7 +227,7 @@ KINDS: dict[str, LayerKind] = {
     ),
     "factorization_machine": LayerKind(
         size=_one,
-        dims=_only_first(lambda declared, _size, columns: [columns, declared.options["factor_size"]]),
+        dims=_only_first(lambda declared, _size, columns: [columns, _factors(declared)]),
         fields={"factor_size": REQUIRED},
     ),
     "crf": LayerKind(size=_given, dims=_CRF, fields={"coeff": 1.0}),

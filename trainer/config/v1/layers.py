@@ -12,7 +12,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainer.config.building.activations import BaseActivation
-from trainer.config.building.argument_errors import ArgumentError, to_float, to_int, to_list, to_size, to_text, wrong
+from trainer.config.building.argument_errors import (
+    ArgumentError,
+    set_field,
+    to_float,
+    to_int,
+    to_list,
+    to_size,
+    to_text,
+    wrong,
+)
 from trainer.config.building.declare import helper
 from trainer.config.building.layer import LayerBuilder, LayerOutput, columns_of
 from trainer.config.building.state import current
@@ -124,7 +133,7 @@ def _by_table(declared: V1Layer, kind: LayerKind) -> LayerOutput:
     for entry in declared.inputs:
         written = layer.add_input(entry.layer)
         if entry.argument is not None:
-            written.input_layer_argument = entry.argument
+            set_field(written, "input_layer_argument", entry.argument)
     for index, entry in enumerate(declared.inputs):
         dims = kind.dims(declared, size or 0, index, columns_of(entry.layer)) if size else None
         if dims and declared.kind in _STORED_SPARSELY and entry.storage is not None:
@@ -135,10 +144,8 @@ def _by_table(declared: V1Layer, kind: LayerKind) -> LayerOutput:
         elif dims:
             layer.add_weight(index, math.prod(dims), dims, entry.attr, **kind.weight)
     for key, value in declared.options.items():
-        if isinstance(value, list | tuple) or key == "directions":
-            getattr(layer.message, key).extend(to_list(value))
-        elif value is not None:
-            setattr(layer.message, key, value)
+        if value is not None:
+            set_field(layer.message, key, value)
     if kind.bias is not None and size:
         bias = to_v1_bias(kind.has_bias if declared.bias is None else declared.bias)
         layer.add_bias(bias, default=False, size=kind.bias(declared, size))
