@@ -56,7 +56,7 @@ def test_any_other_text_is_refused(text: str) -> None:
         ("a:cpu=1,cpu=2", "the cap of a has a resource twice"),
         ("a:cpu=1, cpu=2", "twice"),
         ("a:b:cpu=1", "'b:cpu' is no resource"),
-        ("a:memroi=8Gi", "'memroy' is no resource"),
+        ("a:memo=8Gi", "'memo' is no resource"),
         ("a:CPU=8", "'CPU' is no resource"),
         ("a:requests.cpu=8", "'requests.cpu' is no resource"),
         ("a:nvidia.com/=8", "is no resource"),
