@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,8 +35,6 @@ from trainer.telemetry.training_log import TrainingLog
 from trainer.training import nan_checks
 from trainer.training.parts import NO_TEST_DATA, Parts
 
-# the end of the path of a pass directory, a save inside the pass, or a checkpoint's parameters
-_PASS = re.compile(r"(?:^|/)pass-([0-9]{5,})(?:-[0-9]{3,})?(?:/parameters)?$")
 WAIT_S = 60.0  # seconds between two checks for a pass that does not exist yet
 
 
@@ -209,9 +206,9 @@ def list_models(parts: Parts) -> list[TestedModel]:
             lines = os.fsdecode(read_text_file(Path(flags.model_list))).split("\n")
         except OSError as error:
             raise MissingInputError(f"--model_list={flags.model_list} cannot be read: {error.strerror}") from error
-        models = _number_models([line.strip() for line in lines if line.strip()])
+        models = [TestedModel(number, line.strip()) for number, line in enumerate(filter(str.strip, lines))]
     elif flags.init_model_path:
-        models = _number_models([flags.init_model_path])
+        models = [TestedModel(0, flags.init_model_path)]
     elif flags.test_pass >= 0:
         numbers = [n for n in range(flags.test_pass, flags.num_passes) if n % flags.saving_period == 0]
         models = [TestedModel(n, parts.shown_directory(pass_name(n)), is_pass=True) for n in numbers]
@@ -220,15 +217,3 @@ def list_models(parts: Parts) -> list[TestedModel]:
     if not models:
         raise UsageError("--job=test finds no model: check --test_pass, --num_passes, --saving_period or --model_list")
     return models
-
-
-def _number_models(paths: Sequence[str]) -> list[TestedModel]:
-    """Return models with the numbers of their passes, or from 0 as in v0.10 if a path does not show its pass.
-
-    The numbers are from 0, too, if two models are of the same pass: lines with the same number could not be told apart.
-    """
-    matches = [_PASS.search(os.path.normpath(path)) for path in paths]
-    numbers = [int(match[1]) for match in matches if match]
-    if len(set(numbers)) < len(paths):
-        return [TestedModel(number, path) for number, path in enumerate(paths)]
-    return [TestedModel(number, path) for number, path in zip(numbers, paths, strict=True)]

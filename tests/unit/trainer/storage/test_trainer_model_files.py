@@ -397,28 +397,6 @@ def test_a_list_of_models_that_is_a_pipe_or_device_is_refused_at_once(tmp_path):
             list_models(parts)
 
 
-@pytest.mark.parametrize(
-    ("paths", "numbers"),
-    [
-        (["out/pass-00007"], [7]),
-        (["out/pass-00007/"], [7]),
-        (["pass-00007-002"], [7]),
-        (["out/state/pass-00007-002/parameters"], [7]),
-        (["out/pass-00007.damaged"], [0]),
-        (["rain.paddle"], [0]),
-        (["a/pass-00009", "a/pass-00004"], [9, 4]),
-        (["a/pass-00009", "b/pass-00009"], [0, 1]),
-        (["a/pass-00009", "rain.paddle"], [0, 1]),
-    ],
-)
-def test_a_tested_pass_has_its_own_number(tmp_path, paths, numbers):
-    """The test of pass-00007 printed Pass=0."""
-    (tmp_path / "models").write_text("\n".join(paths))
-    flags = [f"--model_list={tmp_path}/models"] if len(paths) > 1 else [f"--init_model_path={paths[0]}"]
-    models = list_models(SimpleNamespace(flags=parse_flags(["--job=test", *flags])))
-    assert [(one.number, one.path) for one in models] == list(zip(numbers, paths, strict=True))
-
-
 @pytest.fixture
 def importing(tmp_path, monkeypatch):
     """A pass directory with a config that imports a module, which lies in `beside`, and the arguments to merge it."""
