@@ -17,6 +17,7 @@ from launcher.attempts import pass_name
 from launcher.resume import Saved, position
 from launcher.text import say
 from launcher.volume import on_volume, read_file
+from runtime.durable_files import PendingMove, find_pending_move
 
 STATE_VERSION = 1  # the newest checkpoint version whose files this module can check (trainer/storage)
 MARK_LIMIT = 128  # maximum bytes of a checkpoint's marker file, which contains a SHA-256 in 64 hexadecimal digits
@@ -24,9 +25,15 @@ MOST_DAMAGED = 100  # maximum number of damaged saves kept under one name
 
 
 def find_saved(save_dir: Path) -> Saved:
-    """Return the complete passes and checkpoints. A complete save has a marker file `done`, which is written last."""
+    """Return the complete passes and checkpoints. A complete save has a marker file `done`, which is written last.
+
+    Saves that still have to move, because an earlier job has made them, are not counted.
+    """
+    pending = on_volume(lambda: find_pending_move(save_dir))
+    if pending and pending.has_passes:
+        return Saved()
     passes = on_volume(lambda: list(save_dir.glob("pass-[0-9][0-9][0-9][0-9][0-9]/done")))
-    states = on_volume(lambda: list(save_dir.glob("state/pass-*/done")))
+    states = [] if pending else on_volume(lambda: list(save_dir.glob("state/pass-*/done")))
     names = [marker.parent.name for marker in states if position(marker.parent.name) >= (0, 0.0)]
     numbers = sorted(position(marker.parent.name)[0] for marker in passes)
     return Saved(tuple(numbers), tuple(sorted(names, key=position)))
@@ -127,17 +134,32 @@ def earlier_output(output: Path, save_dir: Path) -> list[Path]:
     return sorted({*found, *filter(Path.exists, told)})
 
 
-def archive(paths: Iterable[Path]) -> str:
-    """Move files and directories to the first unused directory run-<k>/ beside them, and return that directory."""
-    targets: dict[Path, Path] = {}
-    for path in paths:
-        if path.parent not in targets:
-            targets[path.parent] = next(
-                free for free in (path.parent / f"run-{k}" for k in itertools.count(1)) if not free.exists()
-            )
-            targets[path.parent].mkdir()
-        path.rename(targets[path.parent] / path.name)
-    return " and ".join(map(str, targets.values()))
+def archive(found: Iterable[Path], save_dir: Path, *, has_passes: bool = True) -> str:
+    """Move what an earlier job left to the first unused directory run-<k>/, and return the paths of this directory.
+
+    The logs and records move at once, because this job writes files of the same names. Saves stay until trainer 0 has
+    read its first batch, so a job with a fault in its config or data moves no save. A mark in `save_dir` says so.
+
+    Args: found: what earlier_output has found. has_passes: whether passes move, and not only state/.
+    """
+    told = [path for path in found if has_passes and not (path.parent == save_dir and _is_save(path))]
+    saves = [path for path in found if path not in told]
+    places = {path.parent for path in found}
+    names = (f"run-{number}" for number in itertools.count(1))
+    name = next(name for name in names if not any((place / name).exists() for place in places))
+    earlier = find_pending_move(save_dir)
+    move = PendingMove(earlier.target if earlier else name, has_passes or bool(earlier and earlier.has_passes))
+    if saves and move != earlier:
+        move.write(save_dir)
+    for path in told:
+        (path.parent / name).mkdir(exist_ok=True)
+        path.rename(path.parent / name / path.name)
+    targets = {path.parent / name for path in told} | {save_dir / move.target for _ in saves}
+    return " and ".join(sorted(map(str, targets)))
+
+
+def _is_save(path: Path) -> bool:
+    return path.name == "state" or path.name.startswith("pass-")
 
 
 def clear_unfinished(save_dir: Path) -> None:

@@ -172,12 +172,15 @@ def decide_attempt(
     found = earlier_output(output, save_dir)
     decision = decide_start(record, saved, bool(found), wanted, config.resume)
     if decision.archive:
-        say(f"{decision.message}; moved to {archive(found)}, and the training starts from the beginning")
+        place = archive(found, save_dir)
+        say(
+            f"{decision.message}; it moves to {place} after the first batch, and the training starts from the beginning"
+        )
         record = None
     elif decision.message:
         history.say_once(decision.message)
     if decision.archive_state:
-        say(f"moved state/ to {archive([save_dir / 'state'])}")
+        say(f"state/ moves to {archive([save_dir / 'state'], save_dir, has_passes=False)} after the first batch")
     is_forgiven = history.is_dissolved or bool(last and is_set_aside(save_dir, last.origin))
     started = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
     wanted = dataclasses.replace(wanted, attempt=record.attempt + 1 if record else 1)

@@ -49,7 +49,7 @@ def check_resumed(_: Path, output: str) -> None:
     """docs/resume.md: the job goes on with state and parameters of the job before it, in its directory."""
     assert "going on from state/pass-00009 of an earlier Job" in output
     assert "only the parameters" not in output
-    assert "moved to" not in output
+    assert "moves to" not in output
 
 
 def check_elastic(_: Path, output: str) -> None:

@@ -53,7 +53,7 @@ def test_a_later_job_goes_on_also_past_a_damaged_checkpoint_and_another_starts_a
 
     afresh = run(tmp_path, 2)
     assert afresh.outcome.is_complete, ends(afresh)
-    assert "an earlier Job has trained 3 passes, and 2 are wanted; moved to" in afresh.pod(0).output
+    assert "an earlier Job has trained 3 passes, and 2 are wanted; it moves to" in afresh.pod(0).output
     for directory, passes in ((output, 2), (output / "run-1", 3)):
         assert len(list(directory.glob("pass-*/done"))) == passes
         assert len(list(directory.glob("node_*/train.log"))) == 3

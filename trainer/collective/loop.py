@@ -120,9 +120,7 @@ class DividedTraining:
         reporter.show()
 
     def _start_pass(self, state: TrainingState) -> None:
-        position, flags = state.position, self._parts.flags
-        if position.number == flags.start_pass and flags.trainer_id == 0:
-            self._directory.begin()
+        position = state.position
         self._parts.network.states.restart()
         self._log.since_start.reset()
         position.stage = INSIDE
@@ -131,6 +129,10 @@ class DividedTraining:
         flags = self._parts.flags
         self._breakdown.switch(DATA)
         share = self._source.next_share(self._parts.batch_size, flags.trainer_id, flags.num_gradient_servers)
+        position = self._state.position
+        is_first = (position.number, position.batches, flags.trainer_id) == (flags.start_pass, 0, 0)
+        if share is not None and is_first:
+            self._directory.begin()
         self._breakdown.switch(OTHER)
         return share
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from runtime import glog
+from runtime.errors import DataError, MissingInputError
 from trainer.arrays.arguments import Argument
 from trainer.data.loading import OpenedProvider
 from trainer.data.provider2 import CacheType
@@ -51,6 +52,27 @@ class TaskSource:
             constants=opened.constants,
         )
         self._source.start_pass()
+
+    def look(self, size: int) -> None:
+        """Read the first batch that there is, without keeping it, so that a fault of the provider is known.
+
+        One bad file is no such fault, because the master gives up its task only.
+
+        Args: size: the batch size.
+        Raises: see `next_batch`: no entry has a batch.
+        """
+        first: DataError | MissingInputError | None = None
+        for entry in self.entries:
+            try:
+                self.start_task([entry], entry)
+                if self.next_batch(size) is not None:
+                    return
+            except (DataError, MissingInputError) as error:
+                first = first or error
+            finally:
+                self.close()
+        if first is not None:
+            raise first
 
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
         """Return the next batch of the task and its size in units, or None at the end of the task.

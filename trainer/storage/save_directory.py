@@ -5,8 +5,8 @@ uses again, which are all saves if it counts its passes from 0.
 
 A run locks the directory (`runtime.directory_lock`).
 
-A job with launchers needs no lock, because its job.json names the attempt that writes. The launcher of such a job has
-already moved old output away.
+A job with launchers needs no lock, because its job.json names the attempt that writes. The launcher of such a job
+decides which saves move, and leaves a mark (`runtime.durable_files.PendingMove`).
 
 The trainers of a master's job share a lock on the directory, which excludes other runs. The trainer that sends the
 initial values to the parameter servers moves the passes of an earlier run away.
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from runtime import glog
 from runtime.directory_lock import DirectoryLock
-from runtime.durable_files import saving_error, sync_directory
+from runtime.durable_files import PENDING, PendingMove, find_pending_move, saving_error, sync_directory
 from runtime.errors import UsageError
 from trainer.flags import Values
 from trainer.storage.checkpoint import FOLDER, JOB
@@ -58,6 +58,7 @@ class SaveDirectory:
         self._path = Path()
         self._shown = ""  # the name of the directory in the flags
         self._start: Start | None = Start(flags.start_pass)
+        self._move: PendingMove | None = None  # the decision of the launcher
         self.has_earlier = False
 
     def prepare(self, directory: str, first_model: str = "") -> None:
@@ -68,10 +69,12 @@ class SaveDirectory:
             the directory. UsageError: a trainer may still have to read a save that would be moved.
         """
         prepare_save_directory(directory)
-        if self._is_owned:
-            return
         self._path, self._shown = Path(directory).absolute(), directory
         with _naming(directory):
+            if self._is_owned:
+                self._move = find_pending_move(self._path)
+                self.has_earlier = self._move is not None
+                return
             refusal = f"--save_dir={directory}: another run writes into it"
             self._lock = DirectoryLock(self._path / LOCK, refusal, is_shared=self._flags.is_elastic)
             if self._flags.resume_from:
@@ -96,12 +99,14 @@ class SaveDirectory:
         if not self.has_earlier or self._start is None:
             return
         with _naming(self._shown):
-            target = move_earlier(self._path, self._start)
+            target = move_pending(self._path, self._move) if self._move else move_earlier(self._path, self._start)
         self.has_earlier = False
         if target is None:
             return
         place = f"{self._shown}/{target.name}"
-        if _is_beginning(self._start):
+        if self._move:
+            glog.info(f"the saves of an earlier job in {self._shown} have moved to {place}")
+        elif _is_beginning(self._start):
             glog.info(
                 f"the passes of an earlier run in {self._shown} have moved to {place}; "
                 f"--init_model_path={place}/pass-NNNNN goes on from one of them"
@@ -112,6 +117,11 @@ class SaveDirectory:
                 f"the saves of an earlier run in {self._shown} from pass {number} on have moved to {place}, because "
                 "this run makes saves of the same names"
             )
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether the records of this run wait for the move; a launcher has moved those of the earlier run already."""
+        return self.has_earlier and not self._is_owned
 
     def leave(self) -> None:
         """Release the directory."""
@@ -178,6 +188,7 @@ def move_earlier(directory: Path, start: Start) -> Path | None:
         return None
     if _is_beginning(start):
         found += [path for name in _TOLD if (path := directory / name).exists()]
+        (directory / PENDING).unlink(missing_ok=True)  # a job that failed has left it, and it was about these saves
     target = next(free for free in (directory / f"run-{k}" for k in itertools.count(1)) if not os.path.lexists(free))
     target.mkdir()
     for path in sorted(found):
@@ -186,4 +197,24 @@ def move_earlier(directory: Path, start: Start) -> Path | None:
         path.rename(new)
     for changed in {directory, target, *(path.parent for path in found)}:
         sync_directory(changed)
+    return target
+
+
+def move_pending(directory: Path, move: PendingMove) -> Path:
+    """Move the saves of an earlier job as its launcher has decided, and return their new directory.
+
+    The mark goes last, so an attempt that is killed here leaves the rest to the next one.
+
+    Raises: OSError.
+    """
+    target = directory / move.target
+    target.mkdir(exist_ok=True)
+    found = find_earlier(directory, Start(0))
+    for path in sorted(found):
+        if move.has_passes or path.name == FOLDER:
+            path.rename(target / path.name)
+    for changed in (target, directory):
+        sync_directory(changed)
+    (directory / PENDING).unlink(missing_ok=True)
+    sync_directory(directory)
     return target

@@ -49,7 +49,7 @@ class TaskAssembly(Assembly):
         self._log_mode()
         config = self._config
         digest = digest_config(config, is_own=bool(self._path))
-        self._job = job = open_job(self._flags, os.environ, digest, look, self._directory.begin)
+        self._job = job = open_job(self._flags, os.environ, digest, look, self._begin_directory)
         refuse_own_steps(config.opt_config)
         self._warn_of_settings(Sending())
         servers = ElasticServers(job.registry, job.membership)
@@ -99,6 +99,12 @@ class TaskAssembly(Assembly):
 
     def _make_reporter(self, save_dir: str) -> Reporter:
         return Reporter()  # a reporter without files, which is used until the master has assigned a number
+
+    def _begin_directory(self) -> None:
+        """Move the passes of an earlier run away, after a look at the data: the provider may have a fault."""
+        if self._directory.has_earlier and self._source is not None:
+            self._source.look(self._config.opt_config.batch_size)
+        self._directory.begin()
 
     def _begin(self, reporter: Reporter) -> None:
         """Do nothing. The trainer that sends the initial values moves the passes of an earlier run away."""

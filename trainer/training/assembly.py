@@ -121,7 +121,7 @@ class Assembly:
         session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
         self._connect(session, updater, restored, model)
         facts = describe_run(self._flags, self._config, self._table)
-        parts.reporter.start(writes=not self._directory.has_earlier, **session.place(), **facts)
+        parts.reporter.start(writes=not self._directory.holds_records, **session.place(), **facts)
         return session, updater, parts.reporter
 
     def _log_mode(self) -> None:
@@ -240,9 +240,11 @@ class Assembly:
         """Move the passes and records of an earlier run away, and begin to write the records of this run."""
         if not self._directory.has_earlier:
             return
+        holds_records = self._directory.holds_records
         with STOPPER:  # a signal must not interrupt the move
             self._directory.begin()
-            reporter.write()
+            if holds_records:
+                reporter.write()
 
     def _fill_parameters(self, parts: Parts, elsewhere: Sequence[str] = ()) -> str:
         previous = parts.shown_directory(pass_name(self._flags.start_pass - 1))

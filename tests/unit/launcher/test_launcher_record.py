@@ -39,6 +39,8 @@ from launcher.shards.overlay import Overlay
 from launcher.shards.staging import stage_data, stage_shard
 from launcher.volume import describe_volume_error, on_volume
 from runtime.errors import MissingInputError, StoppedError, VolumeError
+from trainer.flags import parse_flags
+from trainer.storage.save_directory import SaveDirectory
 
 IDS = start_paddle.getIdMap(podlist(pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")))
 
@@ -215,14 +217,43 @@ def test_a_record_of_another_set_of_pods_is_not_followed(config: LauncherConfig)
     assert agree(own, IDS, TEN_PASSES, WaitPolicy(0.2), AttemptHistory(), FakeControl(own.output)) is None
 
 
-def test_a_finished_earlier_job_is_moved_aside_whole(config: LauncherConfig) -> None:
+def test_a_finished_earlier_job_is_moved_aside_whole_when_the_first_batch_is_read(config: LauncherConfig) -> None:
+    """A Job with a fault in its config moved a good output aside, and saved nothing itself."""
     save_pass(config.output, 9)
     (config.output / "node_0").mkdir()
     (config.output / "run-1").mkdir()
     write_record(config.output, record("old", finished=True))
-    assert agree_as(config, 0).start_pass == 0
+    for attempt in (1, 2):  # the first attempt ends before its first batch
+        begun = agree_as(config, 0)
+        assert (begun.start_pass, begun.origin, begun.attempt) == (0, "", attempt)
+        assert (config.output / "pass-00009" / "_w").read_text() == "9"
+        assert find_saved(config.output) == Saved() and not (config.output / "node_0").exists()
+    assert (config.output / "run-2" / "node_0").exists()
+    begin_as_trainer(config.output)
     assert (config.output / "run-2" / "pass-00009" / "_w").read_text() == "9"
-    assert not (config.output / "pass-00009").exists() and not (config.output / "node_0").exists()
+    assert not (config.output / "pass-00009").exists()
+    save_pass(config.output, 0)
+    assert find_saved(config.output).passes == (0,)
+
+
+def test_what_a_failed_job_has_not_moved_is_no_output_of_it_for_the_next_job(config: LauncherConfig) -> None:
+    """The next Job has the same config as the failed one, and must not go on from the passes before both."""
+    save_pass(config.output, 3)
+    write_record(config.output, record("old", config="another"))
+    agree_as(config, 0)  # it moves the other config's output, but ends before its first batch
+    write_record(config.output, record("failed", config=config.train_config_dir))
+    (config.output / "node_0").mkdir()
+    assert agree_as(config, 0).origin == ""
+    begin_as_trainer(config.output)
+    assert (config.output / "run-1" / "pass-00003" / "done").exists()
+
+
+def begin_as_trainer(save_dir: Path) -> None:
+    """Do what trainer 0 does when it has read its first batch."""
+    directory = SaveDirectory(parse_flags([]), {"PADDLE_ATTEMPT": "1.ab"})
+    directory.prepare(str(save_dir))
+    directory.begin()
+    directory.leave()
 
 
 def test_state_is_moved_aside_with_the_passes_that_it_belongs_to(config: LauncherConfig, tmp_path: Path) -> None:
@@ -233,6 +264,7 @@ def test_state_is_moved_aside_with_the_passes_that_it_belongs_to(config: Launche
     (config.output / "node_0").mkdir(parents=True)
     write_record(config.output, record("old", finished=True, config=config.train_config_dir))
     assert agree_as(config, 0, save_dir=str(elsewhere)).origin == ""
+    begin_as_trainer(elsewhere)
     assert (elsewhere / "run-1" / "pass-00009" / "done").exists()
     assert (elsewhere / "run-1" / "state" / "pass-00009" / "done").exists() and not (elsewhere / "state").exists()
     assert (config.output / "run-1" / "node_0").exists()
@@ -258,6 +290,8 @@ def test_state_of_other_numbers_is_moved_aside_once_and_for_all(config: Launcher
     for _ in range(2):
         begun = agree_as(config, 0)
         assert (begun.checkpoint, begun.start_pass) == ("", 4)
+        assert (config.output / "state" / "pass-00003").exists()
+    begin_as_trainer(config.output)
     assert (config.output / "run-1" / "state" / "pass-00003" / "done").exists()
     assert (config.output / "pass-00003").exists()
 
@@ -375,6 +409,7 @@ def test_the_copy_of_an_earlier_jobs_record_counts_for_nothing(config: LauncherC
     save_pass(config.output, 3)
     (config.output / "job.json").unlink()
     assert agree_as(config, 0).origin == ""
+    begin_as_trainer(config.output)
     assert (config.output / "run-1" / "pass-00003").exists()
 
 

@@ -76,6 +76,17 @@ def test_a_restore_goes_back_to_the_commit_and_the_same_steps_follow(session):
     assert session._log.since_start.samples == 5 * 6
 
 
+def test_passes_of_an_earlier_job_move_when_the_first_batch_is_read(session, tmp_path):
+    """They had moved before the provider was called."""
+    (tmp_path / "out" / "pass-00003").mkdir(parents=True)
+    session._directory.take()
+    session._start_pass(session._state)
+    session._source.go_to(0, 0, 6)
+    assert (tmp_path / "out" / "pass-00003").exists()
+    session._next_share()
+    assert (tmp_path / "out" / "run-1" / "pass-00003").exists()
+
+
 def test_a_sync_keeps_what_trainer_0_has(session):
     state = session._state
     wanted = step(session, 3)

@@ -1,5 +1,7 @@
 """The samples of one task after the other: pools and batches that end with their task."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from trainer.data.loading import OpenedProvider
 from trainer.data.provider2 import CacheType, integer_value, provider
 from trainer.data.source import DataStreams
 from trainer.data.task_source import TaskSource
+from trainer.tasks.assembly import TaskAssembly
 
 RANGES = {"a": range(7), "b": range(10, 13), "c": range(20, 22), "empty": range(0)}
 
@@ -43,6 +46,42 @@ def test_the_last_batch_of_a_task_has_what_is_left_of_it():
     assert read(source, "a") == [[0, 1, 2, 3], [4, 5, 6]]
     assert read(source, "b", "c") == [[10, 11, 12, 20], [21]]
     assert read(source, "empty") == []
+
+
+def test_a_look_finds_a_fault_of_the_provider_and_keeps_nothing():
+    def at_first(bad):
+        def process(settings, file):
+            if file in bad:
+                raise ValueError(f"{file} is odd")
+            return count(settings, file)
+
+        return process
+
+    source = make(at_first(["a"]))
+    source.look(4)
+    assert read(source, "b", "c") == [[10, 11, 12, 20], [21]]
+    with pytest.raises(DataError, match="a is odd"):
+        make(at_first(list(RANGES))).look(4)
+
+
+def test_the_trainer_that_sends_the_first_values_looks_before_it_moves_an_earlier_jobs_passes():
+    """They had moved when the provider raised its first error."""
+    moved = []
+
+    def process(settings, file):
+        raise ValueError("odd")
+
+    def begin(source, has_earlier=True):
+        directory = SimpleNamespace(has_earlier=has_earlier, begin=lambda: moved.append("moved"))
+        settings = SimpleNamespace(opt_config=SimpleNamespace(batch_size=4))
+        TaskAssembly._begin_directory(SimpleNamespace(_directory=directory, _source=source, _config=settings))
+
+    with pytest.raises(DataError, match="odd"):
+        begin(make(process))
+    assert not moved
+    begin(make())
+    begin(make(process), has_earlier=False)  # nothing is at stake
+    assert moved == ["moved"] * 2
 
 
 def test_only_samples_of_the_task_are_shuffled_among_each_other():

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from runtime.directory_lock import is_abandoned
+from runtime.durable_files import PENDING, PendingMove, find_pending_move
 from runtime.errors import DirectoryInUseError, UsageError, VolumeError
 from trainer.flags import parse_flags
 from trainer.storage.save_directory import LOCK, SaveDirectory
@@ -89,6 +90,28 @@ def test_earlier_passes_stay_until_the_run_begins(tmp_path):
         (tmp_path / "pass-00000").mkdir(exist_ok=True)
     directory.leave()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pass-00000", "run-1"]
+
+
+@pytest.mark.parametrize("has_passes", [True, False])
+def test_what_a_launcher_wants_moved_moves_at_the_first_batch(tmp_path, has_passes):
+    fill(tmp_path)
+    PendingMove("run-4", has_passes).write(tmp_path)
+    for _ in range(2):  # an attempt that was killed before its first batch leaves all to the next one
+        directory = SaveDirectory(parse_flags(FLAGS), {"PADDLE_ATTEMPT": "1.ab"})
+        directory.prepare(str(tmp_path))
+        assert directory.has_earlier and not directory.holds_records and not (tmp_path / "run-4").exists()
+    directory.begin()
+    assert not directory.has_earlier and find_pending_move(tmp_path) is None
+    (tmp_path / "run-4").rename(tmp_path / "run-1")
+    states = {f"state/{name}" for name in STATES}
+    assert find_moved(tmp_path) == (states | {*SAVES, "pass-00009.damaged"} if has_passes else states)
+    assert (tmp_path / "report.html").exists()  # the launcher moves it before this run begins its own
+
+
+def test_a_mark_of_another_form_is_none(tmp_path):
+    for text in ("", "../elsewhere\nall\n", "run-x"):
+        (tmp_path / PENDING).write_text(text)
+        assert find_pending_move(tmp_path) is None
 
 
 SAVES = ("pass-00000", "pass-00001", "pass-00002-001", "pass-00002-002", "pass-00002", "pass-00003")
