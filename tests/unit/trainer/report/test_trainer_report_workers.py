@@ -22,7 +22,7 @@ def make(output: Path, end: dict[str, Any] | None = None, after: float = 1.0) ->
     """A job with a failure; returns the state and the page `after` seconds."""
     job = StoryJob()
     job.begin("a", "b")
-    job.history.fail(("b", 0), 137, BEGAN + 10)
+    job.history.fail(("b", 0), -9, BEGAN + 10)
     job.history.report(("a", 0), READY)
     job.now += 12
     job.begin("a", "b", "<c>", new=("b",))
