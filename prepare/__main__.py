@@ -20,7 +20,7 @@ from prepare.dataset import Dataset, Shard, Source, Split
 from prepare.errors import InputMissingError, PrepareError, reading_input, writing_to
 from prepare.log import say
 from prepare.mounts import MOUNTINFO, require_volume
-from prepare.settings import Settings, example_of, name_flags, read_settings
+from prepare.settings import Settings, example_of, find_misspelt, name_flags, read_settings
 from prepare.sources.csv_source import read_csv
 from prepare.sources.digits import read_digits
 from prepare.sources.movielens import read_movielens
@@ -45,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGINT)}
     os.umask(0o002)
     arguments = sys.argv[1:] if argv is None else argv
+    for name, close in sorted(find_misspelt(os.environ).items()):
+        say(f"WARNING: {name} is set, but is no variable of the data job: did you mean {close}?")
     try:
         prepare(read_settings(arguments, os.environ))
     except PrepareError as error:

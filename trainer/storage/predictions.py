@@ -28,7 +28,8 @@ class PredictionFile:
         self._path = Path(directory) / f"rank-{trainer_id:05d}"
         try:
             self._path.parent.mkdir(exist_ok=True)
-            self._file: TextIO = self._path.open("w")
+            self._file: TextIO = self._path.open("a")
+            self._is_old = True  # an earlier file stays until this test has its first rows: the model may have a fault
         except OSError as error:
             raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
 
@@ -46,9 +47,15 @@ class PredictionFile:
                 f"every output; the numbers of rows are: {rows}"
             )
         try:
+            self._empty()
             self._file.writelines("".join(row) + "\n" for row in itertools.islice(zip(*columns, strict=False), lines))
         except OSError as error:
             raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
+
+    def _empty(self) -> None:
+        if self._is_old:
+            self._file.truncate(0)
+            self._is_old = False
 
     def close(self) -> None:
         """Close the file.
@@ -56,6 +63,7 @@ class PredictionFile:
         Raises: VolumeError: the last rows cannot be written.
         """
         try:
+            self._empty()
             self._file.close()
         except OSError as error:
             raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error

@@ -7,7 +7,7 @@ import pytest
 from each import each
 
 from prepare.errors import ArgumentsError, SettingsError
-from prepare.settings import OPTIONS, help_table, name_flags, read_settings
+from prepare.settings import OPTIONS, find_misspelt, help_table, name_flags, read_settings
 
 GOOD = {"OUT_DIR": "/volume/job", "SPLIT_COUNT": "3"}
 
@@ -137,6 +137,11 @@ def test_an_unknown_flag_is_a_usage_error(flag):
 def test_a_misspelt_flag_is_named_with_the_flag_that_it_resembles():
     with pytest.raises(ArgumentsError, match=r"did you mean --split_count\?; see prepare --help"):
         read("--split_cuont=3")
+
+
+def test_a_misspelt_variable_is_named_with_the_setting_that_it_resembles():
+    """It had no effect, and nothing said so."""
+    assert find_misspelt({"SPLIT_CONT": "3", **GOOD, "SEEDS": "", "DATA": ""}) == {"SPLIT_CONT": "SPLIT_COUNT"}
 
 
 def test_the_variables_of_a_message_are_named_as_flags():

@@ -126,6 +126,19 @@ def test_predictions_are_spelt_output_by_output(tmp_path):
     assert (tmp_path / "rank-00003").read_text() == "0;0.648047 1e-07;4:0.5 7:2;4 7;\n1;1 2;;;\n"
 
 
+def test_earlier_predictions_stay_until_there_are_new_ones(tmp_path):
+    """A test whose model was missing emptied the file."""
+    (tmp_path / "rank-00000").write_text("1;\n2;\n")
+    file = PredictionFile(str(tmp_path), 0)
+    assert (tmp_path / "rank-00000").read_text() == "1;\n2;\n"
+    for _ in range(2):
+        file.write({"a": Argument(ids=np.array([7]))})
+    file.close()
+    assert (tmp_path / "rank-00000").read_text() == "7;\n7;\n"
+    PredictionFile(str(tmp_path), 0).close()
+    assert (tmp_path / "rank-00000").read_text() == ""
+
+
 def test_every_frame_of_a_sequence_is_a_row_and_the_first_output_says_how_many(tmp_path):
     file = PredictionFile(str(tmp_path), 0)
     frames = Argument(value=np.array([[1], [2], [3]], np.float32), starts=np.array([0, 2, 2, 3]))
