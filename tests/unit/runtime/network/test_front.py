@@ -149,6 +149,7 @@ def test_requests_at_the_same_time_are_bounded(start: Callable[..., Served]) -> 
         until(lambda: served.front._served.count == 1, "the first request")
         second.sendall(b"ok wait\n")
         assert receive(idle) == b""  # a connection that only waits makes room
+        until(lambda: served.front._served.count == 2, "the second request")
         assert ask(third, b"ok") == b""
         served.goes_on.set()
         assert receive(first) == receive(second) == b"ok wait from 127.0.0.1\n"
