@@ -114,8 +114,14 @@ def check_variables(env: Mapping[str, str], job: JobSpec, entrypoint: str | None
             known.update(re.findall(r"\b[A-Z][A-Z0-9_]+\b", Path(entrypoint).read_text(encoding="utf-8")))
     for name in env:
         close = difflib.get_close_matches(name, known, 1, SIMILARITY) if name not in known else []
-        if close and len(name) >= LEAST_LETTERS:
+        if close and len(name) >= LEAST_LETTERS and _differ_in_a_letter(name, close[0]):
             raise OptionError(f"--env {name}: did you mean {close[0]}? A variable of your own belongs in the manifest")
+
+
+def _differ_in_a_letter(one: str, other: str) -> bool:
+    """Return whether two names differ in one letter: names of different variables often have the same beginning."""
+    changes = difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
+    return sum(max(a - b, c - d) for kind, b, a, d, c in changes if kind != "equal") <= 1
 
 
 def make_directories(volumes: Mapping[str, str], read: Set[str] = frozenset()) -> dict[str, str]:

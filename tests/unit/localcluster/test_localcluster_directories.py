@@ -6,12 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from launcher.variables import VARIABLES
 from localcluster.deployment import Deployment, PodTemplate
 from localcluster.errors import MissingError, OptionError
-from localcluster.host import PROJECT, check_variables, find_entrypoint, make_directories, make_host, make_logs
+from localcluster.host import (
+    PROJECT,
+    check_variables,
+    find_entrypoint,
+    load_job,
+    make_directories,
+    make_host,
+    make_logs,
+)
 from localcluster.job.manifest import Container, EnvVar, JobSpec, VolumeMount
 from localcluster.pods.plan import volumes_to_read
+from prepare.settings import OPTIONS
 
+ROOT = Path(__file__).parents[3]
 SPELLINGS = ("volume", "./volume", "other/../volume", "link", "other/../link/../volume")
 
 
@@ -91,6 +102,13 @@ def test_a_given_variable_that_looks_misspelt_is_named(place: Path, name: str, c
     with pytest.raises(OptionError, match=f"--env {name}: did you mean {close}\\?"):
         check_variables({name: "3"}, job, str(place / "start.sh"))
     return None
+
+
+def test_no_variable_of_the_launcher_or_of_the_data_job_looks_misspelt():
+    """CONF_PADDLE_GRADIENT_MIN was taken for CONF_PADDLE_GRADIENT_NUM."""
+    names = [one.name for one in VARIABLES] + [one.name.upper() for one in OPTIONS]
+    for file in ("job", "data-job"):
+        check_variables(dict.fromkeys(names, ""), load_job(ROOT / f"k8s/{file}.yaml"), str(ROOT / "start.sh"))
 
 
 def test_a_deployment_keeps_its_directories_when_a_link_turns(place: Path):
