@@ -145,6 +145,7 @@ def test_requests_at_the_same_time_are_bounded(start: Callable[..., Served]) -> 
     with contextlib.ExitStack() as stack:
         idle, first, second, third = (stack.enter_context(served.connect()) for _ in range(4))
         assert ask(idle, b"ok")
+        until(lambda: len(served.front._idle) == 1, "the end of the request")  # which follows its answer
         first.sendall(b"ok wait\n")
         until(lambda: served.front._served.count == 1, "the first request")
         second.sendall(b"ok wait\n")
