@@ -11,7 +11,7 @@ ARG BUILD_BASE=${BASE}
 
 FROM ${BUILD_BASE} AS build
 ARG PIP_CERT
-# The compiler compiles the inner loops in kernels/; only this stage has a compiler
+# The compiler compiles the inner loops in paddle_base/kernels/; only this stage has a compiler
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev python3-dev python3-venv tini \
     && rm -rf /var/lib/apt/lists/*
@@ -19,7 +19,7 @@ RUN apt-get update \
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/venv
 COPY requirements-image.txt /src/
 # pip installs only files whose digests the list has, and no package that the list lacks. Files that only the packages' tests, type
-# checkers and builds against numpy need are removed. pyzmq carries control messages (messages/); gradients use plain sockets
+# checkers and builds against numpy need are removed. pyzmq carries control messages (paddle_base/messages/); gradients use plain sockets
 RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --only-binary :all: \
         --require-hashes --requirement /src/requirements-image.txt \
     && cd /opt/venv/lib/python3*/site-packages \
@@ -27,19 +27,10 @@ RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compi
     && find . -type f \( -name '*.pyi' -o -name '*.a' \) -delete \
     && rm -rf numpy/f2py numpy/distutils numpy/_core/include numpy/_core/_simd.*
 COPY setup.py pyproject.toml start.sh start_paddle.py /src/
-COPY elastic/ /src/elastic/
-COPY kernels/ /src/kernels/
-COPY launcher/ /src/launcher/
-COPY localcluster/ /src/localcluster/
-COPY master/ /src/master/
-COPY messages/ /src/messages/
 COPY paddle/ /src/paddle/
-COPY prepare/ /src/prepare/
-COPY proto/ /src/proto/
+COPY paddle_base/ /src/paddle_base/
+COPY paddle_cluster/ /src/paddle_cluster/
 COPY pserver/ /src/pserver/
-COPY recordio/ /src/recordio/
-COPY registry/ /src/registry/
-COPY runtime/ /src/runtime/
 COPY trainer/ /src/trainer/
 COPY examples/ /src/examples/
 # The files under /image get their final modes here, because a chmod in the last stage would store each file twice. A compiled
@@ -70,7 +61,7 @@ ENV PATH=/opt/venv/bin:${PATH} \
     PYTHONUNBUFFERED=1
 # Every uid may enter /root, because the tutorial's command is /root/start.sh. The imports check that the wheels work on the base
 # image and that the inner loops are compiled
-RUN chmod 0755 /root && mkdir -m 1777 /work && python -c "import cramjam, etcd3gw, google.protobuf, kernels._compiled, numpy, prometheus_client, requests, zmq; assert zmq.has('curve')"
+RUN chmod 0755 /root && mkdir -m 1777 /work && python -c "import cramjam, etcd3gw, google.protobuf, paddle_base.kernels._compiled, numpy, prometheus_client, requests, zmq; assert zmq.has('curve')"
 USER 1000
 # the tutorial's command "bin/bash" is relative
 WORKDIR /
@@ -86,7 +77,7 @@ ARG DATA_SHA256=
 ENV DATA_SOURCE=${DATA_SOURCE} \
     DATA_URL=${DATA_URL} \
     DATA_SHA256=${DATA_SHA256}
-ENTRYPOINT ["tini", "--", "prepare"]
+ENTRYPOINT ["tini", "--", "paddle", "prepare"]
 
 # `docker build .` makes the last stage
 FROM runtime AS train

@@ -21,7 +21,7 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv with the project installed in it; nothing to do when it is up to date
 
-$(STAMP): setup.py pyproject.toml constraints.txt $(wildcard kernels/*.c kernels/*.h)
+$(STAMP): setup.py pyproject.toml constraints.txt $(wildcard paddle_base/kernels/*.c paddle_base/kernels/*.h)
 	command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	@echo "setup: installs the project and what its tests need into $(VENV); the first time takes some minutes"
@@ -146,8 +146,8 @@ bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON TENSORFL
 	$(BIN)/python bench/networks.py $(of_torch)
 	$(BIN)/python bench/threads.py
 
-proto: setup  ## generate the message modules again after a change of proto/*.proto (protoc: Debian's protobuf-compiler)
-	protoc -I. --python_out=. --pyi_out=. proto/*.proto
+proto: setup  ## generate the message modules again after a change of paddle_base/proto/*.proto (protoc: Debian's protobuf-compiler)
+	protoc -I. --python_out=. --pyi_out=. paddle_base/proto/*.proto
 
 docs: setup  ## write the generated lists and tables of docs/ again
 	PYTHONPATH=tests $(BIN)/python -m docpages

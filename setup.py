@@ -15,9 +15,9 @@ PLOT = ["matplotlib>=3.6"]  # paddle plotcurve
 
 # without a C compiler the project installs all the same, and computes in numpy
 KERNELS = Extension(
-    "kernels._compiled",
+    "paddle_base.kernels._compiled",
     [
-        f"kernels/{name}.c"
+        f"paddle_base/kernels/{name}.c"
         for name in (
             "arguments",
             "attention",
@@ -38,7 +38,12 @@ KERNELS = Extension(
         )
     ],
     libraries=["m"],
-    depends=["kernels/activations.h", "kernels/kernels.h", "kernels/products.h", "kernels/products_block.h"],
+    depends=[
+        "paddle_base/kernels/activations.h",
+        "paddle_base/kernels/kernels.h",
+        "paddle_base/kernels/products.h",
+        "paddle_base/kernels/products_block.h",
+    ],
     extra_compile_args=[
         "-O3",
         "-ffp-contract=off",
@@ -75,26 +80,9 @@ setup(
         "Typing :: Typed",
     ],
     python_requires=">=3.11",
-    packages=find_packages(
-        include=[
-            "elastic*",
-            "kernels*",
-            "launcher*",
-            "localcluster*",
-            "master*",
-            "messages*",
-            "paddle*",
-            "prepare*",
-            "proto*",
-            "pserver*",
-            "recordio*",
-            "registry*",
-            "runtime*",
-            "trainer*",
-        ]
-    ),
+    packages=find_packages(include=["paddle*", "paddle_base*", "paddle_cluster*", "pserver*", "trainer*"]),
     ext_modules=[KERNELS],
-    package_data={"": ["py.typed"], "proto": ["*.proto", "*.pyi"], "trainer.report": ["*.css", "*.js"]},
+    package_data={"": ["py.typed"], "paddle_base.proto": ["*.proto", "*.pyi"], "trainer.report": ["*.css", "*.js"]},
     py_modules=["start_paddle"],
     install_requires=[
         "numpy>=1.26",
@@ -143,7 +131,6 @@ setup(
         "paddle/bin/paddle_merge_model",
         "paddle/bin/paddle_pserver_main",
         "paddle/bin/paddle_trainer",
-        "prepare/bin/prepare",
         "start_paddle.py",
     ],
 )

@@ -398,7 +398,7 @@ stage_elastic() {
     export TRAIN_CONFIG
 }
 
-# start_role ROLE ARG...: prepares the directories of a role, and then replaces this shell by launcher.roles, which
+# start_role ROLE ARG...: prepares the directories of a role, and then replaces this shell by paddle_cluster.launcher.roles, which
 # starts the role's program
 start_role() {
     local role=$1
@@ -408,7 +408,7 @@ start_role() {
     export WORK_DIR JOB_NAME=${JOB_NAME:-${PADDLE_JOB_NAME:-}}
     set_home_and_tmp
     if [ "$role" = trainer ]; then stage_elastic "$@"; fi
-    exec python3 -P -m launcher.roles "$role" "$@"
+    exec python3 -P -m paddle_cluster.launcher.roles "$role" "$@"
 }
 
 main() {

@@ -57,28 +57,36 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from launcher import command_lines, rendezvous
-from launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous
-from launcher.cluster.kubernetes import PodApi
-from launcher.cluster.pods import IdMap, PodStatus, own_pods, own_trainer_id, parse_pods, why_incomplete, why_not_ready
-from launcher.cluster.waiting import Wait, WaitPolicy, with_number_of_pods
-from launcher.control import ending
-from launcher.control.channel import ControlChannel, LauncherControl
-from launcher.control.job_record import attempt_config
-from launcher.control.watch import AttemptWatch
-from launcher.errors import NEVER_RETRY, ApiError
-from launcher.failures import give_up, say_first_failure
-from launcher.programs.probes import PodHealth, watch_pod
-from launcher.programs.process import Program, Stop, end_process
-from launcher.programs.supervisor import Supervisor, attempt_environ, prepare_node_dir
-from launcher.settings import LauncherConfig, read_layout, warn_of_misspelt, warn_without_secret
-from launcher.shards.staging import stage_shard
-from launcher.status import show_status
-from launcher.text import JsonObject, LauncherLog, end_in_one_line, say
-from launcher.variables import describe_environment
-from runtime import gflags
-from runtime.errors import InterruptError, PaddleError, PeerUnreachableError, StoppedError, VolumeError
-from runtime.network.redaction import Secrets
+from paddle_base.runtime import gflags
+from paddle_base.runtime.errors import InterruptError, PaddleError, PeerUnreachableError, StoppedError, VolumeError
+from paddle_base.runtime.network.redaction import Secrets
+from paddle_cluster.launcher import command_lines, rendezvous
+from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous
+from paddle_cluster.launcher.cluster.kubernetes import PodApi
+from paddle_cluster.launcher.cluster.pods import (
+    IdMap,
+    PodStatus,
+    own_pods,
+    own_trainer_id,
+    parse_pods,
+    why_incomplete,
+    why_not_ready,
+)
+from paddle_cluster.launcher.cluster.waiting import Wait, WaitPolicy, with_number_of_pods
+from paddle_cluster.launcher.control import ending
+from paddle_cluster.launcher.control.channel import ControlChannel, LauncherControl
+from paddle_cluster.launcher.control.job_record import attempt_config
+from paddle_cluster.launcher.control.watch import AttemptWatch
+from paddle_cluster.launcher.errors import NEVER_RETRY, ApiError
+from paddle_cluster.launcher.failures import give_up, say_first_failure
+from paddle_cluster.launcher.programs.probes import PodHealth, watch_pod
+from paddle_cluster.launcher.programs.process import Program, Stop, end_process
+from paddle_cluster.launcher.programs.supervisor import Supervisor, attempt_environ, prepare_node_dir
+from paddle_cluster.launcher.settings import LauncherConfig, read_layout, warn_of_misspelt, warn_without_secret
+from paddle_cluster.launcher.shards.staging import stage_shard
+from paddle_cluster.launcher.status import show_status
+from paddle_cluster.launcher.text import JsonObject, LauncherLog, end_in_one_line, say
+from paddle_cluster.launcher.variables import describe_environment
 
 NOTHING_LEFT = "this Job has trained all its passes: nothing left to do"
 

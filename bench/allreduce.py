@@ -33,9 +33,9 @@ def serve_ours(way: str, rank: int, ports: list[int], elements: int) -> None:
     """Run as a rank of this project's all-reduce."""
     import numpy as np
 
-    from elastic.collectives.forming import form
-    from elastic.collectives.joining import GroupPlan
-    from elastic.collectives.requests import CollectiveKind, Reduction
+    from paddle_cluster.elastic.collectives.forming import form
+    from paddle_cluster.elastic.collectives.joining import GroupPlan
+    from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
 
     class FixedStore:
         def put(self, scope: str, key: str, value: bytes) -> None: ...

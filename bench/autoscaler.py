@@ -13,8 +13,8 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 
 
 from autoscale.large import make_large
 
-from master.autoscaler.packing import Demand
-from master.autoscaler.plan import make_plan
+from paddle_cluster.master.autoscaler.packing import Demand
+from paddle_cluster.master.autoscaler.plan import make_plan
 
 NODES, JOBS, TURNS = 10_000, 1_000, 3
 

@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from machine import describe_machine, spread
 
-from proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.runtime.durable_files import Content
 from pserver.store.snapshot import CheckpointState, Part
-from runtime.durable_files import Content
 from trainer.arrays.parameters import ParameterTable
 from trainer.storage import checkpoint
 from trainer.storage.sums import sum_of

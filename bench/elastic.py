@@ -23,7 +23,7 @@ from pathlib import Path
 from machine import describe_machine, spread
 from processes import find_port
 
-from localcluster.deployment import Deployment, PodTemplate
+from paddle_cluster.localcluster.deployment import Deployment, PodTemplate
 
 ROOT = Path(__file__).parents[1]
 BATCH, PERIOD = 64, 10  # samples of a batch; batches between two lines of the log

@@ -32,11 +32,11 @@ from machine import describe_machine, spread
 from volume_control import VolumeControl
 
 import start_paddle
-from launcher.cluster.kubernetes import PodApi
-from launcher.cluster.waiting import WaitPolicy
-from launcher.settings import LauncherConfig
-from localcluster import ApiServer, Cluster, PodStore, load_job, peak_rate
-from runtime.errors import PeerUnreachableError
+from paddle_base.runtime.errors import PeerUnreachableError
+from paddle_cluster.launcher.cluster.kubernetes import PodApi
+from paddle_cluster.launcher.cluster.waiting import WaitPolicy
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.localcluster import ApiServer, Cluster, PodStore, load_job, peak_rate
 
 ROOT = Path(__file__).parents[1]
 

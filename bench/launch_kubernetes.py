@@ -36,11 +36,11 @@ import yaml
 from volume_control import VolumeControl
 
 import start_paddle
-from launcher.cluster.kubernetes import PodApi
-from launcher.cluster.pods import parse_pods
-from launcher.cluster.waiting import WaitPolicy
-from launcher.settings import LauncherConfig
-from localcluster import peak_rate
+from paddle_cluster.launcher.cluster.kubernetes import PodApi
+from paddle_cluster.launcher.cluster.pods import parse_pods
+from paddle_cluster.launcher.cluster.waiting import WaitPolicy
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.localcluster import peak_rate
 
 ROOT = Path(__file__).parents[1]
 JOB = "paddle-cluster-job"

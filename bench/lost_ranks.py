@@ -30,10 +30,10 @@ def serve(rank: int, ports: list[int], with_memory: bool) -> None:
     """Run as a rank; print "runs" after some rounds, and the time of the error in seconds of `time.monotonic`."""
     import numpy as np
 
-    from elastic.collectives.forming import form
-    from elastic.collectives.joining import GroupPlan
-    from elastic.collectives.requests import CollectiveKind, Reduction
-    from elastic.errors import HorovodInternalError
+    from paddle_cluster.elastic.collectives.forming import form
+    from paddle_cluster.elastic.collectives.joining import GroupPlan
+    from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
+    from paddle_cluster.elastic.errors import HorovodInternalError
 
     class FixedStore:
         def put(self, scope: str, key: str, value: bytes) -> None: ...

@@ -37,21 +37,21 @@ sys.path[0] = str(Path(__file__).resolve().parents[1] / "tests")
 from etcd_process import BINARY, EtcdProcess
 from master_processes import MasterProcess
 
-from master.client import MasterClient
-from master.protocol import MASTER, TRAINER
-from master.store.choice import MasterStore, open_store
-from master.tasks.dataset import digest_of
-from master.tasks.encoding import decode_state, encode_change
-from master.tasks.events import FINISHED, DatasetGiven, MemberIn, TaskReported, TaskWanted, TicketAnswer
-from master.tasks.records import Head, Hold, PutFiles, PutHead, PutTask, TaskRecord, TaskStatus
-from master.tasks.rules import step
-from master.tasks.state import MasterState, TaskSettings
-from messages import envelope
-from messages.client import ControlClient
-from messages.client_core import ClientCore
-from messages.envelope import Envelope, MemberId
-from messages.errors import ClosedError
-from runtime.network.open_files import make_room
+from paddle_base.messages import envelope
+from paddle_base.messages.client import ControlClient
+from paddle_base.messages.client_core import ClientCore
+from paddle_base.messages.envelope import Envelope, MemberId
+from paddle_base.messages.errors import ClosedError
+from paddle_base.runtime.network.open_files import make_room
+from paddle_cluster.master.client import MasterClient
+from paddle_cluster.master.protocol import MASTER, TRAINER
+from paddle_cluster.master.store.choice import MasterStore, open_store
+from paddle_cluster.master.tasks.dataset import digest_of
+from paddle_cluster.master.tasks.encoding import decode_state, encode_change
+from paddle_cluster.master.tasks.events import FINISHED, DatasetGiven, MemberIn, TaskReported, TaskWanted, TicketAnswer
+from paddle_cluster.master.tasks.records import Head, Hold, PutFiles, PutHead, PutTask, TaskRecord, TaskStatus
+from paddle_cluster.master.tasks.rules import step
+from paddle_cluster.master.tasks.state import MasterState, TaskSettings
 
 MEMBER = MemberId("bench", 1)
 OPEN = 32  # number of unanswered requests of a member at any time

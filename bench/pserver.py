@@ -41,10 +41,10 @@ from interleave import Contestant, run_interleaved
 from machine import describe_machine, spread
 from processes import find_peer
 
+from paddle_base.runtime.processor.thread_pool import start_thread_pool
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
-from runtime.processor.thread_pool import start_thread_pool
 
 HERE = Path(__file__).parent
 COUNT = 3  # number of servers, and number of trainers

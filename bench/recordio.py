@@ -26,10 +26,10 @@ from collections.abc import Callable, Sequence
 
 from machine import describe_machine, spread
 
-from recordio.index import read_index
-from recordio.layout import Compression
-from recordio.reading import RecordIOReader
-from recordio.writing import RecordIOWriter
+from paddle_base.recordio.index import read_index
+from paddle_base.recordio.layout import Compression
+from paddle_base.recordio.reading import RecordIOReader
+from paddle_base.recordio.writing import RecordIOWriter
 
 BLOCK = 1 << 20
 SIZES = (100, 10_000)  # bytes of a small record, such as a text, and of a large record, such as an image

@@ -26,7 +26,7 @@ from pathlib import Path
 from launch import time_bare_starts
 from machine import describe_machine, spread
 
-from localcluster import Cluster, load_job
+from paddle_cluster.localcluster import Cluster, load_job
 
 ROOT = Path(__file__).parents[1]
 DEADLINE_S = 180.0
@@ -64,10 +64,12 @@ def write_atomically(path, text):
 
 def make_launcher(source: Path, directory: Path, stale_s: float) -> Path:
     """Copies a checkout's launcher, and returns its start.sh; the copy sees files up to `stale_s` seconds late."""
-    shutil.copytree(source / "launcher", directory / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        source / "paddle_cluster", directory / "paddle_cluster", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copy(source / "start_paddle.py", directory / "start_paddle.py")
     if stale_s:
-        volume = directory / "launcher" / "volume.py"
+        volume = directory / "paddle_cluster/launcher/volume.py"
         volume.write_text(volume.read_text() + STALE.replace("SECONDS", str(stale_s)))
     return Path(shutil.copy(source / "start.sh", directory / "start.sh"))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from launcher.attempts import AttemptResult, JobRecord
-from launcher.cluster.pods import IdMap
-from launcher.control.channel import ControlChannel
-from launcher.control.job_record import read_record
-from launcher.settings import LauncherConfig
+from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
+from paddle_cluster.launcher.cluster.pods import IdMap
+from paddle_cluster.launcher.control.channel import ControlChannel
+from paddle_cluster.launcher.control.job_record import read_record
+from paddle_cluster.launcher.settings import LauncherConfig
 
 
 class VolumeControl(ControlChannel):

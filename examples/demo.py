@@ -26,6 +26,7 @@ def run_job(manifest: str, *options: str) -> int:
     command = [
         sys.executable,
         "-m",
+        "paddle",
         "localcluster",
         "run",
         f"k8s/{manifest}",
@@ -34,7 +35,7 @@ def run_job(manifest: str, *options: str) -> int:
         *logs,
         *options,
     ]
-    print("$", "python -m localcluster run", *command[4:], flush=True)
+    print("$", "paddle localcluster run", *command[5:], flush=True)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # localcluster inherits it
     with subprocess.Popen(command, cwd=ROOT) as job:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from localcluster.deployment import Deployment, PodTemplate
+from paddle_cluster.localcluster.deployment import Deployment, PodTemplate
 
 ROOT = Path(__file__).parents[1]
 PLACE = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else ROOT / "demo-elastic"
@@ -138,9 +138,9 @@ def read_record() -> dict[str, Any]:
 def prepare() -> None:
     """Make the data files and the working directory of the trainers. Each data file becomes a task."""
     shutil.rmtree(PLACE, ignore_errors=True)
-    command = ["prepare", "--split_count=1", f"--shard_files={FILES}", f"--out_dir={JOB}"]
+    command = ["paddle", "prepare", "--split_count=1", f"--shard_files={FILES}", f"--out_dir={JOB}"]
     print("$", *command, flush=True)
-    program = Path(sys.executable).with_name("prepare")  # it prints no traceback after a Ctrl-C at its start
+    program = Path(sys.executable).with_name("paddle")  # it prints no traceback after a Ctrl-C at its start
     subprocess.run([program, *command[1:], f"--examples_dir={ROOT / 'examples'}"], cwd=ROOT, check=True)
     shutil.copytree(JOB / "digits", WORK)
     shutil.copytree(JOB / "0" / "data", WORK / "data")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from paddle import interrupts
-from runtime import VERSION
+from paddle_base.runtime import VERSION
 
 HELP = """usage: paddle [--help] [<args>]
 These are common paddle commands used in various situations:
@@ -84,6 +84,8 @@ def _run(name: str, arguments: list[str]) -> int:
 
 
 def _program(module: str, *packages: str) -> Callable[[list[str]], int]:
+    tool = _tool(module)
+
     def run(arguments: list[str]) -> int:
         for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
             os.environ.setdefault(threads, "1")
@@ -91,9 +93,17 @@ def _program(module: str, *packages: str) -> Callable[[list[str]], int]:
         for package in packages:
             importlib.import_module(package)
         _lead_children_here()
-        main = importlib.import_module(module).main
+        return tool(arguments)
+
+    return run
+
+
+def _tool(module: str) -> Callable[[list[str]], int]:
+    """A program that runs no code of the user in its own processes."""
+
+    def run(arguments: list[str]) -> int:
         with interrupts.raised():
-            status: int = main(arguments)
+            status: int = importlib.import_module(module).main(arguments)
         return status
 
     return run
@@ -181,21 +191,24 @@ def _drop_output() -> None:
 # commands of v0.10 and before: what replaces them
 REPLACED: Mapping[str, str] = {
     "cluster_train": (
-        "a Job starts the pods (kubectl create -f k8s/job.yaml), and python -m localcluster run starts them on this "
+        "a Job starts the pods (kubectl create -f k8s/job.yaml), and paddle localcluster run starts them on this "
         "machine: see docs/from-v2.md"
     ),
 }
-_OURS = ("proto", "pserver", "recordio", "trainer")
+_OURS = ("pserver", "trainer")  # the names of our packages that a user's own module may have
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
-    "autoscaler": _program("master.autoscaler.__main__", "master"),
-    "completion": _printing(_program("paddle.completion.__main__", "master", "pserver", "trainer")),
-    "doctor": _printing(_program("paddle.doctor.__main__", "launcher")),
+    "autoscaler": _program("paddle_cluster.master.autoscaler.__main__"),
+    "completion": _printing(_tool("paddle.completion.__main__")),
+    "doctor": _printing(_program("paddle.doctor.__main__")),
     "dump_config": _printing(_program("paddle.utils.dump_config", *_OURS)),
-    "elastic": _program("elastic.launch", "elastic"),
+    "elastic": _program("paddle_cluster.elastic.launch"),
+    "launch": _tool("start_paddle"),
+    "localcluster": _tool("paddle_cluster.localcluster.program"),
     "make_diagram": _printing(_program("paddle.utils.make_model_diagram", *_OURS)),
-    "master": _program("master.__main__", "master", "messages"),
+    "master": _program("paddle_cluster.master.__main__"),
     "merge_model": _printing(_program("trainer.merge_model", *_OURS)),
     "plotcurve": _printing(_program("paddle.utils.plotcurve", *_OURS)),
+    "prepare": _tool("paddle_cluster.prepare.program"),
     "pserver": _program("pserver.__main__", "pserver"),
     "recordio": _printing(_program("paddle.utils.recordio", *_OURS)),
     "report": _printing(_program("trainer.report.__main__")),

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.command import run_program
+from paddle_base.runtime.environment import JobEnvironment, read_environment
+from paddle_base.runtime.errors import stopped_by
+from paddle_base.runtime.network.addresses import list_hosts, list_services
 from pserver import flags
-from runtime import glog
-from runtime.command import run_program
-from runtime.environment import JobEnvironment, read_environment
-from runtime.errors import stopped_by
-from runtime.network.addresses import list_hosts, list_services
 
 if TYPE_CHECKING:
     from pserver.server.event_loop import Server
@@ -57,9 +57,9 @@ def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
         from pserver.life.elastic_server import run_elastic
 
         return run_elastic(line, job)
+    from paddle_base.runtime.network.interfaces import resolve_nics
     from pserver.life.options import make_options
     from pserver.server.event_loop import Server
-    from runtime.network.interfaces import resolve_nics
 
     first = line.number("port")
     endpoints = [(host, first + number) for number in range(ports) for host in resolve_nics(line.text("nics"))]
@@ -84,10 +84,10 @@ def _watched(server: Server, line: flags.PserverFlags, job: JobEnvironment) -> I
         yield
         return
     # only a server with --metrics_port needs these imports
+    from paddle_base.runtime.health.metrics import Exposition
+    from paddle_base.runtime.health.pages import Pages, watch
+    from paddle_base.runtime.network.interfaces import resolve_nics
     from pserver.server.server_metrics import ServerMetrics
-    from runtime.health.metrics import Exposition
-    from runtime.health.pages import Pages, watch
-    from runtime.network.interfaces import resolve_nics
 
     metrics = ServerMetrics(server, job.stuck_timeout)
     pages = Pages(metrics.why_stuck, metrics.why_not_ready, Exposition(metrics.read))

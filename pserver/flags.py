@@ -1,4 +1,4 @@
-"""The flags of `paddle pserver`, which `runtime/gflags.py` parses.
+"""The flags of `paddle pserver`, which `paddle_base/runtime/gflags.py` parses.
 
 Every flag of the legacy pserver is accepted; one warning lists the given flags that have no effect. The flags of an
 elastic job need a store: a directory or an etcd. They have the names of the Go pserver of 2017, with '_' or '-' between
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from registry.etcd_flags import ETCD_FLAGS
-from runtime.command import FlagValues, format_flags
-from runtime.errors import UsageError
-from runtime.gflags import Flag, Status, Value, index_flags, read_arguments
-from runtime.network.addresses import list_hosts
+from paddle_base.registry.etcd_flags import ETCD_FLAGS
+from paddle_base.runtime.command import FlagValues, format_flags
+from paddle_base.runtime.errors import UsageError
+from paddle_base.runtime.gflags import Flag, Status, Value, index_flags, read_arguments
+from paddle_base.runtime.network.addresses import list_hosts
 
 _S, _Q = Status.SUPPORTED, Status.QUIET
 

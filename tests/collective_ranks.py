@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from elastic.collectives.forming import form
-from elastic.collectives.group import Patience, RankGroup
-from elastic.collectives.joining import GroupPlan
+from paddle_cluster.elastic.collectives.forming import form
+from paddle_cluster.elastic.collectives.group import Patience, RankGroup
+from paddle_cluster.elastic.collectives.joining import GroupPlan
 
 DEADLINE_S = 60.0
 T = TypeVar("T")

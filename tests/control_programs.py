@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from messages.client_core import ClientCore, ClientPace
-from messages.envelope import MemberId
-from messages.errors import RequestRefusedError
-from messages.gate.gate import GateLimits
-from messages.keys import derive_keys
-from messages.schema import Call, Fields, Integer, Protocol, Text
-from messages.server import ControlAccess, ControlServer
-from messages.server_core import MemberAsked, ServerCore
+from paddle_base.messages.client_core import ClientCore, ClientPace
+from paddle_base.messages.envelope import MemberId
+from paddle_base.messages.errors import RequestRefusedError
+from paddle_base.messages.gate.gate import GateLimits
+from paddle_base.messages.keys import derive_keys
+from paddle_base.messages.schema import Call, Fields, Integer, Protocol, Text
+from paddle_base.messages.server import ControlAccess, ControlServer
+from paddle_base.messages.server_core import MemberAsked, ServerCore
 
 ADDING = Protocol(
     name="adding",

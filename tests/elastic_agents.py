@@ -12,8 +12,8 @@ from pathlib import Path
 from forked import Forked, server
 from ports import LOWEST
 
-from elastic.agent.client import AgentClient
-from runtime.errors import PeerUnreachableError
+from paddle_base.runtime.errors import PeerUnreachableError
+from paddle_cluster.elastic.agent.client import AgentClient
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 60.0

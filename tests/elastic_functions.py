@@ -1,4 +1,4 @@
-"""Functions for tests of `elastic.launch.run`, which workers import by their names."""
+"""Functions for tests of `paddle_cluster.elastic.launch.run`, which workers import by their names."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from waiting import DEADLINE_S as DEADLINE
 from waiting import until
 
-from proto.ModelConfig_pb2 import ModelConfig
-from proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.registry.choice import open_registry
+from paddle_base.registry.records import find_checkpoint
+from paddle_base.registry.servers import find_servers
 from pserver.optim.settings import Optimization
-from registry.choice import open_registry
-from registry.records import find_checkpoint
-from registry.servers import find_servers
 from trainer.arrays.parameters import ParameterTable
 from trainer.updaters.elastic.servers import ElasticMembership, ElasticServers
 from trainer.updaters.elastic.updater import ElasticUpdater

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import paddle.elastic as hvd
-from elastic.process.membership import WORKER
+from paddle_cluster.elastic.process.membership import WORKER
 
 DEADLINE_S = 60.0
 # hosts, sizes, leads (the host of rank 0): by epoch.  exits: by "epoch,batch" the starting ranks that fail there, each

@@ -20,8 +20,8 @@ import sys
 import time
 from pathlib import Path
 
-from elastic.rendezvous.client import RendezvousClient
-from runtime.environment import read_environment
+from paddle_base.runtime.environment import read_environment
+from paddle_cluster.elastic.rendezvous.client import RendezvousClient
 
 LIMIT_S = 60.0
 

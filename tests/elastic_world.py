@@ -12,6 +12,7 @@ import numpy as np
 from elastic_wire import TABLE
 from pserver_wire import PARAMETERS, key_of
 
+from paddle_base.runtime.errors import LostPeerError, PaddleError
 from pserver.client.elastic.pushes import AgreedPushes
 from pserver.client.elastic.services import BatchGradient, JoinedServices
 from pserver.client.heartbeat import error_of
@@ -25,7 +26,6 @@ from pserver.wire import protocol, views
 from pserver.wire.authentication import DATA, HEARTBEAT
 from pserver.wire.protocol import Fetch, Message, Op
 from pserver.wire.views import MembershipView
-from runtime.errors import LostPeerError, PaddleError
 
 SETTINGS = Optimization("momentum", 1e-3)
 DENSE, ROWS = [*PARAMETERS], [0, 2]

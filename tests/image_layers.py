@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.network.network import Network

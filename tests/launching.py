@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.attempts import AttemptHistory, AttemptResult, JobRecord
-from launcher.cluster.kubernetes import PodApi
-from launcher.cluster.pods import IdMap
-from launcher.cluster.waiting import WaitPolicy
-from launcher.control.job_record import read_record
-from launcher.programs.process import Stop
-from launcher.settings import LauncherConfig
-from launcher.text import JsonObject, LauncherLog
-from runtime.network.redaction import Secrets
+from paddle_base.runtime.network.redaction import Secrets
+from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord
+from paddle_cluster.launcher.cluster.kubernetes import PodApi
+from paddle_cluster.launcher.cluster.pods import IdMap
+from paddle_cluster.launcher.cluster.waiting import WaitPolicy
+from paddle_cluster.launcher.control.job_record import read_record
+from paddle_cluster.launcher.programs.process import Stop
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.text import JsonObject, LauncherLog
 from start_paddle import Launcher
 
 

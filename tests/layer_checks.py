@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from trainer.arrays.arguments import Argument, PickedGradient
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers import find_layer

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from forked import Forked, server
 
-from master.client import MasterClient, PassOver, TaskGrant
-from master.store.directory import DirectoryStore
-from master.tasks.events import GRANTED
-from messages.envelope import MemberId
+from paddle_base.messages.envelope import MemberId
+from paddle_cluster.master.client import MasterClient, PassOver, TaskGrant
+from paddle_cluster.master.store.directory import DirectoryStore
+from paddle_cluster.master.tasks.events import GRANTED
 
 DEADLINE_S = 60.0
 

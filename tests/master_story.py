@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from master.tasks.dataset import digest_of, group_files
-from master.tasks.encoding import decode_state, encode_change
-from master.tasks.events import (
+from paddle_base.messages.envelope import MemberId
+from paddle_cluster.master.tasks.dataset import digest_of, group_files
+from paddle_cluster.master.tasks.encoding import decode_state, encode_change
+from paddle_cluster.master.tasks.events import (
     FINISHED,
     DatasetGiven,
     Event,
@@ -25,9 +26,8 @@ from master.tasks.events import (
     TicketRefusal,
     TimePasses,
 )
-from master.tasks.rules import step
-from master.tasks.state import MasterState, TaskSettings
-from messages.envelope import MemberId
+from paddle_cluster.master.tasks.rules import step
+from paddle_cluster.master.tasks.state import MasterState, TaskSettings
 
 
 def member(name: str, incarnation: int = 1) -> MemberId:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from elastic.hosts import SlotInfo, complete_slots
-from elastic.job.membership_file import NAME, RECORD, describe
-from elastic.membership.history import JobHistory
-from elastic.membership.members import MemberTable
+from paddle_cluster.elastic.hosts import SlotInfo, complete_slots
+from paddle_cluster.elastic.job.membership_file import NAME, RECORD, describe
+from paddle_cluster.elastic.membership.history import JobHistory
+from paddle_cluster.elastic.membership.members import MemberTable
 
 BEGAN = 1_500_000_000.0
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from waiting import DEADLINE_S, until
 
-from recordio.index import name_chunks
-from recordio.layout import Compression
-from recordio.writing import RecordIOWriter
+from paddle_base.recordio.index import name_chunks
+from paddle_base.recordio.layout import Compression
+from paddle_base.recordio.writing import RecordIOWriter
 
 LINES, BATCH = 24, 4
 RECORD = 40  # bytes of a record

@@ -5,7 +5,7 @@ import signal
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from pserver.store.snapshot import CheckpointState, Part
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable

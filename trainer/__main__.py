@@ -9,11 +9,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from runtime import glog
-from runtime.errors import BugError, InterruptError, PaddleError
-from runtime.gflags import LIBRARY_HELP
-from runtime.health.places import take_place
-from runtime.processor.blas import limit_threads
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, InterruptError, PaddleError
+from paddle_base.runtime.gflags import LIBRARY_HELP
+from paddle_base.runtime.health.places import take_place
+from paddle_base.runtime.processor.blas import limit_threads
 from trainer.flags import help_text, list_warnings, parse_flags
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
 from trainer.telemetry.trainer_metrics import Watched
@@ -97,7 +97,7 @@ def run(arguments: Sequence[str]) -> None:
         # because --help and wrong flags can then be answered in 0.07 s. The garbage collector is disabled, because it
         # finds nothing to free during imports and would make them 10 % slower.
         gc.disable()
-        from kernels import flush_denormals, keep_memory
+        from paddle_base.kernels import flush_denormals, keep_memory
         from trainer.training.assembly import Assembly
 
         make: type[Assembly] = Assembly

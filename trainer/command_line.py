@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol
 
-from runtime.errors import PaddleError, UsageError
-from runtime.gflags import suggest_flag
+from paddle_base.runtime.errors import PaddleError, UsageError
+from paddle_base.runtime.gflags import suggest_flag
 
 
 class Main(Protocol):

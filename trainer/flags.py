@@ -1,4 +1,4 @@
-"""The flags of `paddle train` in a table, with all flags of v0.10. runtime/gflags.py parses the command line.
+"""The flags of `paddle train` in a table, with all flags of v0.10; paddle_base/runtime/gflags.py parses them.
 
 Source: spec/trainer.md 1.1 and 1.2.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from registry.etcd_flags import ETCD_FLAGS
-from runtime.errors import UsageError
-from runtime.gflags import Flag, Status, index_flags, read_arguments, read_seconds
-from runtime.network.addresses import list_hosts, list_services
+from paddle_base.registry.etcd_flags import ETCD_FLAGS
+from paddle_base.runtime.errors import UsageError
+from paddle_base.runtime.gflags import Flag, Status, index_flags, read_arguments, read_seconds
+from paddle_base.runtime.network.addresses import list_hosts, list_services
 
 LEAST_WAIT_S = 1  # minimum of --wait
 _S, _Q, _I = Status.SUPPORTED, Status.QUIET, Status.IGNORED

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proto.TrainerConfig_pb2 import TrainerConfig
-from runtime import glog
-from runtime.errors import UsageError
-from runtime.gflags import Flag, Status, index_flags, read_arguments
+from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import UsageError
+from paddle_base.runtime.gflags import Flag, Status, index_flags, read_arguments
 from trainer.__main__ import report
 
 FLAGS = index_flags(

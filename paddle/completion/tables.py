@@ -7,20 +7,20 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runtime.gflags import Flag
+from paddle_base.runtime.gflags import Flag
 
 # path of a command -> (module, name) of its flags, which are a table of gflags, a function that returns an argparse
 # parser, or a sequence of texts. None of the modules in this table imports numpy, because importing numpy would make
 # the completion slow.
 SOURCES: Mapping[str, tuple[str, str]] = {
-    "paddle autoscaler": ("master.autoscaler.flags", "FLAGS"),
+    "paddle autoscaler": ("paddle_cluster.master.autoscaler.flags", "FLAGS"),
     "paddle completion": ("paddle.completion.__main__", "build_parser"),
     "paddle doctor": ("paddle.doctor.__main__", "build_parser"),
     "paddle dump_config": ("paddle.completion.tables", "DUMP_CONFIG"),
     "paddle elastic agent": ("paddle.completion.tables", "AGENT"),
-    "paddle elastic run": ("elastic.launching.flags", "make_parser"),
+    "paddle elastic run": ("paddle_cluster.elastic.launching.flags", "make_parser"),
     "paddle make_diagram": ("paddle.completion.tables", "NONE"),
-    "paddle master": ("master.flags", "FLAGS"),
+    "paddle master": ("paddle_cluster.master.flags", "FLAGS"),
     "paddle merge_model": ("paddle.completion.tables", "MERGE_MODEL"),
     "paddle plotcurve": ("paddle.utils.plotcurve", "build_parser"),
     "paddle pserver": ("pserver.flags", "FLAGS"),

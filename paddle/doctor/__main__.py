@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from paddle.doctor.findings import choose_exit_status, render
 from paddle.doctor.probing import DoctorCase, run_all
-from runtime.errors import UsageError
+from paddle_base.runtime.errors import UsageError
 from trainer.command_line import CommandParser, command
 
 ROLES = ("launcher", "master", "driver", "autoscaler")

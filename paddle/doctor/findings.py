@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.kubernetes.text import one_line
+from paddle_base.runtime.kubernetes.text import one_line
 
 _TEXT_LIMIT = 400  # maximum characters of a text; messages of the API server can be long
 _INDENT = " " * 7
@@ -16,8 +16,8 @@ class Diagnosis:
     """The result of one check.
 
     `cost`: the consequence of the problem; empty if there is no problem.  `remedy`: what the user can do.
-    `exit_code`: the exit status (runtime/errors.py) with which a job would end because of the problem; 0 if a job can
-    run in spite of the problem.  `applies`: False if this machine cannot have the problem.
+    `exit_code`: the exit status (paddle_base/runtime/errors.py) with which a job would end because of the problem; 0 if
+    a job can run in spite of the problem.  `applies`: False if this machine cannot have the problem.
     """
 
     subject: str

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from paddle.doctor.findings import Diagnosis
 from paddle.doctor.probing import DoctorCase
 from paddle.doctor.volume import MOST_SKEW_S, judge_skew
-from runtime.environment import MAKE_SECRET, read_environment
-from runtime.errors import ApiForbiddenError, ConfigError
-from runtime.kubernetes.account import read_text
-from runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem, find_place
+from paddle_base.runtime.environment import MAKE_SECRET, read_environment
+from paddle_base.runtime.errors import ApiForbiddenError, ConfigError
+from paddle_base.runtime.kubernetes.account import read_text
+from paddle_base.runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem, find_place
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 LEASE = "paddle-autoscaler"

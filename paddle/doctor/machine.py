@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-import kernels
 from paddle.doctor.findings import Diagnosis
 from paddle.doctor.probing import DoctorCase
+from paddle_base import kernels
+from paddle_base.runtime.processor.blas import NAMES, OWN, count_cores
 from pserver.wire.shared_memory import SharedMemory
-from runtime.processor.blas import NAMES, OWN, count_cores
 
 SHM = Path("/dev/shm")
 LEAST_SHM = 64 << 20  # default size in bytes of /dev/shm in a container; Kubernetes and Docker have the same default
@@ -93,7 +93,7 @@ def _name_blas() -> str:
 
 
 def check_kernels(case: DoctorCase) -> list[Diagnosis]:
-    """Check that the compiled loops of kernels/ are in use."""
+    """Check that the compiled loops of paddle_base/kernels/ are in use."""
     if kernels.compiled is not None:
         return [Diagnosis("compiled kernels", "in use")]
     is_chosen = case.environ.get("PADDLE_KERNELS") == "plain"

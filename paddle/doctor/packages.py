@@ -7,14 +7,14 @@ import importlib.metadata
 
 from paddle.doctor.findings import Diagnosis
 from paddle.doctor.probing import DoctorCase
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 
 # package of PyPI -> the module that is imported
 REQUIRED = {"numpy": "numpy", "protobuf": "google.protobuf", "pyzmq": "zmq", "requests": "requests"}
 # extra of this project -> (packages of PyPI, the feature that needs them)
 EXTRAS = {
     "etcd": ("etcd3gw", "--etcd_endpoints"),
-    "localcluster": ("pyyaml trustme", "python -m localcluster"),
+    "localcluster": ("pyyaml trustme", "paddle localcluster"),
     "metrics": ("prometheus-client", "/metrics of --metrics_port"),
     "plot": ("matplotlib", "paddle plotcurve"),
     "recordio": ("cramjam", "RecordIO files compressed by Snappy"),

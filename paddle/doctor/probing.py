@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paddle.doctor.findings import Diagnosis
-from runtime.errors import BugError, ConfigError, PeerUnreachableError, VolumeError
-from runtime.network.redaction import Secrets
+from paddle_base.runtime.errors import BugError, ConfigError, PeerUnreachableError, VolumeError
+from paddle_base.runtime.network.redaction import Secrets
 
 
 @dataclass(frozen=True)

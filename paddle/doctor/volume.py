@@ -8,11 +8,11 @@ import secrets
 import time
 from pathlib import Path
 
-from launcher.volume import describe_volume_error
 from paddle.doctor.findings import Diagnosis
 from paddle.doctor.probing import DoctorCase
-from runtime.durable_files import sync_directory
-from runtime.errors import MissingInputError, VolumeError
+from paddle_base.runtime.durable_files import sync_directory
+from paddle_base.runtime.errors import MissingInputError, VolumeError
+from paddle_cluster.launcher.volume import describe_volume_error
 
 DEFAULT = "/home/jobpath"  # the default of JOB_PATH in a pod that has a JOB_NAME
 LEAST_BYTES = 1 << 30  # free bytes below which the check warns

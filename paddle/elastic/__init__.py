@@ -13,9 +13,10 @@
 
 from typing import TYPE_CHECKING
 
-from elastic.errors import CollectiveMismatchError, HorovodInternalError, HostsUpdatedInterrupt
-from elastic.process.absent import explain_absence
-from elastic.process.builds import (
+from paddle.elastic import elastic
+from paddle_cluster.elastic.errors import CollectiveMismatchError, HorovodInternalError, HostsUpdatedInterrupt
+from paddle_cluster.elastic.process.absent import explain_absence
+from paddle_cluster.elastic.process.builds import (
     ccl_built,
     cuda_built,
     ddl_built,
@@ -26,7 +27,7 @@ from elastic.process.builds import (
     nccl_built,
     rocm_built,
 )
-from elastic.process.operations import (
+from paddle_cluster.elastic.process.operations import (
     Average,
     Max,
     Min,
@@ -59,7 +60,6 @@ from elastic.process.operations import (
     size,
     synchronize,
 )
-from paddle.elastic import elastic
 
 __all__ = [
     "Average",

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from elastic.process.absent import explain_absence
-from elastic.process.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
-from elastic.process.loop import reset_worker
-from elastic.process.membership import WORKER
-from elastic.sampler import ElasticSampler
-from elastic.state import ArrayState, ObjectState, State, run_fn
+from paddle_cluster.elastic.process.absent import explain_absence
+from paddle_cluster.elastic.process.callbacks import (
+    CommitStateCallback,
+    UpdateBatchStateCallback,
+    UpdateEpochStateCallback,
+)
+from paddle_cluster.elastic.process.loop import reset_worker
+from paddle_cluster.elastic.process.membership import WORKER
+from paddle_cluster.elastic.sampler import ElasticSampler
+from paddle_cluster.elastic.state import ArrayState, ObjectState, State, run_fn
 
 __all__ = [
     "ArrayState",

@@ -2,7 +2,7 @@
 
 import sys
 
-from proto import DataConfig_pb2, DataFormat_pb2, ModelConfig_pb2, ParameterConfig_pb2, TrainerConfig_pb2
+from paddle_base.proto import DataConfig_pb2, DataFormat_pb2, ModelConfig_pb2, ParameterConfig_pb2, TrainerConfig_pb2
 
 __all__ = ["DataConfig_pb2", "DataFormat_pb2", "ModelConfig_pb2", "ParameterConfig_pb2", "TrainerConfig_pb2"]
 sys.modules.update({f"{__name__}.{name}": globals()[name] for name in __all__})

@@ -9,10 +9,10 @@ its method `range(first, count)` returns the name of a range of records. `name_c
 chunks of the given files. `reader` and `writer` have the API of the original Python module `recordio`.
 """
 
-from recordio.index import FileIndex, RecordRange, name_chunks
-from recordio.index import read_index as index
-from recordio.layout import Compression
-from recordio.reading import RecordIOReader as reader
-from recordio.writing import RecordIOWriter as writer
+from paddle_base.recordio.index import FileIndex, RecordRange, name_chunks
+from paddle_base.recordio.index import read_index as index
+from paddle_base.recordio.layout import Compression
+from paddle_base.recordio.reading import RecordIOReader as reader
+from paddle_base.recordio.writing import RecordIOWriter as writer
 
 __all__ = ["Compression", "FileIndex", "RecordRange", "index", "name_chunks", "reader", "writer"]

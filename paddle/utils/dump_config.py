@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from runtime.errors import UsageError
+from paddle_base.runtime.errors import UsageError
 from trainer.command_line import command
 from trainer.config import as_v0_10, run_config, to_text
 

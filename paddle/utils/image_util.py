@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from runtime.errors import ConfigError, DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 
 Image = npt.NDArray[Any]
 

@@ -6,7 +6,7 @@ import codecs
 import sys
 from pathlib import Path
 
-from runtime.errors import DataError, MissingInputError
+from paddle_base.runtime.errors import DataError, MissingInputError
 
 MOST_LOG_BYTES = 256 << 20
 

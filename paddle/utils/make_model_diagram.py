@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paddle.older_modules import member_of
-from proto import ModelConfig_pb2
-from runtime.errors import UsageError, VolumeError
+from paddle_base.proto import ModelConfig_pb2
+from paddle_base.runtime.errors import UsageError, VolumeError
 from trainer.command_line import command
 from trainer.config import parse_config
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from paddle.older_modules import member_of
 from paddle.utils.log_lines import read_log
-from runtime.errors import ConfigError, NothingFoundError, UsageError, VolumeError
+from paddle_base.runtime.errors import ConfigError, NothingFoundError, UsageError, VolumeError
 from trainer.command_line import CommandParser, command
 from trainer.records.records import FILE, Record, drop_undone, parse_lines
 from trainer.report.html.text import number as number_of

@@ -14,7 +14,7 @@ import numpy as np
 
 from paddle.utils import preprocess_util
 from paddle.utils.image_util import Image, crop_img, load_image, resize_image
-from runtime.errors import DataError
+from paddle_base.runtime.errors import DataError
 
 __all__ = ["DiskImage", "ImageClassificationDatasetCreater", "resize_image"]
 

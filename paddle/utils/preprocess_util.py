@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runtime.errors import MissingInputError
+from paddle_base.runtime.errors import MissingInputError
 
 _PYTHON_2 = 2  # the newest pickle protocol that Python 2 reads
 

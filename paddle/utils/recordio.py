@@ -9,15 +9,15 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from recordio.errors import DamagedChunkError
-from recordio.index import FileIndex, open_records, read_index, scan
-from recordio.layout import MOST_CHUNK_BYTES, Compression
-from recordio.reading import RecordIOReader, load_chunk
-from recordio.shards import ShardPlan, write_shards
-from recordio.sources import FORMS, read_sources
-from recordio.writing import CHUNK_BYTES
-from runtime.durable_files import find_output, remove_if_possible, staging_of, sync_directory, write_durably
-from runtime.errors import DataError, PaddleError, UsageError, VolumeError
+from paddle_base.recordio.errors import DamagedChunkError
+from paddle_base.recordio.index import FileIndex, open_records, read_index, scan
+from paddle_base.recordio.layout import MOST_CHUNK_BYTES, Compression
+from paddle_base.recordio.reading import RecordIOReader, load_chunk
+from paddle_base.recordio.shards import ShardPlan, write_shards
+from paddle_base.recordio.sources import FORMS, read_sources
+from paddle_base.recordio.writing import CHUNK_BYTES
+from paddle_base.runtime.durable_files import find_output, remove_if_possible, staging_of, sync_directory, write_durably
+from paddle_base.runtime.errors import DataError, PaddleError, UsageError, VolumeError
 from trainer.command_line import CommandParser, command
 
 NAMES = {one: one.name.lower() for one in Compression}

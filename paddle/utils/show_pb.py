@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from runtime.errors import MissingInputError, UsageError
+from paddle_base.runtime.errors import MissingInputError, UsageError
 from trainer.command_line import command
 from trainer.data.older.messages import read_header, read_samples
 

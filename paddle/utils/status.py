@@ -12,15 +12,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from elastic.job import membership_file
-from launcher.status import describe_job, tabulate_pods
-from launcher.text import JsonObject, as_row, number_of
-from launcher.volume import read_json
-from master import tasks_file
-from master.tasks.records import Phase
-from runtime.directory_lock import is_abandoned
-from runtime.errors import MissingInputError, NothingFoundError, reading_error
-from runtime.terminal.bar import format_lines
+from paddle_base.runtime.directory_lock import is_abandoned
+from paddle_base.runtime.errors import MissingInputError, NothingFoundError, reading_error
+from paddle_base.runtime.terminal.bar import format_lines
+from paddle_cluster.elastic.job import membership_file
+from paddle_cluster.launcher.status import describe_job, tabulate_pods
+from paddle_cluster.launcher.text import JsonObject, as_row, number_of
+from paddle_cluster.launcher.volume import read_json
+from paddle_cluster.master import tasks_file
+from paddle_cluster.master.tasks.records import Phase
 from trainer.command_line import CommandParser, command
 from trainer.storage.save_directory import LOCK
 

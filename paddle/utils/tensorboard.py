@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.errors import ConfigError, MissingInputError, VolumeError
+from paddle_base.runtime.errors import ConfigError, MissingInputError, VolumeError
 from trainer.command_line import CommandParser, command
 from trainer.records.records import FILE, Record, read_records
 from trainer.report.html.text import number as number_of

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paddle.utils.log_lines import read_log
-from runtime.errors import UsageError
+from paddle_base.runtime.errors import UsageError
 from trainer.command_line import command
 
 HELP = """usage: paddle usage [-e EXIT_CODE] [-l LOG_FILE] [-n TASK_NAME] [-u GIT_USER] [-v] [--dry-run]

@@ -13,14 +13,14 @@ from typing import Literal
 
 import numpy as np
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError
 from pserver.aggregate.staleness import StalenessLimits, make_staleness
 from pserver.aggregate.sync_dense import check_piece
 from pserver.optim.settings import Array
 from pserver.store.shard import DenseShard
 from pserver.wire import protocol
 from pserver.wire.protocol import Buffer
-from runtime import glog
-from runtime.errors import BugError
 
 
 class AsynchronousSteps:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from paddle_base.runtime.errors import BugError
 from pserver.aggregate.sync_dense import SynchronousRounds
 from pserver.aggregate.sync_sparse import SparseRounds
 from pserver.store.shard import Shard
 from pserver.wire.protocol import Buffer
 from pserver.wire.views import NO_ROUND, EnterAnswer, EpochChangedError, MembershipView, RoundKey
-from runtime.errors import BugError
 
 # maximum number of trainers whose last round is stored; above this number, the oldest stored rounds are deleted
 MAX_OWN = 1 << 16

@@ -16,10 +16,10 @@ from typing import Literal
 
 import numpy as np
 
+from paddle_base.runtime.errors import BugError
 from pserver.store.shard import DenseShard
 from pserver.wire import protocol
 from pserver.wire.protocol import Buffer, MessageFlag
-from runtime.errors import BugError
 
 
 class SynchronousRounds:

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+from paddle_base.kernels.tables import RowIds, is_rising
 
-from kernels.tables import RowIds, is_rising
+from paddle_base.runtime.errors import BugError
 from pserver.optim.settings import Array
 from pserver.store.sparse_shard import SparseGradient, SparseShard
 from pserver.wire import protocol
 from pserver.wire.protocol import Buffer, MessageFlag
-from runtime.errors import BugError
 
 
 class SparseInbox:

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import LostPeerError
+from paddle_base.runtime.number_types import number_type
 from pserver.client.fan_out import FanOut
 from pserver.client.request import FetchArrays, SendArrays, SendVector, ServiceRequest
 from pserver.client.server_channel import ServerChannel
@@ -18,9 +21,6 @@ from pserver.store.model_setup import as_bytes
 from pserver.store.snapshot import CheckpointState, Part
 from pserver.wire import checkpoint_blobs, notes, protocol
 from pserver.wire.protocol import Fetch, Message, Op
-from runtime import glog
-from runtime.errors import LostPeerError
-from runtime.number_types import number_type
 
 # maximum bytes of one array of a service's state, for each element of the model
 MAX_STATE_PER_ELEMENT = 64

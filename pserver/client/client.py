@@ -20,6 +20,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paddle_base.runtime.environment import JobEnvironment, read_environment
 from pserver.client.connection import ServerConnection
 from pserver.client.fan_out import FanOut
 from pserver.client.membership import ClientOptions, JobMember, JoinRequest, ModelSetup
@@ -33,7 +34,6 @@ from pserver.store.snapshot import CheckpointState
 from pserver.wire import notes, protocol
 from pserver.wire.authentication import PROBE, TOKEN_BYTES
 from pserver.wire.protocol import NOTHING, Fetch, MessageFlag, Op
-from runtime.environment import JobEnvironment, read_environment
 
 __all__ = ["Client", "JobEnvironment", "count_trainers", "read_environment"]
 

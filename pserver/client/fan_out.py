@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachableError
+from paddle_base.runtime.health.liveness import LIVENESS
 from pserver.client.connection import Poller
 from pserver.client.heartbeat import error_of
 from pserver.client.request import ServiceRequest
@@ -18,9 +21,6 @@ from pserver.client.server_channel import ServerChannel
 from pserver.wire import notes, protocol
 from pserver.wire.connection import Pool
 from pserver.wire.protocol import Buffer, Message, MessageFlag, Op
-from runtime import glog
-from runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachableError
-from runtime.health.liveness import LIVENESS
 
 POLL_INTERVAL = 0.25  # maximum seconds that one read waits for answers
 ASK_INTERVAL = 1.0  # seconds between two PINGs to a server that has not answered

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import LostPeerError, PaddleError
+from paddle_base.runtime.health.service_threads import ServiceThread
 from pserver.client.connection import Poller, ServerConnection
 from pserver.wire import protocol, views
 from pserver.wire.connection import Frames
 from pserver.wire.protocol import Message, Op
-from runtime import glog
-from runtime.errors import LostPeerError, PaddleError
-from runtime.health.service_threads import ServiceThread
 
 # maximum characters of the text of a server's error; the text may contain the error of another trainer
 MAX_MESSAGE = 4000

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, PaddleError, PeerUnreachableError
 from pserver.client.checkpoint_requests import CheckpointRequests
 from pserver.client.connection import ServerConnection, close_all
 from pserver.client.fan_out import FanOut
@@ -29,8 +31,6 @@ from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, TOKEN_BYTES
 from pserver.wire.protocol import NOTHING, Message, Op
 from pserver.wire.shared_memory import SharedMemory
-from runtime import glog
-from runtime.errors import BugError, PaddleError, PeerUnreachableError
 
 GOODBYE_TIMEOUT = 10.0  # maximum seconds until all services have answered GOODBYE
 LINGER = 1.0  # maximum seconds until the last messages are sent

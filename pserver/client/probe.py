@@ -11,14 +11,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.environment import JobEnvironment
+from paddle_base.runtime.errors import PeerUnreachableError
 from pserver.client.connection import Poller, ServerConnection
 from pserver.wire import protocol
 from pserver.wire.authentication import PROBE, TOKEN_BYTES
 from pserver.wire.connection import Frames
 from pserver.wire.protocol import Message, Op
-from runtime import glog
-from runtime.environment import JobEnvironment
-from runtime.errors import PeerUnreachableError
 
 RETRY_INTERVAL = 0.2  # seconds between two hellos to a server that gave a wrong answer
 CONNECT_TIMEOUT = 1.0  # maximum seconds to open a TCP connection that only tests why a server does not answer

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paddle_base.runtime.errors import PaddleError
 from pserver.client.server_channel import ServerChannel
 from pserver.optim.settings import Array
 from pserver.wire import protocol
 from pserver.wire.protocol import NOTHING, Buffer, Message, MessageFlag, Op
-from runtime.errors import PaddleError
 
 
 class ServiceRequest:

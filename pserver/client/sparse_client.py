@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernels.tables import RowIds
+from paddle_base.kernels.tables import RowIds
+
 from pserver.client.membership import JobMember, ModelSetup
 from pserver.client.request import FetchVector, ServiceRequest
 from pserver.client.server_channel import ServerChannel

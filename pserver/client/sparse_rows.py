@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from paddle_base.kernels.tables import RowIds, put_rows, take_rows
 
-from kernels.tables import RowIds, put_rows, take_rows
+from paddle_base.runtime.errors import BugError
 from pserver.client.request import ServiceRequest
 from pserver.client.server_channel import ServerChannel
 from pserver.optim.settings import Array, ParameterSpec
@@ -18,7 +19,6 @@ from pserver.store.partition import StridedRun
 from pserver.store.sparse_partition import Dealt, SparseTable
 from pserver.wire import protocol
 from pserver.wire.protocol import Buffer, Fetch, Message, Op
-from runtime.errors import BugError
 
 NO_MEMORY = memoryview(b"")
 

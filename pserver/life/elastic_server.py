@@ -16,6 +16,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
+from paddle_base.registry.choice import name_job, open_registry
+from paddle_base.registry.etcd_flags import set_variables
+from paddle_base.registry.interface import Claim, Registry
+from paddle_base.registry.records import JobEnd, find_job_end
+from paddle_base.registry.servers import ServerRecord, claim_index, write_desired
+from paddle_base.runtime import glog
+from paddle_base.runtime.environment import JobEnvironment
+from paddle_base.runtime.errors import DataError, LeaseLostError, PaddleError, StoppedError, UsageError, stopped_by
+from paddle_base.runtime.health.liveness import LIVENESS
+from paddle_base.runtime.health.metrics import Exposition
+from paddle_base.runtime.health.pages import Pages, watch
+from paddle_base.runtime.network.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
 from pserver.flags import PserverFlags
 from pserver.life.health import ElasticHealth
 from pserver.life.lease import LeaseKeeper
@@ -25,18 +37,6 @@ from pserver.life.server_life import ElasticLife
 from pserver.life.snapshots import Snapshots, SnapshotStore
 from pserver.server.elastic.service import ElasticService
 from pserver.server.event_loop import Server
-from registry.choice import name_job, open_registry
-from registry.etcd_flags import set_variables
-from registry.interface import Claim, Registry
-from registry.records import JobEnd, find_job_end
-from registry.servers import ServerRecord, claim_index, write_desired
-from runtime import glog
-from runtime.environment import JobEnvironment
-from runtime.errors import DataError, LeaseLostError, PaddleError, StoppedError, UsageError, stopped_by
-from runtime.health.liveness import LIVENESS
-from runtime.health.metrics import Exposition
-from runtime.health.pages import Pages, watch
-from runtime.network.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
 
 
 def run_elastic(line: PserverFlags, job: JobEnvironment) -> int:

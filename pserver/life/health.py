@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from paddle_base.runtime.environment import JobEnvironment
+from paddle_base.runtime.health.liveness import LIVENESS, Liveness
+from paddle_base.runtime.health.metrics import Metric, Sample, describe_build
 from pserver.life.lease import LeaseKeeper
 from pserver.life.snapshots import Snapshots
 from pserver.server.event_loop import Server
 from pserver.server.server_metrics import ServerMetrics
-from runtime.environment import JobEnvironment
-from runtime.health.liveness import LIVENESS, Liveness
-from runtime.health.metrics import Metric, Sample, describe_build
 
 INDEX = Metric("paddle_pserver_index", "index of the server in an elastic job; -1 while it waits for an index")
 CLAIMED = Metric(

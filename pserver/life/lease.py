@@ -6,11 +6,11 @@ import threading
 import time
 from types import TracebackType
 
-from registry.interface import Claim, Registry
-from registry.records import JobEnd, find_job_end
-from runtime import glog
-from runtime.errors import LeaseLostError, PaddleError, PeerUnreachableError, VolumeError
-from runtime.health.service_threads import ServiceThread
+from paddle_base.registry.interface import Claim, Registry
+from paddle_base.registry.records import JobEnd, find_job_end
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import LeaseLostError, PaddleError, PeerUnreachableError, VolumeError
+from paddle_base.runtime.health.service_threads import ServiceThread
 
 RENEWALS = 3  # number of renewals during the time to live of a claim
 # seconds for which a server waits for an unreachable registry; meanwhile the server keeps its state and answers nothing

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from paddle_base.runtime.environment import JobEnvironment
 from pserver.aggregate.staleness import StalenessLimits
 from pserver.flags import PserverFlags
 from pserver.server.event_loop import Options
 from pserver.server.service_state import ServiceOptions
 from pserver.server.stragglers import BarrierLog
-from runtime.environment import JobEnvironment
 
 
 def make_options(line: PserverFlags, job: JobEnvironment, name: str, attempt: str) -> Options:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from paddle_base.registry.interface import Registry
+from paddle_base.registry.records import CheckpointRecord, find_checkpoint
+from paddle_base.registry.servers import CHECKPOINTS, INIT_DONE
+from paddle_base.runtime.errors import ConfigError, DamagedError
 from pserver.life.snapshots import split_content
 from pserver.server.elastic.captures import ServiceCapture
 from pserver.server.elastic.service import ElasticService
 from pserver.store.snapshot_files import describe_damage, read_snapshot
-from registry.interface import Registry
-from registry.records import CheckpointRecord, find_checkpoint
-from registry.servers import CHECKPOINTS, INIT_DONE
-from runtime.errors import ConfigError, DamagedError
 
 DEFAULT_PATH = Path("/checkpoints")  # the default directory of the Go pserver of 2017
 BESIDE_REGISTRY = "checkpoints"  # name of the snapshots' directory, which is in the job's directory of --store_dir

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from paddle_base.runtime import glog
 from pserver.life.lease import LeaseKeeper
 from pserver.life.snapshots import Snapshots
 from pserver.server.service import Service
-from runtime import glog
 
 GOODBYE_S = 10.0  # maximum seconds that a server waits for trainers to leave after the end of the job
 

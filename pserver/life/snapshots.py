@@ -16,16 +16,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from paddle_base.registry.interface import Claim
+from paddle_base.registry.records import CheckpointRecord
+from paddle_base.registry.servers import CHECKPOINTS
+from paddle_base.runtime import glog
+from paddle_base.runtime.bounded_json import is_integer
+from paddle_base.runtime.durable_files import remove_if_possible
+from paddle_base.runtime.errors import DamagedError, PaddleError
 from pserver.server.elastic.service import ElasticService
 from pserver.server.handlers.background_task import BackgroundTask
 from pserver.store.snapshot_files import Content, path_of_new, remove_others, write_snapshot
-from registry.interface import Claim
-from registry.records import CheckpointRecord
-from registry.servers import CHECKPOINTS
-from runtime import glog
-from runtime.bounded_json import is_integer
-from runtime.durable_files import remove_if_possible
-from runtime.errors import DamagedError, PaddleError
 
 RETRY_S = 10.0  # seconds before a failed snapshot is tried again
 # keys in the description of a service; their values are the number of the service in the server, and its state

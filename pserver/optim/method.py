@@ -9,9 +9,9 @@
     numbers  the result of `Method.numbers`: float32, or columns with one number for each row
     scratch  at least two arrays that the rule may overwrite
 
-All arrays have one shape. If a rule also exists in `kernels/rules.c`, the function in C has these arguments in this
-order: `name(w, g, *state, *numbers, rows, width)`. The rule and the C function round every operation in the same way,
-and therefore give bit-equal results.
+All arrays have one shape. If a rule also exists in `paddle_base/kernels/rules.c`, the function in C has these arguments
+in this order: `name(w, g, *state, *numbers, rows, width)`. The rule and the C function round every operation in the
+same way, and therefore give bit-equal results.
 
 **Rounding** follows v0.10. Rates and decay constants are float32. Powers are computed in double and rounded once.
 Source: FirstOrderOptimizer.cpp and TrainingAlgorithmOp.cu of v0.10.
@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels import rules
+from paddle_base.kernels import rules
 from pserver.optim.settings import Array, Optimization, Rows, Steps
 
 VELOCITY = "velocity"
@@ -53,9 +53,9 @@ class Method:
     """One learning method for parameters with the same hyperparameters: a rule, its state and its constants.
 
     Class attributes of the rule (sparse_momentum sets them in each instance):
-        rule: the update rule.  kernel: name of the rule in `kernels/rules.c`; "" if there is no compiled rule.
-        arrays: the names of the state's arrays, in the rule's order.
-        takes_velocity: whether the rule expects the velocity after the arrays of the state.
+        rule: the update rule.  kernel: name of the rule in `paddle_base/kernels/rules.c`; "" if there is no compiled
+        rule. arrays: the names of the state's arrays, in the rule's order. takes_velocity: whether the rule expects the
+        velocity after the arrays of the state.
     Class attributes of the settings:
         uses_schedule, uses_momentum, uses_decay: whether the method uses the learning-rate schedule, momentum and L2.
         separates_decay: whether L2 is always applied separately from the step.

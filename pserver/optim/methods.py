@@ -4,7 +4,7 @@ To add an optimiser, copy `adam.py` in this directory. Write the rule (a functio
 `pserver.optim.method`, in numpy) and the class with the rule's state and numbers, and add one line to `METHODS` here.
 Servers, local training, checkpoints, the check of configs and the parametrized tests then find the optimiser in
 `METHODS`.
-A compiled form in `kernels/rules.c` is optional; the class names it in `kernel`. Configs choose a method by
+A compiled form in `paddle_base/kernels/rules.c` is optional; the class names it in `kernel`. Configs choose a method by
 `settings(learning_method=...)`, with an object of a class in `trainer/config/language/optimizers.py`.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from paddle_base.runtime.errors import ConfigError
 from pserver.optim.adagrad import AdaDelta, AdaGrad, DecayedAdaGrad, RMSProp
 from pserver.optim.adam import Adam, Adamax
 from pserver.optim.delta import DELTA, Delta
@@ -21,7 +22,6 @@ from pserver.optim.schedules import check_schedule, is_constant
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.optim.sgd import Momentum, SparseMomentum, TorchMomentum
 from pserver.optim.weight_decay import separate_decay
-from runtime.errors import ConfigError
 
 METHODS: dict[str, type[Method]] = {
     "adadelta": AdaDelta,

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import ConfigError
 from pserver.optim.settings import Optimization
-from runtime import glog
-from runtime.errors import ConfigError
 
 SCHEDULES = ("caffe_poly", "constant", "discexp", "exp", "linear", "manual", "pass_manual", "poly")
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paddle_base.runtime.errors import ConfigError
 from pserver.optim.settings import Array, ParameterSpec, Steps
-from runtime.errors import ConfigError
 
 
 @dataclass(frozen=True)

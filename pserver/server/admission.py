@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, ConfigError, PaddleError, PeerUnreachableError
 from pserver.server.trainer_session import TrainerSession
 from pserver.wire import notes, protocol
 from pserver.wire.authentication import DATA, TOKEN_BYTES
 from pserver.wire.notes import show
 from pserver.wire.protocol import Message
-from runtime import glog
-from runtime.errors import BugError, ConfigError, PaddleError, PeerUnreachableError
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import traceback
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, PaddleError
 from pserver.server.admission import Identity
-from runtime import glog
-from runtime.errors import BugError, PaddleError
 
 QUIET_PERIOD = 30.0  # seconds during which one kind of problem is logged only once
 MAX_KINDS = 5  # maximum number of kinds of problems that are logged in one QUIET_PERIOD

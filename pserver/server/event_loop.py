@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, LeaseLostError, LostPeerError, PaddleError, StoppedError
+from paddle_base.runtime.health.liveness import LIVENESS
 from pserver.server.admission import Identity
 from pserver.server.listener import Listener, bind_port
 from pserver.server.service import Service
 from pserver.server.service_state import ServiceOptions
-from runtime import glog
-from runtime.errors import BugError, LeaseLostError, LostPeerError, PaddleError, StoppedError
-from runtime.health.liveness import LIVENESS
 
 POLL_INTERVAL = 0.25  # seconds between two checks for work that is due without a message
 BUSY_LOOKS = 20  # after this number of successive polls with messages to read, silent trainers are checked anyway

@@ -15,14 +15,14 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from paddle_base.runtime.errors import HELD_PORT, BugError, ConfigError, PortInUseError
+from paddle_base.runtime.network.open_files import FREE_FILES
 from pserver.server.service import Service
 from pserver.server.trainer_session import Outgoing
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, NONCE_BYTES, TOKEN_BYTES, ServerHandshake
 from pserver.wire.connection import SCRATCH_BYTES, Connection, ConnectionLimits, Frames, Pool, Traffic, linger
 from pserver.wire.protocol import Buffer, Message, MessageFlag, Op, ProtocolError
-from runtime.errors import HELD_PORT, BugError, ConfigError, PortInUseError
-from runtime.network.open_files import FREE_FILES
 
 ADMISSION_TIMEOUT = 10.0  # maximum seconds until the handshake ends, and then until the peer joins
 MAX_UNAUTHENTICATED = 256  # maximum connections in their handshake; a further connection closes the oldest

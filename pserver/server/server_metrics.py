@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paddle_base.runtime.health.liveness import LIVENESS, Liveness
+from paddle_base.runtime.health.metrics import BUILD, MOST_TRAINERS, Metric, Sample, describe_build, label_of
 from pserver.server.event_loop import Server
 from pserver.server.listener import Listener
 from pserver.server.service import Service
-from runtime.health.liveness import LIVENESS, Liveness
-from runtime.health.metrics import BUILD, MOST_TRAINERS, Metric, Sample, describe_build, label_of
 
 _OF = ("pserver",)  # address:port of a service of the server
 _BY = ("pserver", "trainer")

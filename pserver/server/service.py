@@ -11,6 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, LostPeerError, PaddleError
 from pserver.server.admission import Identity
 from pserver.server.handlers.checkpoints import Checkpoints
 from pserver.server.handlers.fetches import Fetches
@@ -24,8 +26,6 @@ from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire import protocol
 from pserver.wire.protocol import Buffer, Message, MessageFlag, Op
 from pserver.wire.views import EpochChangedError
-from runtime import glog
-from runtime.errors import BugError, LostPeerError, PaddleError
 
 Handler = Callable[[TrainerSession, Message, float], list[Outgoing]]
 

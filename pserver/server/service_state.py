@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError
 from pserver.aggregate.staleness import StalenessLimits
 from pserver.server.admission import Identity
 from pserver.server.stragglers import BarrierLog, Stragglers
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire.protocol import NOTHING, Message, MessageFlag, Op
-from runtime import glog
-from runtime.errors import BugError
 
 if TYPE_CHECKING:
     from pserver.server.arithmetic import Mode

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import LostPeerError, PaddleError, PeerUnreachableError
 from pserver.server.admission import Identity, list_trainers, refuse_kind, refuse_other_job, refuse_trainer
 from pserver.server.complaints import Complaints
 from pserver.server.trainer_session import Outgoing, TrainerSession, make_error
@@ -9,8 +11,6 @@ from pserver.wire import protocol
 from pserver.wire.authentication import PROBE, TOKEN_BYTES
 from pserver.wire.protocol import Message, MessageFlag, Op
 from pserver.wire.shared_memory import SharedMemory
-from runtime import glog
-from runtime.errors import LostPeerError, PaddleError, PeerUnreachableError
 
 
 class SessionTable:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from paddle_base.runtime.errors import PaddleError
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, TOKEN_BYTES
 from pserver.wire.protocol import NOTHING, Message, MessageFlag, Op
 from pserver.wire.shared_memory import SharedMemory
 from pserver.wire.views import EPOCH_CODE, EpochChangedError
-from runtime.errors import PaddleError
 
 # the name of a connection and a message for it; None closes the connection after the pending messages are sent
 Outgoing = tuple[bytes, Message | None]

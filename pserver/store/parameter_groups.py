@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from paddle_base.runtime.errors import BugError, ConfigError
 from pserver.optim.method import Hyperparameters, Method
 from pserver.optim.methods import ALL_METHODS
 from pserver.optim.settings import Optimization, ParameterSpec, Rows
 from pserver.optim.weight_decay import Decay, separate_decay
 from pserver.store.partition import Range
-from runtime.errors import BugError, ConfigError
 
 ROW_COST = 32  # number of elements that can be updated in the time that finding a row takes
 SCATTER_COST = 2  # time for an element of a scattered row, relative to an element of a contiguous range

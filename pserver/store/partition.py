@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from runtime.errors import BugError
+from paddle_base.runtime.errors import BugError
 
 Range = tuple[int, int, int]  # index of the parameter, first element, element after the last
 

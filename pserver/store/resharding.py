@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import DamagedError
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition, snapshot
 from pserver.store.model_setup import SETUP_ERRORS
@@ -22,8 +24,6 @@ from pserver.store.shard_loader import make_dense_shard, make_sparse_shard
 from pserver.store.snapshot import CLOCKS, STATE, VALUES, Counters, Part
 from pserver.store.sparse_partition import SparseTable
 from pserver.wire.checkpoint_blobs import PREFIX
-from runtime import glog
-from runtime.errors import DamagedError
 
 SHARED = ("samples", "steps", "passes", "batch", "rate", "schedule", "averaging")  # counters that all services share
 ROW_CLOCKS = tuple(f"{CLOCKS}{purpose}" for purpose in ("step", "decay", "average"))

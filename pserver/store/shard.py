@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from paddle_base.runtime.errors import BugError
+from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from pserver.optim.methods import ALL_METHODS, check_supported
 from pserver.optim.schedules import Schedule
 from pserver.optim.settings import Array, Optimization, ParameterSpec, Rows
@@ -20,8 +22,6 @@ from pserver.store.updates.average_sums import AverageSums
 from pserver.store.updates.decay_steps import DecaySteps
 from pserver.store.updates.shard_state import GroupChunk, ShardState, chunks
 from pserver.store.updates.steps import DenseSteps, TouchedRows, report_clipping
-from runtime.errors import BugError
-from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 
 FLUSH_PERIOD = 128  # number of steps between two flushes of denormal numbers
 ALL_ROWS: Mapping[int, Rows] = {}

@@ -6,6 +6,9 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, ConfigError
+from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool, start_thread_pool
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition, snapshot
 from pserver.store.model_setup import SETUP_ERRORS, as_bytes, read_setup
@@ -14,9 +17,6 @@ from pserver.store.sparse_partition import local_specs
 from pserver.store.sparse_shard import SparseShard
 from pserver.wire import checkpoint_blobs, protocol
 from pserver.wire.notes import show
-from runtime import glog
-from runtime.errors import BugError, ConfigError
-from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool, start_thread_pool
 
 MAX_SERVICES = 1 << 16
 

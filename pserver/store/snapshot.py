@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, ConfigError
 from pserver.optim.averaging import Averaging
 from pserver.optim.methods import ALL_METHODS
 from pserver.store.parameter_groups import ParameterGroup
 from pserver.store.shard import Shard
-from runtime import glog
-from runtime.errors import BugError, ConfigError
 
 Counters = dict[str, Any]
 # the name of the array of values, and the prefixes of the names of all other arrays

@@ -23,13 +23,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from paddle_base.runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded
+from paddle_base.runtime.durable_files import remove_if_possible, staging_of, sync_directory, write_file
+from paddle_base.runtime.errors import DamagedError, LostFileError, VolumeError, reading_error
+from paddle_base.runtime.number_types import number_type
+from paddle_base.runtime.regular_files import open_regular
 from pserver.store.model_setup import as_bytes
 from pserver.wire.protocol import MAX_NOTE_BYTES
-from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded
-from runtime.durable_files import remove_if_possible, staging_of, sync_directory, write_file
-from runtime.errors import DamagedError, LostFileError, VolumeError, reading_error
-from runtime.number_types import number_type
-from runtime.regular_files import open_regular
 
 MAGIC, VERSION = b"PDLPSNAP", 1
 MOST_SERVICES, MOST_ARRAYS, MOST_DIMENSIONS = 4096, 4096, 4

@@ -15,11 +15,11 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from paddle_base.kernels.tables import RowIds, deal_rows
 
-from kernels.tables import RowIds, deal_rows
+from paddle_base.runtime.errors import BugError, ConfigError
 from pserver.optim.settings import ParameterSpec
 from pserver.store.partition import hash_name, place_block
-from runtime.errors import BugError, ConfigError
 
 MOST_ROWS = 1 << 32  # maximum number of rows of a table, because row numbers are transferred as uint32
 _HALF = 1 << 63

@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from paddle_base.kernels.tables import RowIds, descend_rows, merge_rows, put_rows, take_rows
 
-from kernels.tables import RowIds, descend_rows, merge_rows, put_rows, take_rows
+from paddle_base.runtime.errors import BugError
+from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from pserver.optim.method import Hyperparameters
 from pserver.optim.methods import METHODS, check_supported
 from pserver.optim.settings import Array, Optimization, ParameterSpec, Steps
@@ -25,8 +27,6 @@ from pserver.optim.weight_decay import separate_decay
 from pserver.store.parameter_groups import GroupSettings, ParameterGroup, check_momentum
 from pserver.store.shard import Shard
 from pserver.store.updates.lazy_rows import Doubles, LazyRows, find_lazy_rows
-from runtime.errors import BugError
-from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 
 BLOCK = 1 << 16  # number of elements of rows that are processed at a time; copies of these rows stay in the cache
 

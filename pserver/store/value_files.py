@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from paddle_base.runtime.durable_files import sync_directory
+from paddle_base.runtime.errors import DataError, MissingInputError, VolumeError, reading_error
+from paddle_base.runtime.regular_files import open_regular
 from pserver.optim.settings import Array
-from runtime.durable_files import sync_directory
-from runtime.errors import DataError, MissingInputError, VolumeError, reading_error
-from runtime.regular_files import open_regular
 
 HEADER = struct.Struct("<iIQ")
 VALUE_BYTES = 4

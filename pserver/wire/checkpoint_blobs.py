@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from paddle_base.runtime.errors import BugError
 from pserver.wire import protocol
-from runtime.errors import BugError
 
 # key in a trainer's part of a checkpoint; its value is true if a signal ends the trainer after the checkpoint
 LEAVES = "leaves"

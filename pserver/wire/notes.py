@@ -1,7 +1,7 @@
 """Notes: the JSON objects of messages, written and read within limits.
 
 A note comes from another program, so its size, its depth and the number of its values are checked before it is parsed
-(`runtime.bounded_json`).
+(`paddle_base.runtime.bounded_json`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runtime.bounded_json import MAX_INTEGER, BoundedJsonError, dump_bounded, is_integer, parse_bounded
-from runtime.bounded_json import show_value as show
-from runtime.errors import BugError
+from paddle_base.runtime.bounded_json import MAX_INTEGER, BoundedJsonError, dump_bounded, is_integer, parse_bounded
+from paddle_base.runtime.bounded_json import show_value as show
+from paddle_base.runtime.errors import BugError
 
 __all__ = ["MAX_INTEGER", "is_integer", "show"]  # modules that read notes import these names from here
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from paddle_base.runtime.errors import BugError, PaddleError
 from pserver.wire import notes
 from pserver.wire.notes import show
-from runtime.errors import BugError, PaddleError
 
 MAX_EPOCH = (1 << 63) - 1  # maximum epoch; the master combines the token of its leadership and a counter into an epoch
 MAX_NUMBER = (1 << 31) - 1  # highest number of a trainer, which is an i32 of the header

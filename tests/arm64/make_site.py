@@ -43,7 +43,7 @@ def main() -> None:
     shutil.rmtree(site, ignore_errors=True)
     try:
         install(site)
-        compile_kernels(root, site / "kernels")
+        compile_kernels(root, site / "paddle_base/kernels")
     except subprocess.CalledProcessError as exc:
         raise SystemExit(f"golden-arm64: {exc.cmd[0]} ended with {exc.returncode}") from exc
 

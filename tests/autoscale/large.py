@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from master.autoscaler.packing import ClusterRoom
-from master.autoscaler.plan import TrainerJob
+from paddle_cluster.master.autoscaler.packing import ClusterRoom
+from paddle_cluster.master.autoscaler.plan import TrainerJob
 
 
 def make_large(nodes: int, jobs: int, crowded: bool = True) -> tuple[ClusterRoom, list[TrainerJob]]:

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from master.autoscaler.packing import ClusterRoom, Demand
-from master.autoscaler.plan import Change, Past, TrainerJob, make_plan, remember
+from paddle_cluster.master.autoscaler.packing import ClusterRoom, Demand
+from paddle_cluster.master.autoscaler.plan import Change, Past, TrainerJob, make_plan, remember
 
 TICK_S = 0.25
 START_S = 1.0  # from a node to Running

@@ -45,7 +45,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def prepare(directory: Path) -> Path:
     """Return the job's directory with three shards of the digits."""
-    command = [sys.executable, "-m", "prepare", f"--out_dir={directory / 'data'}", f"--split_count={PODS}"]
+    command = [sys.executable, "-m", "paddle", "prepare", f"--out_dir={directory / 'data'}", f"--split_count={PODS}"]
     subprocess.run(
         [*command, f"--examples_dir={ROOT / 'examples'}"], cwd=ROOT, check=True, capture_output=True, timeout=60
     )

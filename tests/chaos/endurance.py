@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from chaos.processes import run_until_interrupted, supervised
-from localcluster.pods.pause import descendants
+from paddle_cluster.localcluster.pods.pause import descendants
 from pserver.client.client import Client
 from pserver.optim.settings import Optimization, ParameterSpec
 

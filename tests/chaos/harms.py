@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from chaos import network
 from chaos.plan import Trial
-from localcluster import Cluster, OptionError
+from paddle_cluster.localcluster import Cluster, OptionError
 
 PROGRAMS = {"trainer": "paddle train ", "pserver": "paddle pserver --port", "launcher": "start_paddle.py"}
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from localcluster.pods import pause
+from paddle_cluster.localcluster.pods import pause
 
 TESTS = Path(__file__).parents[1]
 END_BOUND = 20.0  # seconds for a trial to end its job after SIGTERM

@@ -19,8 +19,8 @@ from chaos import harms, network, verdict
 from chaos.plan import PASSES, PODS, Trial
 from chaos.processes import end_with_runner
 from chaos.progress import Progress, is_moment
-from localcluster import Cluster, Result, WaitError, load_job
-from localcluster.addresses import PREFIXES
+from paddle_cluster.localcluster import Cluster, Result, WaitError, load_job
+from paddle_cluster.localcluster.addresses import PREFIXES
 
 ROOT = Path(__file__).parents[2]
 JOB = "paddle-cluster-job"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SHOWN = frozenset({"text", "yaml", "json", "python", "promql"})  # languages of blocks that are not run
-COMMANDS = ("kubectl", "docker", "make", "paddle", "prepare", "python", "pip", "git", "curl", "cd", "export")
+COMMANDS = ("kubectl", "docker", "make", "paddle", "python", "pip", "git", "curl", "cd", "export")
 # the beginnings of lines that are commands, with or without a prompt
 COMMAND = re.compile(rf"^\s*(?:[$#] )?(?:{'|'.join(re.escape(word) for word in COMMANDS)})\s")
 LINES = re.compile(r"^(?P<indent> *)(?P<fence>`{3,})(?P<info>.*)$")

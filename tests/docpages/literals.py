@@ -9,20 +9,7 @@ from collections.abc import Iterator
 
 from docpages.blocks import ROOT
 
-ROOMS = (
-    "elastic",
-    "launcher",
-    "localcluster",
-    "master",
-    "messages",
-    "paddle",
-    "prepare",
-    "pserver",
-    "recordio",
-    "registry",
-    "runtime",
-    "trainer",
-)
+ROOMS = ("paddle", "paddle_base", "paddle_cluster", "pserver", "trainer")
 PAGE = ROOT / "docs/messages.md"
 FILLED_IN = "\0"  # replaces a value that the program fills in
 PLACEHOLDER = "..."  # replaces such a value in the page

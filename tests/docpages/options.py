@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from docpages.blocks import ROOT
 from docpages.items import escape, item
-from launcher.variables import VARIABLES
-from localcluster.__main__ import build_parser
-from master.autoscaler.flags import FLAGS as AUTOSCALER_FLAGS
-from master.flags import FLAGS as MASTER_FLAGS
-from prepare.settings import OPTIONS
+from paddle_base.registry.etcd_flags import ETCD_FLAGS
+from paddle_base.runtime.environment import JobEnvironment
+from paddle_base.runtime.gflags import Flag
+from paddle_cluster.launcher.variables import VARIABLES
+from paddle_cluster.localcluster.program import build_parser
+from paddle_cluster.master.autoscaler.flags import FLAGS as AUTOSCALER_FLAGS
+from paddle_cluster.master.flags import FLAGS as MASTER_FLAGS
+from paddle_cluster.prepare.settings import OPTIONS
 from pserver.flags import FLAGS as PSERVER_FLAGS
-from registry.etcd_flags import ETCD_FLAGS
-from runtime.environment import JobEnvironment
-from runtime.gflags import Flag
 from trainer.flags import TABLE as TRAINER_FLAGS
 
 SUPPORTED = "supported"

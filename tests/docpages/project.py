@@ -64,7 +64,7 @@ def state_of(text: str) -> str:
 def preparation(state: str) -> str:
     """The bash lines that bring a project into a state. Raises: KeyError: the state is unknown."""
     config, _, _ = (ROOT / CONFIG_PAGE).read_text(encoding="utf-8").partition(CONFIG_END)
-    jobs = "".join(f"python -m localcluster run k8s/{name} --volume mfs=./jobpath\n" for name in DIGITS)
+    jobs = "".join(f"paddle localcluster run k8s/{name} --volume mfs=./jobpath\n" for name in DIGITS)
     return {"": "", "digits": jobs, "config": script(blocks(CONFIG_PAGE, config), "machine")}[state]
 
 

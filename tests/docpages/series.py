@@ -1,11 +1,11 @@
 """The list of the programs' metrics, from their definitions in the programs."""
 
 from docpages.items import item
-from master import metrics as of_master
-from master.autoscaler import metrics as of_autoscaler
+from paddle_base.runtime.health.metrics import Metric
+from paddle_cluster.master import metrics as of_master
+from paddle_cluster.master.autoscaler import metrics as of_autoscaler
 from pserver.life import health as of_elastic
 from pserver.server import server_metrics as of_pserver
-from runtime.health.metrics import Metric
 from trainer.telemetry import trainer_metrics as of_trainer
 
 

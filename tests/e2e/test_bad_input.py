@@ -23,10 +23,10 @@ from forked import ForkServer
 from reaper import MARK
 
 import start_paddle
-from launcher.programs.process import Stop
-from launcher.text import LauncherLog, end_in_one_line
-from localcluster import ApiRequest, ApiResponse, ApiServer, PodStore
-from runtime.network.redaction import Secrets
+from paddle_base.runtime.network.redaction import Secrets
+from paddle_cluster.launcher.programs.process import Stop
+from paddle_cluster.launcher.text import LauncherLog, end_in_one_line
+from paddle_cluster.localcluster import ApiRequest, ApiResponse, ApiServer, PodStore
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """

@@ -52,7 +52,7 @@ x, y = data_layer("x", size=3), data_layer("y", size=2)
 outputs(classification_cost(input=fc_layer(input=x, size=2, act=SoftmaxActivation()), label=y))
 """,
     "records.py": """
-from elastic.launch import run
+from paddle_cluster.elastic.launch import run
 from paddle.trainer.recordio import reader, writer
 
 with writer("numbers") as file:
@@ -114,7 +114,7 @@ def test_the_sdist_has_all_that_the_wheel_is_made_of(built):
     with zipfile.ZipFile(wheel) as file:
         modules = {name for name in file.namelist() if ".dist-info/" not in name and ".data/" not in name}
     assert modules <= packed and not any(name.startswith("tests") for name in modules | packed)
-    assert {f"kernels/{path.name}" for path in (ROOT / "kernels").glob("*.[ch]")} <= packed
+    assert {f"paddle_base/kernels/{path.name}" for path in (ROOT / "paddle_base/kernels").glob("*.[ch]")} <= packed
     assert {"LICENSE", "README.md", "CHANGELOG.md", "start_paddle.py", "paddle/bin/paddle"} <= packed
     assert {f"{name.partition('/')[0]}/py.typed" for name in modules if name.endswith("/__init__.py")} <= modules
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from three_pods import JOB, ROOT, ends, make_launcher, open_gate, prepare, shut_gate, start
 
-import launcher.status
-from runtime.errors import PeerUnreachableError
+import paddle_cluster.launcher.status
+from paddle_base.runtime.errors import PeerUnreachableError
 
 # of the first attempt nobody knows more than that pod 1 is gone: whoever is named as its first failure is a bystander
 WRONG = re.compile(r"^  attempt 1\.\S+, .*(from the beginning|from pass-\d+(-\d+)?): trainer [02] on ", re.MULTILINE)
@@ -31,7 +31,7 @@ def status(volume: Path) -> str:
 def status_at_once(volume: Path) -> str:
     """The same without a process, which would take longer than most of what it is to see."""
     with contextlib.redirect_stdout(io.StringIO()) as told:
-        assert launcher.status.show_status([f"--job_path={volume}"]) == 0
+        assert paddle_cluster.launcher.status.show_status([f"--job_path={volume}"]) == 0
     return told.getvalue()
 
 
@@ -50,7 +50,7 @@ def test_no_bystander_is_named_at_any_time_and_a_job_of_many_pods_loses_trainer_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only trainer 0 lists all pods; the others, and those that replace some, take the set that its record names."""
-    monkeypatch.setattr(launcher.status, "list_pods_of", no_cluster)
+    monkeypatch.setattr(paddle_cluster.launcher.status, "list_pods_of", no_cluster)
     volume = tmp_path / "volume"
     job = prepare(volume)
     shut_gate(job, 4)

@@ -15,9 +15,9 @@ import pytest
 import three_pods
 from three_pods import ends, errors_in_tests, make_launcher, open_gate, prepare, programs, shut_gate
 
-import launcher.status
-from localcluster import Cluster
-from runtime.errors import PeerUnreachableError
+import paddle_cluster.launcher.status
+from paddle_base.runtime.errors import PeerUnreachableError
+from paddle_cluster.localcluster import Cluster
 
 pytestmark = pytest.mark.timeout(500)  # seconds; the deadlines of a test's waits together, on a busy machine
 PASSES = 16
@@ -100,8 +100,8 @@ def test_a_pod_that_comes_back_takes_part_in_the_next_pass_and_one_that_never_do
         def refuse(*_: str) -> None:
             raise PeerUnreachableError("no cluster answers")
 
-        monkeypatch.setattr(launcher.status, "list_pods_of", refuse)
-        told = launcher.status.describe_job(job / "output")
+        monkeypatch.setattr(paddle_cluster.launcher.status, "list_pods_of", refuse)
+        told = paddle_cluster.launcher.status.describe_job(job / "output")
         open_gate(job)
         result = cluster.wait(deadline=100)
     assert result.outcome.is_complete, ends(result)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from three_pods import ends, prepare, start
 
-from localcluster import Result
+from paddle_cluster.localcluster import Result
 
 
 def run(volume: Path, passes: int, **env: str) -> Result:

@@ -17,8 +17,8 @@ SECRET = "0d6f5b1c7e9a4832b6d1f0c2a3948576"
 TRAINING = """
 import os, subprocess, sys
 import numpy as np
-from elastic.process import operations as hvd
-from runtime.environment import read_environment
+from paddle_cluster.elastic.process import operations as hvd
+from paddle_base.runtime.environment import read_environment
 
 hvd.init()
 hvd.allreduce(np.ones(4, np.float32))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from localcluster import Cluster, load_job
+from paddle_cluster.localcluster import Cluster, load_job
 
 ROOT = Path(__file__).parents[2]
 JOB = "paddle-cluster-job"
@@ -24,14 +24,17 @@ def is_shut():
 
 """
 # where a launcher's constants are that tests change
-CONSTANTS = {"FEW": "launcher/cluster/kubernetes.py", "LOOK_S": "launcher/control/returning.py"}
+CONSTANTS = {
+    "FEW": "paddle_cluster/launcher/cluster/kubernetes.py",
+    "LOOK_S": "paddle_cluster/launcher/control/returning.py",
+}
 TEST_LINE = re.compile(r"Test samples=(\d+) cost=\S+ Eval: classification_error_evaluator=(\S+)")
 
 
 def prepare(volume, *flags, shards=PODS):
     """Fill <volume>/<job> for three trainers, or as many as there are shards, and return it."""
     settings = [f"--out_dir={volume / JOB}", f"--split_count={shards}", f"--examples_dir={ROOT / 'examples'}"]
-    command = [sys.executable, "-m", "prepare", *settings, *flags]
+    command = [sys.executable, "-m", "paddle", "prepare", *settings, *flags]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
     return volume / JOB
 
@@ -82,7 +85,7 @@ def programs(cluster, job, pods):
 
 def make_launcher(directory, **constants):
     """Return the start.sh of a launcher with other constants: how many pods are FEW, how often it looks for others."""
-    shutil.copytree(ROOT / "launcher", directory / "launcher")
+    shutil.copytree(ROOT / "paddle_cluster", directory / "paddle_cluster")
     for name, value in constants.items():
         module = directory / CONSTANTS[name]
         changed = re.sub(rf"^{name} = [\d.]+", f"{name} = {value}", module.read_text(), count=1, flags=re.MULTILINE)

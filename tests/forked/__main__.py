@@ -27,26 +27,26 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-import elastic.agent.service
-import elastic.job.workers
-import elastic.launch
-import kernels
-import launcher.roles.__main__
-import localcluster.__main__
-import master.__main__
-import master.autoscaler.__main__
 import paddle.command
 import paddle.elastic
-import prepare.__main__
+import paddle_cluster.elastic.agent.service
+import paddle_cluster.elastic.job.workers
+import paddle_cluster.elastic.launch
+import paddle_cluster.launcher.roles.__main__
+import paddle_cluster.localcluster.program
+import paddle_cluster.master.__main__
+import paddle_cluster.master.autoscaler.__main__
+import paddle_cluster.prepare.program
 import pserver.aggregate.staleness
 import pserver.flags
 import pserver.server.event_loop
 import start_paddle
 import trainer.__main__
 import trainer.training.assembly
-from runtime.health.liveness import LIVENESS
+from paddle_base import kernels
+from paddle_base.runtime.health.liveness import LIVENESS
 
-PRELOADED = (elastic, kernels, launcher, localcluster, master, paddle, prepare, pserver, start_paddle, trainer)
+PRELOADED = (kernels, paddle, paddle_cluster, pserver, start_paddle, trainer)
 MESSAGE_LIMIT = 1 << 20
 ROOT = Path(__file__).parents[2]
 

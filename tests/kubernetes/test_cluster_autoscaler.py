@@ -16,7 +16,7 @@ import pytest
 from autoscale.account import NAME, Item, create_account
 from kubernetes_cluster import Cluster
 
-from runtime.kubernetes.client import ApiClient, ApiProblem, find_place
+from paddle_base.runtime.kubernetes.client import ApiClient, ApiProblem, find_place
 
 NAMESPACE, OTHER = "autoscaled", "autoscaled-not"
 RIGHTS = [f"{verb} {kind}" for verb in ("list", "watch") for kind in ("nodes", "pods", "jobs.batch")]

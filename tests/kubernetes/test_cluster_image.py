@@ -69,7 +69,7 @@ def test_another_build_makes_the_same_files(cluster: Cluster, image: Image) -> N
     ("command", "expected"),
     [
         (["paddle", "version"], "PaddlePaddle"),
-        (["prepare", "--help"], "SPLIT_COUNT"),
+        (["paddle", "prepare", "--help"], "SPLIT_COUNT"),
         (["--help"], "TRAIN_CONFIG_DIR"),
         (["/root/start_paddle.py", "--help"], "CONF_PADDLE_GRADIENT_NUM"),
         (["sh", "-c", "pwd"], "/\n"),

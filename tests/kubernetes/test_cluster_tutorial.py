@@ -198,7 +198,7 @@ def test_the_tutorials_recommendation_of_january_2017_completes(
 ) -> None:
     """The tutorial's reader copied the data to the volume by hand; here `prepare` makes them."""
     flags = ["--data_source=synthetic", "--synthetic_shape=ratings", f"--synthetic_rows={RATINGS}", "--split_count=3"]
-    command = [sys.executable, "-m", "prepare", f"--out_dir={tmp_path / JOB}", *flags]
+    command = [sys.executable, "-m", "paddle", "prepare", f"--out_dir={tmp_path / JOB}", *flags]
     subprocess.run(command, cwd=REPOSITORY, check=True, timeout=120)
     give(tmp_path)
     allow(cluster, "list", "pods")

@@ -17,7 +17,7 @@ import pytest
 from prometheus import Prometheus
 from three_pods import JOB, PODS, ROOT, prepare
 
-from localcluster import Cluster, load_job
+from paddle_cluster.localcluster import Cluster, load_job
 from pserver.server.server_metrics import METRICS as OF_PSERVER
 from trainer.records.records import read_records
 from trainer.telemetry.trainer_metrics import METRICS as OF_TRAINER

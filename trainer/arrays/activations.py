@@ -13,9 +13,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from paddle_base.kernels.steps import (
+    activate,
+    differentiate,
+    differentiate_picked_softmax,
+    differentiate_softmax,
+    softmax,
+)
 
-from kernels.steps import activate, differentiate, differentiate_picked_softmax, differentiate_softmax, softmax
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Array, Ids, PickedGradient
 
 BRELU_CEILING = 24.0

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from paddle_base.kernels.rows import add_rows, all_inside, put_columns
 
-from kernels.rows import add_rows, all_inside, put_columns
-from runtime.errors import BugError
+from paddle_base.runtime.errors import BugError
 
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from runtime import glog
-from runtime.errors import DataError
-from runtime.number_types import number_type
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import DataError
+from paddle_base.runtime.number_types import number_type
 
 # the errors that the decoding of a malformed value can raise
 UNDECODABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

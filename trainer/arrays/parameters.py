@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import numpy.typing as npt
+from paddle_base.kernels.products import multiply
+from paddle_base.kernels.rules import zeros_apart
 
-from kernels import rows as hot_rows
-from kernels.products import multiply
-from kernels.rules import zeros_apart
-from proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.kernels import rows as hot_rows
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.runtime.errors import ConfigError
 from pserver.optim.settings import ParameterSpec
-from runtime.errors import ConfigError
 from trainer.arrays.arguments import Array, Ids, list_distinct
 from trainer.arrays.initializers import NORMAL, UNIFORM, fill_normal, fill_uniform
 from trainer.arrays.rng import Stream

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-
-from kernels.samples import fill
+from paddle_base.kernels.samples import fill
 
 _MULTIPLIER = 1103515245
 _INCREMENT = 12345

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from proto.ParameterConfig_pb2 import ParameterConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Array
 
 _NUMBER = np.dtype("<i4")  # type of the positions in a file

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proto.DataConfig_pb2 import DataConfig
-from runtime import glog
-from runtime.errors import ConfigError, UsageError
+from paddle_base.proto.DataConfig_pb2 import DataConfig
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import ConfigError, UsageError
 from trainer.arrays.rng import Stream
 from trainer.collective.divided_source import DividedSource, seed_generators
 from trainer.collective.loop import DividedTraining

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from runtime.errors import DataError
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.rng import Stream
 from trainer.data.loading import OpenedProvider

@@ -1,4 +1,4 @@
-"""Train the passes and batches of a job whose trainers join and leave, inside the loop of `elastic.process.loop`.
+"""Train a job whose trainers join and leave, inside the loop of `paddle_cluster.elastic.process.loop`.
 
 When a trainer is lost, the remaining trainers return to their last commit. When a host joins or leaves, all trainers
 react at the same time, after the current batch. The committed state includes the position in the pass. Every sample of
@@ -13,13 +13,13 @@ from typing import Protocol
 
 import numpy as np
 
-from elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
-from elastic.process import operations
-from elastic.process.loop import reset_worker
-from elastic.process.membership import WORKER
-from elastic.state import run_fn
-from runtime import glog
-from runtime.errors import DataError
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import DataError
+from paddle_cluster.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
+from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.loop import reset_worker
+from paddle_cluster.elastic.process.membership import WORKER
+from paddle_cluster.elastic.state import run_fn
 from trainer.collective.divided_source import BatchShare, DividedSource
 from trainer.collective.state import TrainingState
 from trainer.collective.updater import DividedUpdater

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elastic.process import operations
-from elastic.state import State
+from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.state import State
 from pserver.store.snapshot import Part
 from trainer.collective.divided_source import DividedSource
 from trainer.collective.updater import DividedUpdater

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elastic.process import operations
+from paddle_base.runtime.errors import DataError
+from paddle_cluster.elastic.process import operations
 from pserver.store.snapshot import CheckpointState, Part
-from runtime.errors import DataError
 from trainer.arrays.encoding import decoding
 from trainer.updaters.collective import CollectiveTrainers, CollectiveUpdater, StepTotals
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proto import DataConfig_pb2
-from runtime.errors import VolumeError
+from paddle_base.proto import DataConfig_pb2
+from paddle_base.runtime.errors import VolumeError
 from trainer.config.building.argument_errors import ArgumentError, is_list, to_list, to_text, wrong
 from trainer.config.building.declare import helper
 from trainer.config.v1.data import PyData, TestData, data_config, define

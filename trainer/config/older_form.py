@@ -10,7 +10,7 @@ Source: legacy config_parser.py of v0.10; spec/config.md section 19.
 
 from __future__ import annotations
 
-from proto import ModelConfig_pb2, TrainerConfig_pb2
+from paddle_base.proto import ModelConfig_pb2, TrainerConfig_pb2
 from trainer.config.building.handed_on import handed_on_maps
 from trainer.config.building.state import OlderMarks
 from trainer.config.older_groups import rewrite_groups

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from google.protobuf.internal.containers import RepeatedScalarFieldContainer
 
-from proto import ModelConfig_pb2
+from paddle_base.proto import ModelConfig_pb2
 from trainer.config.building.state import OlderMarks
 
 

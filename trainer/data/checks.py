@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from runtime import glog
-from runtime.errors import DataError, MissingInputError, PaddleError
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import DataError, MissingInputError, PaddleError
 from trainer.config.building.names import module_line, suggestion
 from trainer.config.scripts.python2 import is_script_file
 from trainer.data.input_types import NO_IDS, DataType, InputType

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from paddle_base.kernels.samples import find_spans, join_spans, list_places
 
-from kernels.samples import find_spans, join_spans, list_places
 from trainer.arrays.arguments import Argument, Array, Ids, Sparse, is_finite
 from trainer.arrays.growing import Growing
 from trainer.data.checks import SampleError, find_missing, shorten
@@ -102,7 +102,7 @@ class IdColumn:
         return Argument(ids=self._ids.view().take(rows))
 
     def join(self, starts: Ids, offsets: Ids) -> Ids:
-        """Return the joined ids of several spans (see `kernels.samples.join_spans`)."""
+        """Return the joined ids of several spans (see `paddle_base.kernels.samples.join_spans`)."""
         return join_spans(self._ids.view(), starts, offsets)
 
     def keep(self, rows: Ids) -> None:

@@ -11,8 +11,8 @@ import importlib.machinery
 import os
 from pathlib import Path
 
-from proto.TrainerConfig_pb2 import TrainerConfig
-from runtime.errors import ConfigError, MissingInputError
+from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.runtime.errors import ConfigError, MissingInputError
 from trainer.config.scripts.python2 import is_script_file
 
 PROVIDER_MODULES = ("paddle.trainer.PyDataProvider2", "trainer.data.provider2")

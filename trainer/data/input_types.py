@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from runtime import glog
+from paddle_base.runtime import glog
 
 NO_IDS = (-1, 0xFFFFFFFF)  # values that mean "no id"; old providers write -1 as an unsigned number
 

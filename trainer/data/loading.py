@@ -13,10 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from proto.DataConfig_pb2 import DataConfig
-from runtime import glog
-from runtime.durable_files import read_text_file
-from runtime.errors import ConfigError, DataError, MissingInputError
+from paddle_base.proto.DataConfig_pb2 import DataConfig
+from paddle_base.runtime import glog
+from paddle_base.runtime.durable_files import read_text_file
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.data.checks import ContentCheck, user_code
 from trainer.data.foreign_config import MOST_LIST_BYTES, REMEDY, check_provider
 from trainer.data.input_types import DataType, InputType

@@ -12,9 +12,9 @@ from array import array
 from collections.abc import Callable
 
 import numpy as np
+from paddle_base.kernels.samples import pick_samples
 
-from kernels.samples import pick_samples
-from runtime.errors import DataError
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.rng import Stream
 from trainer.data.columns import ColumnSet

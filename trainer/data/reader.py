@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from runtime import glog
-from runtime.errors import DataError
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.rng import Stream
 from trainer.data.checks import SampleError, user_code
 from trainer.data.columns import ColumnSet

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from runtime import glog
+from paddle_base.runtime import glog
 from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decode_array, encode_array, shorten_ids
 from trainer.arrays.rng import Stream

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from runtime import glog
-from runtime.errors import DataError, MissingInputError
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import DataError, MissingInputError
 from trainer.arrays.arguments import Argument
 from trainer.data.loading import OpenedProvider
 from trainer.data.provider2 import CacheType

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proto.ModelConfig_pb2 import EvaluatorConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.evaluators import auc, chunk, classification, ctc, detection, pnpair, precision_recall, printers, sums
 from trainer.evaluators.accumulator import Accumulator
 from trainer.evaluators.base import Evaluator

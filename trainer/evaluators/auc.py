@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from runtime.errors import DataError
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument, Ids
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.evaluators.base import Evaluator, Numbers, Share, ratio

@@ -8,8 +8,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from proto.ModelConfig_pb2 import EvaluatorConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.arrays.text import ROWS_ADVICE

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
+from paddle_base.kernels.rows import find_largest
 
-from kernels.rows import find_largest
-from proto.ModelConfig_pb2 import EvaluatorConfig
-from runtime.errors import DataError
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
 from trainer.arrays.text import spell_rows, spell_starts
 from trainer.evaluators.base import Evaluator, Share

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import EvaluatorConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
 from trainer.evaluators.base import Evaluator, Numbers
 

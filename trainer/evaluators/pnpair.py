@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from runtime import glog
+from paddle_base.runtime import glog
 from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.evaluators.base import Evaluator, Numbers

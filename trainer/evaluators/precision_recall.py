@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import EvaluatorConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
 from trainer.evaluators.base import Evaluator, Numbers, Sums, ratio
 from trainer.evaluators.classification import check_labels

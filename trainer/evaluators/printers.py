@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import EvaluatorConfig
-from runtime import glog
-from runtime.durable_files import read_text_file
-from runtime.errors import ConfigError, DataError, MissingInputError, VolumeError
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
+from paddle_base.runtime import glog
+from paddle_base.runtime.durable_files import read_text_file
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, VolumeError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.text import spell_fields, spell_rows
 from trainer.evaluators.base import Evaluator, Share

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import EvaluatorConfig, LayerConfig
-from runtime import glog
-from runtime.errors import VolumeError
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig, LayerConfig
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import VolumeError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.evaluators.auc import LastColumnAuc

@@ -16,8 +16,8 @@ Add a new type of layer in this order:
 
 from __future__ import annotations
 
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.layers.base import Layer
 from trainer.layers.cost import beam, class_sampling, costs, crf, ctc, ranking, validation
 from trainer.layers.dense import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, Flowing
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.arrays.rng import Stream

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.rows import sum_columns
-from runtime.errors import ConfigError
+from paddle_base.kernels.rows import sum_columns
+
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Array
 from trainer.layers.base import Layer
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.arrays.arguments import Argument
 
 # A batch with fewer than LEAST_OF_LAYER operations per layer is not cut into parts. With LEAST_OF_LAYER operations per

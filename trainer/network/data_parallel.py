@@ -12,10 +12,10 @@ from contextlib import ContextDecorator
 from functools import partial
 from typing import Any
 
-from kernels import flush_denormals
-from proto.ModelConfig_pb2 import ModelConfig
-from runtime import glog
-from runtime.processor.thread_pool import ThreadPool, Worker, run_together
+from paddle_base.kernels import flush_denormals
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.runtime import glog
+from paddle_base.runtime.processor.thread_pool import ThreadPool, Worker, run_together
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.network.batch_states import BatchStates

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 
-from proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from trainer.layers.sequence import attention, window_fc
 
 RISING = frozenset({"", "brelu", "exponential", "linear", "relu", "sigmoid", "softrelu", "softsign", "stanh", "tanh"})

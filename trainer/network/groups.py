@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
 from trainer.layers.dense.fc import FullyConnectedLayer
 from trainer.layers.recurrent.gru import GROUP_RUN
 from trainer.layers.recurrent.subnetworks import Group, split_step

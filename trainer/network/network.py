@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels import compiled
-from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
-from runtime.errors import ConfigError
+from paddle_base.kernels import compiled
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from paddle_base.kernels.samples import keep
 
-from kernels.samples import keep
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime import glog
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.activations import Activation, find_activation
 from trainer.arrays.arguments import Argument, Array, Ids, PickedGradient, sum_repeated
 from trainer.arrays.parameters import ParameterTable

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proto.ModelConfig_pb2 import ModelConfig, SubModelConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig, SubModelConfig
+from paddle_base.runtime.errors import ConfigError
 
 SEVERAL = "multi_nn"
 ROOT = "root"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runtime.durable_files import read_text_file, replace_file
+from paddle_base.runtime.durable_files import read_text_file, replace_file
 from trainer.records.records import LARGEST, Record
 
 FILE = "progress.json"

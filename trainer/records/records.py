@@ -29,8 +29,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runtime.durable_files import MOST_TEXT_BYTES
-from runtime.regular_files import open_regular
+from paddle_base.runtime.durable_files import MOST_TEXT_BYTES
+from paddle_base.runtime.regular_files import open_regular
 
 if TYPE_CHECKING:  # this import needs numpy, which readers of records do not need
     from trainer.evaluators import Accumulator

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runtime.errors import MissingInputError, NothingFoundError, VolumeError, reading_error
+from paddle_base.runtime.errors import MissingInputError, NothingFoundError, VolumeError, reading_error
 from trainer.command_line import CommandParser, command
 from trainer.report.facts import Reader
 from trainer.report.writing import write_comparison, write_report

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elastic.job import membership_file
-from runtime.durable_files import read_text_file, tells_nothing
-from runtime.errors import HELD_PORT, DamagedError, LostPeerError, PeerUnreachableError, StoppedError
+from paddle_base.runtime.durable_files import read_text_file, tells_nothing
+from paddle_base.runtime.errors import HELD_PORT, DamagedError, LostPeerError, PeerUnreachableError, StoppedError
+from paddle_cluster.elastic.job import membership_file
 from trainer.records.records import Record
 from trainer.report.history import History, RecordFile
 from trainer.report.html.text import number, whole

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from runtime.durable_files import MOST_TEXT_BYTES, tells_nothing
-from runtime.regular_files import open_regular
+from paddle_base.runtime.durable_files import MOST_TEXT_BYTES, tells_nothing
+from paddle_base.runtime.regular_files import open_regular
 from trainer.records.records import PLACED, Record, parse_lines, place_of
 from trainer.report.html.text import clamp, number, whole
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from runtime.durable_files import find_output
+from paddle_base.runtime.durable_files import find_output
 from trainer.records.records import Record
 from trainer.report.comparison import make_comparison
 from trainer.report.facts import Reader

@@ -26,9 +26,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pserver.store.snapshot import CheckpointState, Part
-from runtime import glog
-from runtime.durable_files import (
+from paddle_base.runtime import glog
+from paddle_base.runtime.durable_files import (
     Content,
     old_of,
     remove_if_possible,
@@ -40,7 +39,8 @@ from runtime.durable_files import (
     write_file,
     write_mark,
 )
-from runtime.errors import VolumeError
+from paddle_base.runtime.errors import VolumeError
+from pserver.store.snapshot import CheckpointState, Part
 from trainer.arrays.parameters import ParameterTable
 from trainer.storage.model_files import DONE, list_files
 from trainer.storage.sums import Summing

@@ -18,11 +18,11 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.durable_files import NO_SUCH_FILE
+from paddle_base.runtime.errors import ConfigError, DamagedError, DataError, MissingInputError, VolumeError
+from paddle_base.runtime.regular_files import open_regular
 from pserver.store.snapshot import CheckpointState, Part, find_flaw
-from runtime import glog
-from runtime.durable_files import NO_SUCH_FILE
-from runtime.errors import ConfigError, DamagedError, DataError, MissingInputError, VolumeError
-from runtime.regular_files import open_regular
 from trainer.arrays.parameters import ParameterTable
 from trainer.storage.checkpoint import FOLDER, JOB, PARAMETERS, TRAINERS, VERSION, describe_parameters, list_checkpoints
 from trainer.storage.model_files import DONE, HEADER, VALUE_BYTES

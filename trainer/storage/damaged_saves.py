@@ -11,9 +11,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from runtime import glog
-from runtime.durable_files import sync_directory
-from runtime.errors import ConfigError, DamagedError, LostFileError, MissingInputError, SetAsideError, VolumeError
+from paddle_base.runtime import glog
+from paddle_base.runtime.durable_files import sync_directory
+from paddle_base.runtime.errors import (
+    ConfigError,
+    DamagedError,
+    LostFileError,
+    MissingInputError,
+    SetAsideError,
+    VolumeError,
+)
 
 # environment variable with which the launcher names the checkpoint or pass from which this attempt resumes
 CHOSEN = "PADDLE_CHOSEN_SAVE"

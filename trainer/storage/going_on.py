@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from runtime.gflags import split_argument
+from paddle_base.runtime.gflags import split_argument
 from trainer.flags import FLAGS, Values
 from trainer.storage.checkpoint import FOLDER
 

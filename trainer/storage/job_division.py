@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import ConfigError
 from pserver.store.snapshot import CheckpointState
-from runtime import glog
-from runtime.errors import ConfigError
 
 ABSENT = "absent"  # the key of a trainer's state under which a checkpoint stores the result of `find_absent`
 BEFORE = "before"  # the stage of a position between two passes (see trainer.training.position)

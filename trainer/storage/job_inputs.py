@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import ConfigError
 from pserver.store.snapshot import VALUES, CheckpointState
-from runtime import glog
-from runtime.errors import ConfigError
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.config import parse_config

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from runtime.errors import DataError, reading_error
-from runtime.regular_files import open_regular
+from paddle_base.runtime.errors import DataError, reading_error
+from paddle_base.runtime.regular_files import open_regular
 
 MAGIC_PLACE, MAGIC = 257, b"ustar"  # every uncompressed tar archive has this text at this position
 # Maps the first bytes of a compressed file to the function that opens the file. Python 2's tarfile supported only these

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from runtime import glog
-from runtime.durable_files import (
+from paddle_base.runtime import glog
+from paddle_base.runtime.durable_files import (
     REMEDY,
     Content,
     find_output,
@@ -33,7 +33,7 @@ from runtime.durable_files import (
     write_durably,
     write_file,
 )
-from runtime.errors import DataError, VolumeError
+from paddle_base.runtime.errors import DataError, VolumeError
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
 

@@ -17,10 +17,10 @@ from typing import Protocol
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from proto.TrainerConfig_pb2 import TrainerConfig
-from runtime import glog
-from runtime.durable_files import read_text_file
-from runtime.errors import (
+from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.runtime import glog
+from paddle_base.runtime.durable_files import read_text_file
+from paddle_base.runtime.errors import (
     DamagedError,
     DataError,
     LostFileError,
@@ -28,7 +28,7 @@ from runtime.errors import (
     PaddleError,
     reading_error,
 )
-from runtime.regular_files import open_regular
+from paddle_base.runtime.regular_files import open_regular
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.arrays.sparse_storage import sparse_pattern

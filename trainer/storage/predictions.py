@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from runtime.errors import ConfigError, VolumeError
+from paddle_base.runtime.errors import ConfigError, VolumeError
 from trainer.arrays.arguments import Argument, Sparse
 
 

@@ -3,10 +3,10 @@
 Only one run at a time uses the directory. A run replaces no save of an earlier run: it moves away those whose names it
 uses again, which are all saves if it counts its passes from 0.
 
-A run locks the directory (`runtime.directory_lock`).
+A run locks the directory (`paddle_base.runtime.directory_lock`).
 
 A job with launchers needs no lock, because its job.json names the attempt that writes. The launcher of such a job
-decides which saves move, and leaves a mark (`runtime.durable_files.PendingMove`).
+decides which saves move, and leaves a mark (`paddle_base.runtime.durable_files.PendingMove`).
 
 The trainers of a master's job share a lock on the directory, which excludes other runs. The trainer that sends the
 initial values to the parameter servers moves the passes of an earlier run away.
@@ -23,10 +23,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime import glog
-from runtime.directory_lock import DirectoryLock
-from runtime.durable_files import PENDING, PendingMove, find_pending_move, saving_error, sync_directory
-from runtime.errors import UsageError
+from paddle_base.runtime import glog
+from paddle_base.runtime.directory_lock import DirectoryLock
+from paddle_base.runtime.durable_files import PENDING, PendingMove, find_pending_move, saving_error, sync_directory
+from paddle_base.runtime.errors import UsageError
 from trainer.flags import Values
 from trainer.storage.checkpoint import FOLDER, JOB
 from trainer.storage.model_files import prepare_save_directory

@@ -18,7 +18,7 @@ from types import TracebackType
 
 import numpy as np
 
-from runtime.durable_files import Content
+from paddle_base.runtime.durable_files import Content
 
 HEAD = 16  # number of bytes of the header of a parameter file
 ROWS, COLUMNS = 256, 512

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from proto.DataConfig_pb2 import DataConfig
-from recordio.index import name_chunks
-from runtime import glog
-from runtime.errors import ConfigError
-from runtime.health.liveness import LIVENESS
+from paddle_base.proto.DataConfig_pb2 import DataConfig
+from paddle_base.recordio.index import name_chunks
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.health.liveness import LIVENESS
 from trainer.arrays.rng import Stream
 from trainer.data.loading import open_provider
 from trainer.data.source import BatchSource

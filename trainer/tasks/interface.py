@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from master.client import PassOver, TaskGrant
-from master.tasks.records import TaskView
+from paddle_cluster.master.client import PassOver, TaskGrant
+from paddle_cluster.master.tasks.records import TaskView
 from trainer.updaters.local import Updater
 
 
 class TaskMaster(Protocol):
-    """The master of a job that this trainer has joined. `master.client.MasterClient` describes the methods."""
+    """The master of a job that this trainer has joined. `MasterClient` of `paddle_cluster.master.client` has them."""
 
     @property
     def number(self) -> int:

@@ -6,10 +6,10 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from registry.interface import Registry
-from registry.records import JobEnd, find_job_end
-from runtime import glog
-from runtime.errors import DataError, PeerUnreachableError, VolumeError
+from paddle_base.registry.interface import Registry
+from paddle_base.registry.records import JobEnd, find_job_end
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import DataError, PeerUnreachableError, VolumeError
 
 PERIOD_S = 2.0  # seconds between two reads of the registry
 

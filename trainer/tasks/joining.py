@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from master.client import MasterClient
-from master.store.choice import open_store
-from messages.envelope import MemberId
-from proto.DataConfig_pb2 import DataConfig
-from proto.TrainerConfig_pb2 import TrainerConfig
-from registry.choice import name_job, open_registry
-from registry.etcd_flags import set_variables
-from registry.interface import Registry
-from runtime import glog
-from runtime.environment import read_environment
-from runtime.errors import ConfigError, DataError
-from runtime.gflags import read_seconds
-from runtime.network.interfaces import find_own_addresses
+from paddle_base.messages.envelope import MemberId
+from paddle_base.proto.DataConfig_pb2 import DataConfig
+from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.registry.choice import name_job, open_registry
+from paddle_base.registry.etcd_flags import set_variables
+from paddle_base.registry.interface import Registry
+from paddle_base.runtime import glog
+from paddle_base.runtime.environment import read_environment
+from paddle_base.runtime.errors import ConfigError, DataError
+from paddle_base.runtime.gflags import read_seconds
+from paddle_base.runtime.network.interfaces import find_own_addresses
+from paddle_cluster.master.client import MasterClient
+from paddle_cluster.master.store.choice import open_store
 from trainer.data.loading import read_arguments
 from trainer.flags import Values
 from trainer.tasks.job_end import EndWatch

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from master.client import PassOver, TaskGrant
-from master.tasks.events import GRANTED
-from runtime import glog
-from runtime.errors import DataError, MissingInputError, PaddleError, StoppedError, VolumeError
-from runtime.health.liveness import LIVENESS
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import DataError, MissingInputError, PaddleError, StoppedError, VolumeError
+from paddle_base.runtime.health.liveness import LIVENESS
+from paddle_cluster.master.client import PassOver, TaskGrant
+from paddle_cluster.master.tasks.events import GRANTED
 from trainer.arrays.arguments import Argument
 from trainer.data.task_source import TaskSource
 from trainer.storage.model_files import pass_name

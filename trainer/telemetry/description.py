@@ -7,8 +7,8 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from proto.ModelConfig_pb2 import SubModelConfig
-from proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.proto.ModelConfig_pb2 import SubModelConfig
+from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
 from trainer.arrays.parameters import ParameterTable
 from trainer.flags import Values
 

@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from runtime import glog
+from paddle_base.runtime import glog
 from trainer.arrays.arguments import Array
 from trainer.arrays.parameters import Parameter
 from trainer.evaluators import Accumulator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from runtime.errors import STOP_CODES
+from paddle_base.runtime.errors import STOP_CODES
 from trainer.records.records import Record
 from trainer.telemetry.progress import Place
 from trainer.telemetry.time_breakdown import Spent

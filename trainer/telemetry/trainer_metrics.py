@@ -1,4 +1,4 @@
-"""The metrics and the health of a trainer. The thread of `runtime.health` reads them."""
+"""The metrics and the health of a trainer. The thread of `paddle_base.runtime.health` reads them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runtime import glog
-from runtime.environment import JobEnvironment, read_environment
-from runtime.errors import ConfigError
-from runtime.health.liveness import LIVENESS, Liveness
-from runtime.health.metrics import BUILD, Exposition, Metric, Sample, describe_build
-from runtime.network.interfaces import ANY_ADDRESS, resolve_nics
+from paddle_base.runtime import glog
+from paddle_base.runtime.environment import JobEnvironment, read_environment
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.health.liveness import LIVENESS, Liveness
+from paddle_base.runtime.health.metrics import BUILD, Exposition, Metric, Sample, describe_build
+from paddle_base.runtime.network.interfaces import ANY_ADDRESS, resolve_nics
 from trainer.flags import Values
 from trainer.telemetry.time_breakdown import COMPUTE, DATA, EXCHANGE, OTHER, SAVE, TEST
 
 if TYPE_CHECKING:
-    from runtime.health.pages import Health
+    from paddle_base.runtime.health.pages import Health
     from trainer.telemetry.reporter import Reporter
 
 _OF = ("trainer",)
@@ -91,7 +91,7 @@ class TrainerMetrics:
         self._has_begun = True
 
     def why_stuck(self) -> str:
-        """Return the problem if the main loop makes no progress (see `runtime.health.liveness`), otherwise "".
+        """Return the problem if the main loop makes no progress (`paddle_base.runtime.health.liveness`), or "".
 
         A save may take any time, because a restart of the program would not make the volume faster.
         """
@@ -160,7 +160,7 @@ class Watched:
 
     def _watch(self, port: int) -> Health | None:
         # this import takes 5 ms of CPU time (median of nine), a tenth of all imports of `paddle train --help`
-        from runtime.health.pages import Pages, watch
+        from paddle_base.runtime.health.pages import Pages, watch
 
         metrics = self.metrics
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from runtime import glog
+from paddle_base.runtime import glog
 from trainer.arrays.arguments import Array
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.evaluators import Accumulator, Evaluator

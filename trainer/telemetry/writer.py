@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime import glog
+from paddle_base.runtime import glog
 from trainer.records.records import FILE
 from trainer.telemetry.snapshot import Snapshot
 

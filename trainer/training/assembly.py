@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from proto.DataConfig_pb2 import DataConfig
-from proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.proto.DataConfig_pb2 import DataConfig
+from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.runtime import glog
+from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD
 from pserver.store.snapshot import CheckpointState
-from runtime import glog
-from runtime.processor.thread_pool import SINGLE_THREAD
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream, replica_state, start_state
 from trainer.data.loading import check_data, open_source

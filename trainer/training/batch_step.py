@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from runtime.errors import DataError
-from runtime.health.liveness import LIVENESS
+from paddle_base.runtime.errors import DataError
+from paddle_base.runtime.health.liveness import LIVENESS
 from trainer.arrays.arguments import Argument
 from trainer.evaluators.printers import GradientPrinter
 from trainer.telemetry import log_lines

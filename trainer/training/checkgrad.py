@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from runtime import glog
-from runtime.errors import DataError
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Array
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import UPPER, Stream

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from paddle_base.runtime import glog
 from pserver.wire.checkpoint_blobs import LEAVES
-from runtime import glog
 from trainer.arrays.encoding import decode_array, decoding, encode_array
 from trainer.data import random_states
 from trainer.data.source import BatchSource

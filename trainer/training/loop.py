@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from runtime import glog
-from runtime.errors import ConfigError, DataError, StoppedError
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import ConfigError, DataError, StoppedError
 from trainer.arrays.arguments import Argument
 from trainer.storage.going_on import describe_going_on
 from trainer.storage.model_files import pass_name

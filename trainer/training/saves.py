@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from runtime import glog
-from runtime.errors import DataError
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import DataError
 from trainer.storage.model_files import pass_name, remove_pass, save_pass
 from trainer.telemetry.legacy_words import AT
 from trainer.telemetry.time_breakdown import SAVE

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import FrameType, TracebackType
 
-from runtime.errors import StoppedError, stopped_by
+from paddle_base.runtime.errors import StoppedError, stopped_by
 
 
 class Stopper:

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from runtime import glog
-from runtime.durable_files import read_text_file
-from runtime.errors import ConfigError, DataError, MissingInputError, UsageError
-from runtime.health.liveness import LIVENESS
+from paddle_base.runtime import glog
+from paddle_base.runtime.durable_files import read_text_file
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, UsageError
+from paddle_base.runtime.health.liveness import LIVENESS
 from trainer.data.source import BatchSource
 from trainer.evaluators import Accumulator, Evaluator
 from trainer.evaluators.printers import GradientPrinter

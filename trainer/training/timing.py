@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from runtime import glog
-from runtime.errors import DataError
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument
 from trainer.telemetry.stopwatch import Measured, Stopwatch
 from trainer.telemetry.training_log import TrainingLog

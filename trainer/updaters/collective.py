@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elastic.process import operations
-from elastic.process.membership import WORKER
-from proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
+from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.membership import WORKER
 from pserver.optim.settings import Array, Optimization
 from pserver.store.snapshot import CheckpointState, Part
-from runtime.errors import ConfigError
-from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decoding
 from trainer.arrays.parameters import Parameter, ParameterTable

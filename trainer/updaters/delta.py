@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from pserver.optim.delta import DELTA
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.optim.weight_decay import separate_decay
 from pserver.store.snapshot import VALUES, CheckpointState, Part
-from runtime.errors import ConfigError
-from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from trainer.arrays.arguments import Argument
 from trainer.arrays.dense_parameters import DenseParameters
 from trainer.arrays.encoding import decoding

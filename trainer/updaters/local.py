@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition, snapshot
 from pserver.store.shard import DenseShard
 from pserver.store.snapshot import CheckpointState, Part
-from runtime.errors import ConfigError
-from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from trainer.arrays.arguments import Argument
 from trainer.arrays.dense_parameters import DenseParameters
 from trainer.arrays.encoding import decoding

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proto.TrainerConfig_pb2 import OptimizationConfig
+from paddle_base.proto.TrainerConfig_pb2 import OptimizationConfig
+from paddle_base.runtime.errors import ConfigError
 from pserver.optim.methods import METHODS, check_supported, list_ignored, unknown
 from pserver.optim.settings import Optimization, ParameterSpec
-from runtime.errors import ConfigError
 
 AVERAGE, ELASTIC_AVERAGE = "average", "elastic_average"
 

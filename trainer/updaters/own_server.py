@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runtime import glog
+from paddle_base.runtime import glog
 from trainer.flags import Values
 
 END_TIMEOUT_S = 20.0  # maximum seconds until the server ends; without messages from trainers it ends earlier by itself

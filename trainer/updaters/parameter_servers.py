@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.network.interfaces import find_own_addresses
+from paddle_base.runtime.processor.thread_pool import ThreadPool
 from pserver.client.client import Client, count_trainers, read_environment
 from pserver.client.sparse_client import SparseClient
 from pserver.optim.settings import Optimization
-from runtime import glog
-from runtime.errors import ConfigError
-from runtime.network.interfaces import find_own_addresses
-from runtime.processor.thread_pool import ThreadPool
 from trainer.arrays.dense_parameters import DenseParameters
 from trainer.arrays.parameters import ParameterTable
 from trainer.flags import Values, services

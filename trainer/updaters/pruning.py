@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Array
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.arrays.parameters import Parameter

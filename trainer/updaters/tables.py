@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
 from pserver.optim.settings import Array, Optimization
 from pserver.store.snapshot import CheckpointState
 from pserver.store.sparse_shard import make_table_groups
-from runtime.errors import ConfigError, PeerUnreachableError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.network.network import OnFinal
@@ -29,7 +29,8 @@ from trainer.updaters.prefetch import RowFinder
 from trainer.updaters.remote import RemoteUpdater
 
 if TYPE_CHECKING:
-    from kernels.tables import RowIds
+    from paddle_base.kernels.tables import RowIds
+
     from pserver.client.sparse_client import SparseClient
 
 SPARSE_PORTS = (

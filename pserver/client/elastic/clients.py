@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kernels.tables import RowIds
+from paddle_base.kernels.tables import RowIds
+
 from pserver.client.client import Client
 from pserver.client.elastic.options import ElasticOptions
 from pserver.client.elastic.requests import (

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paddle_base.runtime.errors import PaddleError
 from pserver.client.membership import ClientOptions
 from pserver.wire.protocol import NOTHING
 from pserver.wire.views import MembershipView, write_view
-from runtime.errors import PaddleError
 
 
 def _know_nothing() -> None:

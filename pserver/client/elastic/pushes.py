@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from paddle_base.runtime import glog
 from pserver.aggregate.round_agreement import RoundAgreement, agree
 from pserver.client.elastic.services import BatchGradient, JoinedServices
 from pserver.optim.settings import Array
 from pserver.wire.views import EpochChangedError, MembershipView, RoundKey
-from runtime import glog
 
 
 class Pushes(Protocol):

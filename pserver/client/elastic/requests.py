@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from paddle_base.runtime.errors import LostPeerError, PaddleError
 from pserver.client.request import FetchVector, PushVector, SendVector, ServiceRequest
 from pserver.client.server_channel import ServerChannel
 from pserver.client.sparse_rows import SendRows
 from pserver.optim.settings import Array
 from pserver.wire.protocol import Message, Op
 from pserver.wire.views import EnterAnswer, EpochChangedError, MembershipView, read_answer, write_view
-from runtime.errors import LostPeerError, PaddleError
 
 Check = Callable[[], bool]
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from kernels.tables import RowIds
+from paddle_base.kernels.tables import RowIds
+
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import PaddleError
 from pserver.client.elastic.clients import ElasticClient, ElasticSparseClient
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.wire.views import EnterAnswer, MembershipView, RoundKey
-from runtime import glog
-from runtime.errors import PaddleError
 
 LEAVE_TIMEOUT = 3.0  # maximum seconds for the answers to GOODBYE
 

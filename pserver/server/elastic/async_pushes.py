@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from paddle_base.runtime import glog
 from pserver.aggregate.staleness import ElasticStaleness
 from pserver.server.arithmetic import Steps, advance_pass
 from pserver.server.elastic.roster import MAX_PUSH
@@ -12,7 +13,6 @@ from pserver.server.service_state import ServiceState, length_of
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire import notes, protocol, views
 from pserver.wire.protocol import Message, MessageFlag, Op
-from runtime import glog
 
 
 class AsyncPushes:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from paddle_base.runtime.errors import BugError, ConfigError, DamagedError
 from pserver.server.elastic.roster import Roster
 from pserver.store import snapshot
 from pserver.store.shard import DenseShard, Shard
@@ -19,7 +20,6 @@ from pserver.store.sparse_shard import SparseShard
 from pserver.wire import notes, views
 from pserver.wire.notes import show
 from pserver.wire.views import NO_ROUND, RoundKey
-from runtime.errors import BugError, ConfigError, DamagedError
 
 # fields of a hello that must be equal in all trainers
 MODEL_KEYS = ("dtype", "parameters", "service", "services", "settings", "shape")

@@ -6,9 +6,9 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paddle_base.runtime.errors import BugError
 from pserver.wire import notes, views
 from pserver.wire.notes import show
-from runtime.errors import BugError
 
 MAX_KNOWN = 1 << 16  # maximum number of trainers; above it, the absent trainers that joined first are removed
 MAX_UID = 256  # maximum characters of a UID

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from paddle_base.runtime import glog
 from pserver.aggregate.elastic_rounds import GradientPiece, TwoPhaseRounds
 from pserver.server.elastic.sessions import ElasticSessions
 from pserver.server.service_state import STALL_PERIOD, ServiceState, length_of
@@ -14,7 +15,6 @@ from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire import notes, protocol, views
 from pserver.wire.protocol import Message, MessageFlag, Op
 from pserver.wire.views import EpochChangedError, MembershipView, RoundKey
-from runtime import glog
 
 
 class RoundRequests:

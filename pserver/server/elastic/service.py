@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, PaddleError
 from pserver.aggregate.elastic_rounds import TwoPhaseRounds
 from pserver.aggregate.sync_dense import SynchronousRounds
 from pserver.aggregate.sync_sparse import SparseRounds
@@ -24,8 +26,6 @@ from pserver.store.sparse_shard import SparseShard
 from pserver.wire import views
 from pserver.wire.protocol import Message, Op
 from pserver.wire.views import EpochChangedError
-from runtime import glog
-from runtime.errors import BugError, PaddleError
 
 
 class ElasticService(Service):

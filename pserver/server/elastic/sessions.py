@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, ConfigError, LostPeerError, PaddleError
 from pserver.server.admission import Identity, refuse_difference, refuse_hello
 from pserver.server.elastic.roster import MAX_UID, Roster
 from pserver.server.session_table import SessionTable
@@ -15,8 +17,6 @@ from pserver.server.trainer_session import Outgoing, TrainerSession, make_error
 from pserver.wire import notes, protocol, views
 from pserver.wire.authentication import TOKEN_BYTES
 from pserver.wire.protocol import Message
-from runtime import glog
-from runtime.errors import BugError, ConfigError, LostPeerError, PaddleError
 
 
 class ElasticSessions(SessionTable):

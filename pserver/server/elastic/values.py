@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from paddle_base.runtime.errors import BugError, LostPeerError, PaddleError
 from pserver.server import arithmetic
 from pserver.server.elastic.sessions import ElasticSessions
 from pserver.server.service_state import ServiceOptions, ServiceState, length_of
@@ -14,7 +15,6 @@ from pserver.store.shard_loader import ShardLoader
 from pserver.store.sparse_shard import SparseShard
 from pserver.wire import views
 from pserver.wire.protocol import Fetch, Message, Op
-from runtime.errors import BugError, LostPeerError, PaddleError
 
 # fields of the note of INITIALISE; in an elastic job INITIALISE restores no checkpoint
 SETUP_KEYS = {"optimization", "fields", "parameters", "by_rows"}

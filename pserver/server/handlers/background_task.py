@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from runtime.errors import BugError, PaddleError
+from paddle_base.runtime.errors import BugError, PaddleError
 
 
 class BackgroundTask:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from paddle_base.runtime.errors import BugError
 from pserver.server.handlers.checkpoints import Checkpoints
 from pserver.server.handlers.initial_values import InitialValues
 from pserver.server.service_state import ServiceState, length_of
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire.protocol import Fetch, Message, Op
-from runtime.errors import BugError
 
 
 class Fetches:

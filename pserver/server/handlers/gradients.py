@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError
 from pserver.server.handlers.checkpoints import Checkpoints
 from pserver.server.service_state import STALL_PERIOD, ServiceState, length_of
 from pserver.server.session_table import SessionTable
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire import protocol
 from pserver.wire.protocol import Message, MessageFlag, Op
-from runtime import glog
-from runtime.errors import BugError
 
 if TYPE_CHECKING:
     from pserver.server.arithmetic import Rounds, Steps

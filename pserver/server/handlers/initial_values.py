@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from paddle_base.runtime.errors import BugError
 from pserver.server.handlers.checkpoints import Checkpoints
 from pserver.server.service_state import ServiceOptions, ServiceState
 from pserver.server.session_table import SessionTable
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire.protocol import Message, Op
-from runtime.errors import BugError
 
 if TYPE_CHECKING:
     from pserver.store.shard_loader import ShardLoader

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, ConfigError, LostPeerError
 from pserver.server.handlers.checkpoints import Checkpoints
 from pserver.server.handlers.gradients import Gradients
 from pserver.server.service_state import ServiceState
@@ -14,8 +16,6 @@ from pserver.server.session_table import SessionTable
 from pserver.server.stragglers import BarrierLog
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire.protocol import Message, Op
-from runtime import glog
-from runtime.errors import BugError, ConfigError, LostPeerError
 
 if TYPE_CHECKING:
     from pserver.server.arithmetic import Mode, Rounds

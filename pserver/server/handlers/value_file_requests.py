@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError
 from pserver.server.handlers.background_task import BackgroundTask
 from pserver.server.service_state import ServiceState
 from pserver.server.session_table import SessionTable
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire import notes
 from pserver.wire.protocol import Message, Op
-from runtime import glog
-from runtime.errors import BugError
 
 
 class ValueFileRequests:

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from paddle_base.runtime.errors import BugError
 from pserver.optim.settings import Array, Steps
 from pserver.optim.weight_decay import pull
 from pserver.store.parameter_groups import ParameterGroup
 from pserver.store.updates.shard_state import ShardState, chunks, row_chunks
-from runtime.errors import BugError
 
 
 class DecaySteps:

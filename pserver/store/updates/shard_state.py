@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from paddle_base.kernels.rules import zeros_apart
 
-from kernels.rules import zeros_apart
+from paddle_base.runtime.processor.thread_pool import ThreadPool
 from pserver.optim.averaging import SUMS, Averaging
 from pserver.optim.settings import Array, Optimization, Steps
 from pserver.store.parameter_groups import ParameterGroup
-from runtime.processor.thread_pool import ThreadPool
 
 # number of elements that are processed at a time, so that values, state and scratch arrays stay in the cache;
 # bench/pserver.py has measured the best number

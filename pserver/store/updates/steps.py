@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 
+from paddle_base.runtime import glog
 from pserver.optim.settings import Array, Rows
 from pserver.store.parameter_groups import GroupSettings, ParameterGroup
 from pserver.store.updates.average_sums import AverageSums
 from pserver.store.updates.decay_steps import DecaySteps
 from pserver.store.updates.shard_state import GroupChunk, ShardState, row_chunks
-from runtime import glog
 
 
 class DenseSteps:

@@ -47,7 +47,7 @@ class LedgerState(hvd.elastic.ArrayState):
 
 def hvd_placement():
     """Return the generation, for which Horovod's interface has no function."""
-    from elastic.process.membership import WORKER
+    from paddle_cluster.elastic.process.membership import WORKER
 
     return WORKER.placement
 

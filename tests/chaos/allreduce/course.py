@@ -12,7 +12,7 @@ from chaos.allreduce.job import AllReduceJob
 from chaos.allreduce.ledger import WorkerRecord
 from chaos.allreduce.plan import HOSTS, LASTING, SCALES, STEPS, Blow
 from chaos.elastic.job import read
-from localcluster.deployment import DeployedPod
+from paddle_cluster.localcluster.deployment import DeployedPod
 
 STALL_BOUND = 45.0  # seconds without a commit and without a line of log, after which the job counts as hanging
 HARD_BOUND = 150.0  # maximum seconds of a job, also on a busy machine

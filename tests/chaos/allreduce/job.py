@@ -27,7 +27,7 @@ from chaos import network
 from chaos.allreduce.ledger import Ledger, WorkerRecord
 from chaos.allreduce.plan import BATCH, BEGIN, EPOCHS, LEAST, MOST, SAMPLES, AllReduceTrial
 from chaos.elastic.job import read
-from localcluster.deployment import DeployedPod, Deployment, PodTemplate
+from paddle_cluster.localcluster.deployment import DeployedPod, Deployment, PodTemplate
 
 HERE = Path(__file__).parent
 RESTART_S, GRACE_S = 0.3, 15.0

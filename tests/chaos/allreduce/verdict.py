@@ -11,7 +11,7 @@ import numpy as np
 from chaos.allreduce.allreduce_model import replay
 from chaos.allreduce.ledger import Commit, WorkerRecord
 from chaos.elastic.verdict import WORST
-from localcluster.deployment import DeployedPod
+from paddle_cluster.localcluster.deployment import DeployedPod
 
 TOLERANCE = 1e-10  # maximum difference of weights: sums over other divisions of a batch are rounded differently
 KILLED, STOPPED, LOST = 137, 143, 75

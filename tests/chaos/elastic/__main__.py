@@ -111,7 +111,7 @@ class ElasticRunner:
         source = ["--data_source=quick_start", f"--data_path={TEXTS}"] if data == "texts" else []
         where = [f"--out_dir={self._data(data, count)}", f"--examples_dir={ROOT / 'examples'}"]
         how = [f"--split_count={count}", f"--shard_files={FILES // count}", f"--test_fraction={HELD_OUT[data]}"]
-        command = [sys.executable, "-m", "prepare", *where, *how, *source]
+        command = [sys.executable, "-m", "paddle", "prepare", *where, *how, *source]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
 
 

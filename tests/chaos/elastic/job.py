@@ -16,7 +16,7 @@ from ports import free_ports
 
 from chaos import network
 from chaos.elastic.plan import MASTERS, PASSES, SERVERS, ElasticTrial
-from localcluster.deployment import DeployedPod, Deployment, PodTemplate
+from paddle_cluster.localcluster.deployment import DeployedPod, Deployment, PodTemplate
 
 HERE = Path(__file__).parent
 JOB = "chaos"

@@ -9,7 +9,7 @@ from pathlib import Path
 from chaos.elastic.job import stage
 from chaos.elastic.model import measure_error
 from chaos.elastic.plan import PASSES, ElasticTrial
-from localcluster import Cluster, load_job
+from paddle_cluster.localcluster import Cluster, load_job
 
 ROOT = Path(__file__).parents[3]
 JOB = "paddle-cluster-job"

@@ -31,7 +31,7 @@ from chaos.elastic.plan import (
     Strike,
 )
 from chaos.processes import end_with_runner
-from localcluster.deployment import DeployedPod
+from paddle_cluster.localcluster.deployment import DeployedPod
 
 STALL_BOUND = 60.0  # seconds without a file read and without an end of a program, after which the job counts as hanging
 HARD_BOUND = 240.0  # maximum seconds of a job, also on a busy machine

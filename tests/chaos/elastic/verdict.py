@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from localcluster.deployment import DeployedPod
+from paddle_cluster.localcluster.deployment import DeployedPod
 
 ERROR_TOLERANCE = 0.01  # one percentage point
 # exit statuses that a harm to a program or to its peers may cause: killed, stopped, lost peer or lease, no answer

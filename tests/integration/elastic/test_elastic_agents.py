@@ -14,7 +14,7 @@ from elastic_agents import LIMIT_S, SECRET, Agents, started_agents, until
 from ports import free_ports
 from test_elastic_run import run, started, wait_for_end
 
-from elastic.launch import main
+from paddle_cluster.elastic.launch import main
 
 A, B = "127.0.0.2", "127.0.0.3"
 

@@ -12,9 +12,9 @@ import pytest
 from ports import free_ports
 from test_elastic_run import LIMIT_S, started, wait_for
 
-from elastic.launch import main
-from elastic.launching.durable import DriverLock
-from runtime.errors import DirectoryInUseError, PortInUseError, UsageError, VolumeError
+from paddle_base.runtime.errors import DirectoryInUseError, PortInUseError, UsageError, VolumeError
+from paddle_cluster.elastic.launch import main
+from paddle_cluster.elastic.launching.durable import DriverLock
 
 COMMAND = ["true"]
 

@@ -1,4 +1,4 @@
-"""`elastic.launch.run` with functions that are in no module: their workers are forked."""
+"""`paddle_cluster.elastic.launch.run` with functions that are in no module: their workers are forked."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from elastic_agents import SECRET, started_agents
 from ports import free_ports
 
 import paddle.elastic as hvd
-from elastic import launch
-from elastic.job.workers import run_job
-from elastic.launching.call import FunctionCall
-from elastic.launching.function import run_function
-from elastic.launching.judging import JobFailedError
-from runtime import glog
-from runtime.errors import UsageError
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import UsageError
+from paddle_cluster.elastic import launch
+from paddle_cluster.elastic.job.workers import run_job
+from paddle_cluster.elastic.launching.call import FunctionCall
+from paddle_cluster.elastic.launching.function import run_function
+from paddle_cluster.elastic.launching.judging import JobFailedError
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE = 60.0
@@ -310,7 +310,7 @@ def test_a_worker_of_run_may_not_call_run() -> None:
 SCRIPT = """
 import os, signal
 from pathlib import Path
-from elastic import launch
+from paddle_cluster.elastic import launch
 
 def sit():
     def parent(pid):

@@ -1,4 +1,4 @@
-"""`elastic.launch.run`: a function on the workers of a job; Horovod's list K, as far as it needs no other system."""
+"""`paddle_cluster.elastic.launch.run`: a function on the workers; Horovod's list K, if it needs no other system."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import elastic_functions
 import numpy as np
 import pytest
 
-from elastic import launch
-from elastic.launching.judging import JobFailedError
-from runtime.errors import UsageError
+from paddle_base.runtime.errors import UsageError
+from paddle_cluster.elastic import launch
+from paddle_cluster.elastic.launching.judging import JobFailedError
 
 TWO_NAMES = "localhost:2,127.0.0.1:2"
 ROOT = Path(__file__).resolve().parents[3]
@@ -112,7 +112,7 @@ def run_script(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
 
 
 SCRIPT = """
-from elastic import launch
+from paddle_cluster.elastic import launch
 
 def double(number):
     return 2 * number

@@ -1,4 +1,4 @@
-"""`elastic.runner.gloo_run` with real workers: Horovod's functions behind `horovodrun`, one job of each kind."""
+"""`paddle_cluster.elastic.runner.gloo_run` with real workers: the functions behind `horovodrun`, a job of each kind."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from elastic.discovery import FixedHosts
-from elastic.runner.gloo_run import gloo_run, gloo_run_elastic
-from elastic.settings import ElasticSettings, StaticSettings
+from paddle_cluster.elastic.discovery import FixedHosts
+from paddle_cluster.elastic.runner.gloo_run import gloo_run, gloo_run_elastic
+from paddle_cluster.elastic.settings import ElasticSettings, StaticSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """

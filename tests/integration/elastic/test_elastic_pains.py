@@ -33,9 +33,9 @@ import elastic_worker
 from test_elastic_lists import A, B, C, ListJob, hosts_of
 from test_elastic_run import LIMIT_S, WORKER, run, started, wait_for
 
-from elastic.discovery import FixedHosts
-from elastic.driver import ElasticDriver
-from elastic.hosts import SlotInfo
+from paddle_cluster.elastic.discovery import FixedHosts
+from paddle_cluster.elastic.driver import ElasticDriver
+from paddle_cluster.elastic.hosts import SlotInfo
 
 
 def test_pain_1_too_few_are_left_then_another_host_comes(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from ports import free_ports
 from test_elastic_agents import A, B, read_pids, wait_for_size
 from test_elastic_run import started
 
-from localcluster.api.routes import ApiResponse
-from localcluster.api.server import ApiServer
-from localcluster.api.store import PodStore
+from paddle_cluster.localcluster.api.routes import ApiResponse
+from paddle_cluster.localcluster.api.server import ApiServer
+from paddle_cluster.localcluster.api.store import PodStore
 
 C = "127.0.0.4"
 LABELS = {"app.kubernetes.io/part-of": "paddle", "app.kubernetes.io/component": "worker"}

@@ -16,7 +16,7 @@ import elastic_worker
 import pytest
 from forked import Forked, server
 
-from elastic.launching import durable
+from paddle_cluster.elastic.launching import durable
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 60.0

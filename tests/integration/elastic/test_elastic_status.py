@@ -70,8 +70,8 @@ def test_a_change_is_told_while_it_lasts_and_after_the_driver_was_killed(
         process.send_signal(signal.SIGKILL)
         process.wait(LIMIT_S)
     with monkeypatch.context() as patches:
-        patches.setattr("runtime.status_files.LATE_S", 0.0)
-        patches.setattr("runtime.status_files.WATCH_S", 0.5)
+        patches.setattr("paddle_base.runtime.status_files.LATE_S", 0.0)
+        patches.setattr("paddle_base.runtime.status_files.WATCH_S", 0.5)
         lines = told.lines()
     assert ": it was killed, is frozen or cannot write here. Its workers continue for --driver-grace" in lines[0]
     assert lines[1].startswith("changes since ")

@@ -22,10 +22,10 @@ TRAINING = """
 import os, sys
 from pathlib import Path
 import numpy as np
-from elastic.process import operations as hvd
-from elastic.process.loop import reset_worker
-from elastic.process.membership import WORKER
-from elastic.state import ObjectState, run_fn
+from paddle_cluster.elastic.process import operations as hvd
+from paddle_cluster.elastic.process.loop import reset_worker
+from paddle_cluster.elastic.process.membership import WORKER
+from paddle_cluster.elastic.state import ObjectState, run_fn
 
 def train(state):
     while not state.over:

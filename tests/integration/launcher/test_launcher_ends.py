@@ -20,12 +20,12 @@ from builders import JOB, PodBuilder, pod, pod_environment, podlist
 from launching import make_launcher
 
 import start_paddle
-from launcher.attempts import JobRecord, Rendezvous
-from launcher.cluster.pods import IdMap
-from launcher.cluster.waiting import WaitPolicy
-from launcher.control.job_record import write_record
-from launcher.settings import LauncherConfig
 from paddle.utils import status
+from paddle_cluster.launcher.attempts import JobRecord, Rendezvous
+from paddle_cluster.launcher.cluster.pods import IdMap
+from paddle_cluster.launcher.cluster.waiting import WaitPolicy
+from paddle_cluster.launcher.control.job_record import write_record
+from paddle_cluster.launcher.settings import LauncherConfig
 
 URL = "https://10.96.0.1:443/api/v1/namespaces/default/pods"
 PASSES = 2
@@ -130,7 +130,7 @@ def test_a_kill_anywhere_behind_the_last_pass_leaves_a_job_that_says_it_has_fini
 ) -> None:
     """job.json said `finished: false`, state/.pass-...writing stayed, and status said "training" for ever."""
     reports: list[Path] = []
-    monkeypatch.setattr("launcher.control.ending.make_report", lambda output, *_: reports.append(output))
+    monkeypatch.setattr("paddle_cluster.launcher.control.ending.make_report", lambda output, *_: reports.append(output))
     kinds = {picture.name[4:] for picture in pictures}
     assert len(pictures) > 20 and {"os.rename", "os.mkdir", "open", "os.remove"} <= kinds
     assert any(left_over(picture) for picture in pictures)
@@ -170,7 +170,7 @@ def test_while_pod_0_may_still_write_the_others_touch_nothing(tmp_path: Path, pi
 def test_what_a_killed_launcher_was_writing_goes_and_what_a_live_one_writes_stays(
     tmp_path: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launcher.control.ending.make_report", lambda *_: None)
+    monkeypatch.setattr("paddle_cluster.launcher.control.ending.make_report", lambda *_: None)
     config = lay_out(tmp_path, pictures[-1])
     live = PODS[1]["metadata"]["name"]
     for name in (".job.json.7.gone", "..job.json.7.gone", f".job.json.7.{live}"):

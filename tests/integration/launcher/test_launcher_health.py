@@ -21,8 +21,8 @@ import pytest
 from builders import pod_environment
 from forked import server
 
-from launcher.programs.probes import MOST_CALLERS, HealthHandler, HealthServer, PodHealth, watch_pod
-from launcher.settings import LauncherConfig
+from paddle_cluster.launcher.programs.probes import MOST_CALLERS, HealthHandler, HealthServer, PodHealth, watch_pod
+from paddle_cluster.launcher.settings import LauncherConfig
 
 DEADLINE_S = 60.0
 
@@ -88,7 +88,7 @@ def stub() -> Iterator[Callable[[str], Stub]]:
 @pytest.fixture
 def health(monkeypatch: pytest.MonkeyPatch) -> PodHealth:
     """The health of a pod on 127.0.0.1 whose limit is a minute, by a clock of its own."""
-    monkeypatch.setattr("launcher.programs.probes.ASK_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("paddle_cluster.launcher.programs.probes.ASK_TIMEOUT_S", 0.2)
     return PodHealth("127.0.0.1", 60.0, Asking(), Clock())
 
 

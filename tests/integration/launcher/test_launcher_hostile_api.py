@@ -24,7 +24,7 @@ from hostile_api import HostileApi, Script, answer, one_pod, spell
 from hostile_cases import CASES, TOKEN, Case
 
 import start_paddle
-from launcher.programs.process import Stop
+from paddle_cluster.launcher.programs.process import Stop
 
 LAUNCHER = Path(__file__).parents[3] / "start_paddle.py"
 MEMORY_KB = 1_500_000  # of address space; the bombs unpack to more

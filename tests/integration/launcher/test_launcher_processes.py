@@ -21,12 +21,12 @@ from forked import Forked, server
 from ports import free_ports
 
 import start_paddle
-from launcher.attempts import AttemptResult, JobRecord
-from launcher.control.channel import ControlChannel
-from launcher.control.job_record import write_record
-from launcher.settings import LauncherConfig
-from localcluster import ApiRequest, ApiResponse, ApiServer, PodStore
-from runtime.kubernetes.answers import REQUEST_TIMEOUT_S
+from paddle_base.runtime.kubernetes.answers import REQUEST_TIMEOUT_S
+from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
+from paddle_cluster.launcher.control.channel import ControlChannel
+from paddle_cluster.launcher.control.job_record import write_record
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.localcluster import ApiRequest, ApiResponse, ApiServer, PodStore
 
 LAUNCHER = Path(__file__).parents[3] / "start_paddle.py"
 DEADLINE_S = 60.0

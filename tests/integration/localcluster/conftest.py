@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.job.manifest import Container, EnvVar, JobSpec, Volume, VolumeMount
+from paddle_cluster.localcluster.job.manifest import Container, EnvVar, JobSpec, Volume, VolumeMount
 
 Script = Callable[[str], Path]
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 
-from localcluster import ApiResponse, ApiServer, PodState, PodStore, pod_object
+from paddle_cluster.localcluster import ApiResponse, ApiServer, PodState, PodStore, pod_object
 
 TIMEOUT = 20
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from localcluster import Cluster, OptionError, WaitError
-from localcluster.job.rules import Rule
+from paddle_cluster.localcluster import Cluster, OptionError, WaitError
+from paddle_cluster.localcluster.job.rules import Rule
 
 DEADLINE = 30.0
 FOREVER = "trap 'exit 143' TERM; echo ready; sleep 1000 & wait"

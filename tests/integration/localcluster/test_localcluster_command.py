@@ -14,7 +14,7 @@ import pytest
 import waiting
 from forked import Forked, server
 
-from localcluster.scratch import MARKER
+from paddle_cluster.localcluster.scratch import MARKER
 
 ROOT = Path(__file__).parents[3]
 DEADLINE = 60.0
@@ -59,7 +59,7 @@ def write_script(project: Path, text: str) -> None:
 
 
 def start(project: Path, *arguments: str) -> Forked:
-    return server().open(["localcluster", "run", *arguments], project, {**os.environ, "TMPDIR": str(project)})
+    return server().open(["paddle", "localcluster", "run", *arguments], project, {**os.environ, "TMPDIR": str(project)})
 
 
 def run(project: Path, *arguments: str) -> tuple[int, str, str]:
@@ -105,7 +105,7 @@ def test_a_job_goes_on_when_nobody_reads_any_more(project: Path):
 @pytest.mark.parametrize("redirection", [">&-", ">/dev/full"])
 def test_a_job_goes_on_without_a_stdout(project: Path, redirection: str):
     command = f'exec "$@" {redirection}'
-    arguments = [sys.executable, "-m", "localcluster", "run", "k8s/job.yaml", "--volume", "mfs=vol"]
+    arguments = [sys.executable, "-m", "paddle", "localcluster", "run", "k8s/job.yaml", "--volume", "mfs=vol"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(project)}
     run = subprocess.run(
         ["sh", "-c", command, "sh", *arguments],

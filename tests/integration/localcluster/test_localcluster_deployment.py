@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.deployment import DeployedPod, Deployment, PodTemplate
-from localcluster.errors import HostError, OptionError
+from paddle_cluster.localcluster.deployment import DeployedPod, Deployment, PodTemplate
+from paddle_cluster.localcluster.errors import HostError, OptionError
 
 DEADLINE = 20.0
 STAYS = 'trap "exit 0" TERM; echo up $POD_NAME $POD_UID $POD_IP; while :; do sleep 0.05; done'
@@ -143,7 +143,7 @@ def test_nothing_outlives_its_process(tmp_path):
     owner = f"""
 import time
 from pathlib import Path
-from localcluster.deployment import Deployment, PodTemplate
+from paddle_cluster.localcluster.deployment import Deployment, PodTemplate
 template = PodTemplate("pod", ("bash", "-c", "echo up $$; sleep 1000 & wait"), Path({str(tmp_path)!r}))
 deployment = Deployment(template, Path({str(tmp_path / "logs")!r}), 1)
 time.sleep(1000)

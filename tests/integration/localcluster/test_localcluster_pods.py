@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.addresses import Subnet
-from localcluster.errors import HostError
-from localcluster.pods.node import PodProcess
-from localcluster.pods.plan import PodPlan
+from paddle_cluster.localcluster.addresses import Subnet
+from paddle_cluster.localcluster.errors import HostError
+from paddle_cluster.localcluster.pods.node import PodProcess
+from paddle_cluster.localcluster.pods.plan import PodPlan
 
 DEADLINE = 20.0
 
@@ -152,8 +152,8 @@ PARENT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from localcluster.pods.node import PodProcess
-from localcluster.pods.plan import PodPlan
+from paddle_cluster.localcluster.pods.node import PodProcess
+from paddle_cluster.localcluster.pods.plan import PodPlan
 here = sys.argv[1]
 script = "trap '' TERM; setsid bash -c 'echo pid=$$; exec sleep 1000' & echo pid=$$; wait"
 plan = PodPlan((here,), here, ("bash", "-c", script), {"PATH": "/usr/bin:/bin"}, ())

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.scratch import CONTENT, MARKER, PREFIX, Scratch, sweep
+from paddle_cluster.localcluster.scratch import CONTENT, MARKER, PREFIX, Scratch, sweep
 
 ROOT = Path(__file__).parents[3]
 LIMIT_S = 60
 HOLDER = """
 import sys
-from localcluster.scratch import Scratch
+from paddle_cluster.localcluster.scratch import Scratch
 one, other = Scratch(), Scratch("localcluster-logs-")
 (one.path / "pod" / "deep").mkdir(parents=True)
 print(one.path, other.path, flush=True)
@@ -185,7 +185,7 @@ def test_a_directory_with_a_file_system_mounted_in_it_is_left_alone(place: Path,
 
 def test_a_directory_that_was_replaced_under_its_name_is_left_alone(place: Path, monkeypatch: pytest.MonkeyPatch):
     path = left(place)
-    is_mounted_on = "localcluster.scratch._is_mounted_on"
+    is_mounted_on = "paddle_cluster.localcluster.scratch._is_mounted_on"
 
     def replace(_path: Path) -> bool:  # somebody is quicker than the sweep
         shutil.move(path, place / "moved")

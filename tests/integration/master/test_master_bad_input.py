@@ -13,9 +13,9 @@ from etcd_process import EtcdProcess
 from forked import server
 from master_processes import MasterProcess, train
 
-from master.client import MasterClient
-from master.store.choice import open_store
-from messages.envelope import MemberId
+from paddle_base.messages.envelope import MemberId
+from paddle_cluster.master.client import MasterClient
+from paddle_cluster.master.store.choice import open_store
 
 CONFIG = """
 from paddle.trainer_config_helpers import *

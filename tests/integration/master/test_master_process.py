@@ -12,12 +12,12 @@ import requests
 from master_processes import MasterProcess, train, trainer
 from ports import free_ports
 
-from master.client import MasterClient, PassOver, TaskGrant
-from master.store.directory import DirectoryStore
-from master.tasks.events import BUSY, GRANTED
-from master.tasks.records import TaskView
-from messages.envelope import MemberId
-from runtime.errors import ConfigError, DataError, StoppedError
+from paddle_base.messages.envelope import MemberId
+from paddle_base.runtime.errors import ConfigError, DataError, StoppedError
+from paddle_cluster.master.client import MasterClient, PassOver, TaskGrant
+from paddle_cluster.master.store.directory import DirectoryStore
+from paddle_cluster.master.tasks.events import BUSY, GRANTED
+from paddle_cluster.master.tasks.records import TaskView
 
 FILES = [f"part-{number:02d}" for number in range(7)]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from master_processes import MasterProcess, train, trainer
 from waiting import until
 
-from master.client import TaskGrant
 from paddle.command import main
-from registry.choice import open_registry
-from registry.servers import JOB_END
+from paddle_base.registry.choice import open_registry
+from paddle_base.registry.servers import JOB_END
+from paddle_cluster.master.client import TaskGrant
 
 FILES = [f"part-{number:02d}" for number in range(4)]
 

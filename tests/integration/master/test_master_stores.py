@@ -10,11 +10,11 @@ import pytest
 import requests
 from etcd_process import EtcdProcess
 
-from master.store.directory import DirectoryStore
-from master.store.etcd import EtcdStore, split_writes
-from master.store.interface import Leadership
-from registry.endpoints import encode
-from runtime.errors import LeadershipLostError, PeerUnreachableError, UsageError
+from paddle_base.registry.endpoints import encode
+from paddle_base.runtime.errors import LeadershipLostError, PeerUnreachableError, UsageError
+from paddle_cluster.master.store.directory import DirectoryStore
+from paddle_cluster.master.store.etcd import EtcdStore, split_writes
+from paddle_cluster.master.store.interface import Leadership
 
 Opens = Callable[[], Any]
 TTL = 2.0

@@ -13,11 +13,11 @@ import pytest
 from etcd_process import EtcdProcess
 from master_processes import MasterProcess, train, trainer
 
-from master.client import MasterClient, TaskGrant
-from master.store.directory import DirectoryStore
-from master.store.etcd import EtcdStore
-from master.store.interface import AddressBook
-from messages.envelope import MemberId
+from paddle_base.messages.envelope import MemberId
+from paddle_cluster.master.client import MasterClient, TaskGrant
+from paddle_cluster.master.store.directory import DirectoryStore
+from paddle_cluster.master.store.etcd import EtcdStore
+from paddle_cluster.master.store.interface import AddressBook
 
 FILES = [f"part-{number:02d}" for number in range(20)]
 TTL = 2.0

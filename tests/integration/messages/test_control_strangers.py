@@ -17,8 +17,8 @@ import pytest
 from control_programs import AddingMember, client_core
 from waiting import until
 
-from messages.client import ControlClient
-from messages.keys import derive_keys
+from paddle_base.messages.client import ControlClient
+from paddle_base.messages.keys import derive_keys
 
 SECRET = "0123456789abcdef"
 SOON = 20.0  # seconds, for what takes milliseconds on a quiet machine

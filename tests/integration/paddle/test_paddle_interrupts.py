@@ -91,7 +91,7 @@ def test_a_reader_that_is_gone_is_no_error(command, tmp_path):
 def test_ctrl_c_before_the_job_of_localcluster_begins_prints_no_traceback(tmp_path):
     fifo = tmp_path / "job.yaml"
     os.mkfifo(fifo)
-    command = [sys.executable, "-m", "localcluster", "run", str(fifo)]
+    command = [sys.executable, "-m", "paddle", "localcluster", "run", str(fifo)]
     # the FIFO opens when localcluster reads it
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process, fifo.open("w"):
         process.send_signal(signal.SIGINT)
@@ -104,8 +104,7 @@ def test_ctrl_c_before_the_job_of_localcluster_begins_prints_no_traceback(tmp_pa
 )
 def test_ctrl_c_at_any_moment_of_prepare_prints_no_traceback(milliseconds, tmp_path):
     """It met the imports of the data job's program."""
-    prepare = PADDLE.with_name("prepare")
-    command = [prepare, "--data_source=synthetic", "--split_count=1", f"--out_dir={tmp_path}/job"]
+    command = [PADDLE, "prepare", "--data_source=synthetic", "--split_count=1", f"--out_dir={tmp_path}/job"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         time.sleep(milliseconds / 1000)
         process.send_signal(signal.SIGINT)

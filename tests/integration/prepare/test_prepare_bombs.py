@@ -29,7 +29,7 @@ def test_a_bomb_ends_the_data_job_before_it_fills_the_memory(tmp_path, kind):
     """Six gigabytes were taken for one of 4 GB."""
     pack(tmp_path / "bomb", kind)
     flags = [f"--out_dir={tmp_path}/job", f"--data_path={tmp_path}/bomb", "--data_source=quick_start"]
-    command = [sys.executable, "-m", "prepare", *flags, "--split_count=2", "--data_max_memory=64Mi"]
+    command = [sys.executable, "-m", "paddle", "prepare", *flags, "--split_count=2", "--data_max_memory=64Mi"]
     limited = ["sh", "-c", f'ulimit -v {MOST_KB}; exec "$@"', "sh", *command]
     done = subprocess.run(limited, stderr=subprocess.PIPE, text=True, timeout=100, check=False)
     assert (done.returncode, "set DATA_MAX_MEMORY to a larger number" in done.stderr) == (65, True), done.stderr

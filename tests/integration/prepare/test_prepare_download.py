@@ -17,9 +17,9 @@ import forked
 import pytest
 import trustme
 
-from prepare.errors import UnreachableError
-from prepare.input import fetch
-from prepare.limits import disk_meter
+from paddle_cluster.prepare.errors import UnreachableError
+from paddle_cluster.prepare.input import fetch
+from paddle_cluster.prepare.limits import disk_meter
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -117,7 +117,7 @@ def command(tmp_path, server, authority):
                 "SSL_CERT_FILE": str(tmp_path / "ca.pem"),
             }
             settings = {**os.environ, **settings, **environ}
-            return processes.enter_context(forked.server().open(["prepare", *flags], tmp_path, settings))
+            return processes.enter_context(forked.server().open(["paddle", "prepare", *flags], tmp_path, settings))
 
         yield start
 

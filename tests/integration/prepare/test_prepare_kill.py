@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 # Counts the calls that change the volume and sends itself SIGKILL instead of the n-th; a fork for each n.
 KILLER = """
 import os, shutil, signal, sys
-from prepare.__main__ import main
+from paddle_cluster.prepare.program import main
 
 CHANGES = ("rename", "mkdir", "rmdir", "unlink", "link", "fsync", "write", "chown", "open")
 
@@ -53,7 +53,7 @@ def flags(count, seed):
 
 
 def prepare(out_dir, count, seed):
-    ended = server().run(["prepare", f"--out_dir={out_dir}", *flags(count, seed)], out_dir.parent)
+    ended = server().run(["paddle", "prepare", f"--out_dir={out_dir}", *flags(count, seed)], out_dir.parent)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -117,7 +117,7 @@ def test_d1_the_next_run_clears_up_after_any_kill(killed):
 def test_a_file_that_cannot_be_written_whole_is_never_published(tmp_path):
     """A full disk, by the limit on file size: exit 74, one line, and nothing in the volume's directory but itself."""
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)); "
-    program = limited + "import sys; from prepare.__main__ import main; sys.exit(main())"
+    program = limited + "import sys; from paddle_cluster.prepare.program import main; sys.exit(main())"
     flags = [f"--out_dir={tmp_path / 'job'}", "--split_count=2", f"--examples_dir={EXAMPLES}"]
     run = subprocess.run([sys.executable, "-c", program, *flags], stderr=subprocess.PIPE, text=True, timeout=60)
     assert run.returncode == 74

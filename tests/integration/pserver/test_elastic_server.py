@@ -14,13 +14,13 @@ from etcd_process import BINARY, EtcdProcess
 from ports import free_ports
 from waiting import until
 
+from paddle_base.registry.choice import open_registry
+from paddle_base.registry.records import JobEnd, find_checkpoint
+from paddle_base.registry.servers import ServerRecord, describe_missing, find_servers
+from paddle_base.runtime.errors import LostPeerError, PaddleError
 from pserver.client.elastic.services import ElasticModel, JoinedServices, ServiceAddress
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.wire.views import MembershipView, RoundKey
-from registry.choice import open_registry
-from registry.records import JobEnd, find_checkpoint
-from registry.servers import ServerRecord, describe_missing, find_servers
-from runtime.errors import LostPeerError, PaddleError
 
 DEADLINE = 60.0
 TTL = 5.0  # a busy machine may keep a thread from renewing for seconds

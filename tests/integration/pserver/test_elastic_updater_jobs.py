@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from elastic_job import ASYNC, PLAIN, SIZE, SYNC, Background, ElasticJob, until
 
-from proto.ModelConfig_pb2 import ModelConfig
-from proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.registry.servers import INIT_DONE, INIT_LOCK
+from paddle_base.runtime.errors import ConfigError, LostPeerError
 from pserver.client.checkpoint_requests import SendInitialValues
 from pserver.client.elastic.services import JoinedServices
 from pserver.optim.settings import Optimization, ParameterSpec
-from registry.servers import INIT_DONE, INIT_LOCK
-from runtime.errors import ConfigError, LostPeerError
 from trainer.arrays.arguments import Argument
 from trainer.updaters.elastic.errors import TaskTakenError
 

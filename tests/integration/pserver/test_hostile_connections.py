@@ -14,6 +14,7 @@ import pytest
 from fuzz import peers, seeds
 from fuzz.frames import encode
 
+from paddle_base.runtime.errors import LostPeerError
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.server.admission import Identity
 from pserver.server.listener import MAX_UNAUTHENTICATED, MAX_UNJOINED, Listener, Peer, bind_port
@@ -23,7 +24,6 @@ from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, PROBE
 from pserver.wire.connection import Connection
 from pserver.wire.protocol import Message, Op
-from runtime.errors import LostPeerError
 
 SEED = seeds(1)[0]
 ATTEMPTS = 3

@@ -12,14 +12,14 @@ import pytest
 from fuzz import frames, seeds
 from waiting import until
 
+from paddle_base.runtime.environment import JobEnvironment
+from paddle_base.runtime.errors import PaddleError, PeerUnreachableError
 from pserver.client import probe
 from pserver.client.client import Client
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.wire import protocol
 from pserver.wire.authentication import RECORD_BYTES, VERSION, ServerHandshake
 from pserver.wire.protocol import Message, MessageFlag, Op
-from runtime.environment import JobEnvironment
-from runtime.errors import PaddleError, PeerUnreachableError
 
 WEIGHT = [ParameterSpec("w", 7)]
 WELCOME = {"job": "", "attempt": "", "num_trainers": 1, "shares_memory": False}

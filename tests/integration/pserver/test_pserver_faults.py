@@ -14,6 +14,7 @@ import threading
 import numpy as np
 import pytest
 
+from paddle_base.runtime.errors import HELD_PORT, ConfigError, LostPeerError, PeerUnreachableError
 from pserver.client.client import count_trainers
 from pserver.client.server_channel import ServerChannel
 from pserver.optim.settings import Optimization, ParameterSpec
@@ -23,7 +24,6 @@ from pserver.server.service import Service
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, PROBE, VERSION, ClientHandshake
 from pserver.wire.protocol import Message, Op
-from runtime.errors import HELD_PORT, ConfigError, LostPeerError, PeerUnreachableError
 
 TRAINER = """
 import sys, numpy as np
@@ -760,7 +760,7 @@ def test_a_probed_server_still_serves_one_job_and_ends(pserver, train, tools):
 DROPPED = """
 import gc, sys
 from pserver.client.client import Client
-from runtime.errors import LostPeerError
+from paddle_base.runtime.errors import LostPeerError
 from pserver.optim.settings import Optimization, ParameterSpec
 
 client = Client([("127.0.0.1", int(sys.argv[1]))], trainer_id=0, num_trainers=1, peer_timeout=1.0)

@@ -12,8 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from runtime.health import pages
-from runtime.health.pages import MOST_CALLERS, MOST_HEAD_BYTES, Health, Pages, watch
+from paddle_base.runtime.health import pages
+from paddle_base.runtime.health.pages import MOST_CALLERS, MOST_HEAD_BYTES, Health, Pages, watch
 
 
 @pytest.fixture

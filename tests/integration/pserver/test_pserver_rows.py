@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from paddle_base.runtime.errors import BugError, PaddleError, PeerUnreachableError
 from pserver.client import membership
 from pserver.client.fan_out import FanOut
 from pserver.client.server_channel import ServerChannel
@@ -16,7 +17,6 @@ from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
 from pserver.wire import protocol
-from runtime.errors import BugError, PaddleError, PeerUnreachableError
 
 ROWS = {"emb": (700, 16), "___embedding_0__.w0": (500, 3), "few": (2, 5)}
 TABLES = [

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.choice import open_registry
-from registry.interface import Registry
+from paddle_base.registry.choice import open_registry
+from paddle_base.registry.interface import Registry
 
 TTL = 5.0
 

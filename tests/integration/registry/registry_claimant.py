@@ -7,9 +7,9 @@ import sys
 import threading
 from pathlib import Path
 
-from registry.choice import open_registry
-from registry.servers import claim_index
-from runtime.errors import LeaseLostError, PaddleError
+from paddle_base.registry.choice import open_registry
+from paddle_base.registry.servers import claim_index
+from paddle_base.runtime.errors import LeaseLostError, PaddleError
 
 TTL = 5.0
 

@@ -14,11 +14,11 @@ import yaml
 from etcd_process import EtcdProcess, SecuredEtcd, require_etcd
 from ports import free_ports
 
-from master.store.etcd import EtcdStore
-from registry.choice import open_registry
-from registry.etcd_flags import set_variables
-from registry.interface import Entry
-from runtime.errors import ConfigError, PeerUnreachableError
+from paddle_base.registry.choice import open_registry
+from paddle_base.registry.etcd_flags import set_variables
+from paddle_base.registry.interface import Entry
+from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
+from paddle_cluster.master.store.etcd import EtcdStore
 
 TTL = 5.0
 ROOT = Path(__file__).parents[3]
@@ -35,7 +35,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredEtcd]:
 def environ(secured: SecuredEtcd, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     for name, value in secured.environ.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("registry.endpoints.FIRST_S", 0.0)
+    monkeypatch.setattr("paddle_base.registry.endpoints.FIRST_S", 0.0)
     yield monkeypatch
 
 
@@ -202,7 +202,7 @@ def test_the_shipped_etcd_lets_in_only_who_has_the_secret(
 ) -> None:
     """It took requests from every pod that reached its port."""
     require_etcd()
-    monkeypatch.setattr("registry.endpoints.FIRST_S", 0.0)
+    monkeypatch.setattr("paddle_base.registry.endpoints.FIRST_S", 0.0)
     assert sorted(each.name for each in secrets.iterdir()) == [
         "paddle-etcd-client",
         "paddle-etcd-server",

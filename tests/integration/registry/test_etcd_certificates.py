@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from registry.endpoints import EtcdEndpoints
-from registry.etcd_access import EtcdAccess
-from runtime.errors import PeerUnreachableError
+from paddle_base.registry.endpoints import EtcdEndpoints
+from paddle_base.registry.etcd_access import EtcdAccess
+from paddle_base.runtime.errors import PeerUnreachableError
 
 Start = Callable[[trustme.LeafCert, bool], str]
 

@@ -16,11 +16,11 @@ import pytest
 from etcd_process import EtcdProcess
 from ports import free_ports
 
-from registry.choice import open_registry
-from registry.etcd import EtcdRegistry
-from registry.interface import MOST_VALUE_BYTES, Claim, Registry
-from registry.servers import ServerRecord, claim_index, find_servers, write_desired
-from runtime.errors import DamagedError, LeaseLostError, PeerUnreachableError, UsageError
+from paddle_base.registry.choice import open_registry
+from paddle_base.registry.etcd import EtcdRegistry
+from paddle_base.registry.interface import MOST_VALUE_BYTES, Claim, Registry
+from paddle_base.registry.servers import ServerRecord, claim_index, find_servers, write_desired
+from paddle_base.runtime.errors import DamagedError, LeaseLostError, PeerUnreachableError, UsageError
 
 Opens = Callable[[], Registry]
 TTL = 5.0
@@ -223,7 +223,7 @@ def test_jobs_have_keys_of_their_own(etcd: EtcdProcess) -> None:
 
 
 def test_an_etcd_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("registry.etcd.FIRST_S", 0.1)
+    monkeypatch.setattr("paddle_base.registry.etcd.FIRST_S", 0.1)
     port = free_ports(1)[0]
     with pytest.raises(PeerUnreachableError, match=f"no etcd answers: http://127.0.0.1:{port}: .*refused"):
         EtcdRegistry([f"http://127.0.0.1:{port}"], "job")

@@ -16,7 +16,7 @@ import pytest
 from etcd_process import EtcdProcess, require_etcd
 from task_jobs import TaskJob
 
-from recordio.index import RecordRange
+from paddle_base.recordio.index import RecordRange
 
 PAGE = Path(__file__).parents[3] / "docs" / "elastic.md"
 

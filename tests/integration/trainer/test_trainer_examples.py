@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from prepare.__main__ import prepare
-from prepare.settings import read_settings
+from paddle_cluster.prepare.program import prepare
+from paddle_cluster.prepare.settings import read_settings
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

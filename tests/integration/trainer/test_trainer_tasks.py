@@ -7,7 +7,7 @@ import signal
 import pytest
 from task_jobs import BATCH, LINES, TaskJob
 
-from runtime.errors import ConfigError, DataError, StoppedError, UsageError
+from paddle_base.runtime.errors import ConfigError, DataError, StoppedError, UsageError
 
 MODES = pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 ENDED = [0, 0, 0]  # master and servers

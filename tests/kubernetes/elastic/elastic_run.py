@@ -163,7 +163,15 @@ class EtcdAdapter(requests.adapters.HTTPAdapter):
 
 def make_volume(volume: Path, work: Path, mode: str) -> None:
     """Put the digits onto a volume as the data job does, and a config that trains slowly."""
-    command = [sys.executable, "-m", "prepare", "--split_count=1", f"--shard_files={FILES}", "--test_fraction=1/3"]
+    command = [
+        sys.executable,
+        "-m",
+        "paddle",
+        "prepare",
+        "--split_count=1",
+        f"--shard_files={FILES}",
+        "--test_fraction=1/3",
+    ]
     where = [f"--out_dir={volume / NAME}", f"--examples_dir={REPOSITORY / 'examples'}"]
     subprocess.run([*command, *where], cwd=REPOSITORY, check=True, capture_output=True, timeout=120)
     stage(work, volume / NAME / "0/data")

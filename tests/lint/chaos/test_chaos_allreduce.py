@@ -28,7 +28,7 @@ from chaos.allreduce.trial import AllReduceReport, read_allreduce_report, read_a
 from chaos.elastic.__main__ import find_trial, make_mixed_trials
 from chaos.elastic.plan import make_elastic_trials
 
-from localcluster.deployment import DeployedPod
+from paddle_cluster.localcluster.deployment import DeployedPod
 
 # ----- plan
 
@@ -233,14 +233,13 @@ def test_a_driver_ends_with_a_good_reason():
 
 
 def test_what_a_worker_ends_with_is_no_bug():
-    shown = (
-        "[1]<stderr>:Traceback (most recent call last):\n[1]<stderr>:runtime.errors.PeerUnreachableError: no answer\n"
-    )
+    error = "paddle_base.runtime.errors.PeerUnreachableError"
+    shown = f"[1]<stderr>:Traceback (most recent call last):\n[1]<stderr>:{error}: no answer\n"
     assert verdict.check_logs({"driver-0.0.log": shown}) == []
     assert verdict.check_logs({"driver-0.0.log": shown + "[1]<stderr>:KeyError: 3\n"}) == [
         "a worker ended with KeyError: see driver-0.0.log"
     ]
-    removed = shown.replace("runtime.errors.PeerUnreachableError", "elastic.errors.RemovedFromJobError")
+    removed = shown.replace(error, "paddle_cluster.elastic.errors.RemovedFromJobError")
     assert verdict.check_logs({"driver-0.0.log": removed}) == [
         "a worker ended with RemovedFromJobError: see driver-0.0.log"
     ], "a removed worker leaves with one line, and a traceback is a fault"

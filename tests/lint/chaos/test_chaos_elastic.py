@@ -13,7 +13,7 @@ from chaos.elastic.plan import HARMS, LASTING, ROLES, SCALES, SHORT, ElasticTria
 from chaos.elastic.table import format_elastic_table
 from chaos.elastic.trial import ElasticReport, read_elastic_report, read_trial
 
-from localcluster.deployment import DeployedPod
+from paddle_cluster.localcluster.deployment import DeployedPod
 
 # ----- plan
 

@@ -28,11 +28,17 @@ OWN_SCRIPT = "code of the user's own config script or provider, which training i
 OURS = "imports a module of ours or a library by a name that stands in the code"
 ALLOWED = {
     (
-        "elastic/launching/references.py",
+        "paddle_cluster/elastic/launching/references.py",
         "importlib.import_module",
     ): "the user's function that a worker runs: the driver, which has the job's secret, names it",
-    ("elastic/membership/script.py", "shell="): "runs the host discovery script that the user's command line names",
-    ("elastic/process/objects.py", "pickle.loads"): "only with unsafe_pickle=True, what a rank has signed",
+    (
+        "paddle_cluster/elastic/membership/script.py",
+        "shell=",
+    ): "runs the host discovery script that the user's command line names",
+    (
+        "paddle_cluster/elastic/process/objects.py",
+        "pickle.loads",
+    ): "only with unsafe_pickle=True, what a rank has signed",
     ("trainer/config/scripts/parse.py", "exec"): f"runs the config script that the user names: {OWN_SCRIPT}",
     (
         "trainer/config/scripts/parse.py",
@@ -43,8 +49,11 @@ ALLOWED = {
     ("trainer/config/scripts/python2.py", "pickle.loads"): f"the cPickle that scripts of Python 2 import: {OWN_SCRIPT}",
     ("trainer/data/loading.py", "importlib.import_module"): f"the provider, which foreign.py has checked: {OWN_SCRIPT}",
     ("trainer/data/loading.py", "pickle.loads"): "only what a config script of this process pickled (is_own)",
-    ("localcluster/__init__.py", "importlib.import_module"): "modules of this package, whose names stand in it",
-    ("localcluster/pods/pause.py", "ctypes.CDLL"): "the C library of this process, for prctl",
+    (
+        "paddle_cluster/localcluster/__init__.py",
+        "importlib.import_module",
+    ): "modules of this package, whose names stand in it",
+    ("paddle_cluster/localcluster/pods/pause.py", "ctypes.CDLL"): "the C library of this process, for prctl",
     ("paddle/command.py", "importlib.import_module"): OURS,
     ("paddle/completion/tables.py", "importlib.import_module"): OURS,
     ("paddle/doctor/packages.py", "importlib.import_module"): OURS,
@@ -52,7 +61,7 @@ ALLOWED = {
     ("paddle/trainer_config_helpers/__init__.py", "importlib.import_module"): f"{OURS}: a submodule of this package",
     ("paddle/utils/image_util.py", "pickle.Unpickler"): "admits the parts of numpy arrays and no other name",
     ("pserver/server/event_loop.py", "importlib.import_module"): OURS,
-    ("registry/choice.py", "importlib.import_module"): OURS,
+    ("paddle_base/registry/choice.py", "importlib.import_module"): OURS,
 }
 
 

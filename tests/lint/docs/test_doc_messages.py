@@ -30,10 +30,10 @@ def test_every_row_has_a_message_a_cause_and_a_cure_and_no_message_stands_twice(
         ([BIN / "paddle", "train", "--num_pases=1"], 64),
         ([BIN / "paddle", "train", "--config=none.py"], 66),
         ([BIN / "paddle", "master", "files.list"], 64),
-        ([BIN / "prepare"], 78),
+        ([BIN / "paddle", "prepare"], 78),
         ([ROOT / "start.sh"], 78),
         ([BIN / "python", "start_paddle.py"], 78),
-        ([BIN / "python", "-m", "localcluster", "run", "k8s/job.yaml", "--volume", "none=."], 64),
+        ([BIN / "python", "-m", "paddle", "localcluster", "run", "k8s/job.yaml", "--volume", "none=."], 64),
     ],
     ids=lambda value: " ".join(Path(word).name for word in value[:2]) if isinstance(value, list) else "",
 )

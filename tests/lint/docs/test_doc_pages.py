@@ -163,7 +163,9 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_not_there_is_found() -> None:
-    text = "`docs/index.md`, `tests/lint/docs/`, `kernels/*.c`, `output/state`, `docs/gone.md`, `kernels/*.f`"
+    text = (
+        "`docs/index.md`, `tests/lint/docs/`, `paddle_base/kernels/*.c`, `output/state`, `docs/gone.md`, `kernels/*.f`"
+    )
     assert missing_paths(text) == ["docs/gone.md", "kernels/*.f"]
 
 

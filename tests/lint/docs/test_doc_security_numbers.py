@@ -2,26 +2,26 @@
 
 from docpages.blocks import ROOT
 
-import launcher.control.transport
-from elastic import http_server, worker
-from elastic.collectives import joining, peers
-from elastic.keyvalue import freshness
-from elastic.runner.common import network
-from launcher import failures, status, volume
-from launcher import text as launcher_text
-from launcher.cluster import kubernetes
-from launcher.programs import probes
-from master import protocol as master_protocol
-from messages import envelope, server_core
-from messages.gate import gate, zmtp
-from prepare.input import archive, packed, tar
+import paddle_cluster.launcher.control.transport
+from paddle_base.messages import envelope, server_core
+from paddle_base.messages.gate import gate, zmtp
+from paddle_base.runtime import environment
+from paddle_base.runtime.health import pages
+from paddle_base.runtime.kubernetes import account, answers
+from paddle_base.runtime.kubernetes import text as api_text
+from paddle_base.runtime.network import open_files
+from paddle_cluster.elastic import http_server, worker
+from paddle_cluster.elastic.collectives import joining, peers
+from paddle_cluster.elastic.keyvalue import freshness
+from paddle_cluster.elastic.runner.common import network
+from paddle_cluster.launcher import failures, status, volume
+from paddle_cluster.launcher import text as launcher_text
+from paddle_cluster.launcher.cluster import kubernetes
+from paddle_cluster.launcher.programs import probes
+from paddle_cluster.master import protocol as master_protocol
+from paddle_cluster.prepare.input import archive, packed, tar
 from pserver.server import complaints, listener
 from pserver.wire import authentication, notes, protocol
-from runtime import environment
-from runtime.health import pages
-from runtime.kubernetes import account, answers
-from runtime.kubernetes import text as api_text
-from runtime.network import open_files
 from trainer.data import foreign_config, plain_pickle
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -79,7 +79,7 @@ TABLES = [
     f"at most {open_files.MOST_OWN_FILES}, is for its own files",
     f"A limit below {open_files.LEAST_FILES} ends it",
     f"| master | {master_protocol.MOST_MEMBERS:,} | {master_protocol.MOST_MEMBERS:,} | {gate.FILES_OF_A_CONNECTION} |",
-    f"twice the pods, at least {launcher.control.transport.LEAST_PEERS} |",
+    f"twice the pods, at least {paddle_cluster.launcher.control.transport.LEAST_PEERS} |",
     f"| pserver | {listener.MAX_UNAUTHENTICATED} | {listener.MAX_UNJOINED}, and the trainers | 1 |",
     f"| {DRIVER.unproven}, of one address {DRIVER.of_address} | {DRIVER.proven:,} | 1 |",
     f"| {WORKER.unproven}, of one address {WORKER.of_address} | {WORKER.proven} | 1 |",

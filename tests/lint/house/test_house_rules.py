@@ -141,9 +141,9 @@ def test_the_status_says_whether_anything_is_wrong(tmp_path, monkeypatch, capsys
 
 def test_code_that_only_a_test_or_nothing_uses_is_named_but_no_word_of_the_config_language(tmp_path):
     sources = {
-        "bench/run.py": "from runtime.used import help_bench\nhelp_bench()\n",
+        "bench/run.py": "from paddle_base.runtime.used import help_bench\nhelp_bench()\n",
         "runtime/used.py": "def help_bench(): pass\ndef dead(): pass\n",
-        "tests/test_used.py": "from runtime.used import dead\ndead()\n",
+        "tests/test_used.py": "from paddle_base.runtime.used import dead\ndead()\n",
         "trainer/config/building/names.py": "WORDS = 'fc_layer'\n",
         "trainer/config/language.py": "def fc_layer(): pass\ndef forgotten(): pass\n",
     }

@@ -10,10 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
-from elastic.discovery import FixedHosts
-from elastic.driver import ElasticDriver, FailurePolicy
-from elastic.hosts import SlotInfo
-from elastic.membership.results import WorkerEvents, WorkerExit
+from paddle_cluster.elastic.discovery import FixedHosts
+from paddle_cluster.elastic.driver import ElasticDriver, FailurePolicy
+from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.membership.results import WorkerEvents, WorkerExit
 
 LIMIT_S = 60.0
 

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.hosts import parse_hosts
-from elastic.membership.decisions import FAILURE, READY, SUCCESS, Slot, assign_slots, compare_slots, decide
+from paddle_cluster.elastic.hosts import parse_hosts
+from paddle_cluster.elastic.membership.decisions import (
+    FAILURE,
+    READY,
+    SUCCESS,
+    Slot,
+    assign_slots,
+    compare_slots,
+    decide,
+)
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 STATES = st.sampled_from([READY, SUCCESS, FAILURE])

@@ -15,12 +15,19 @@ import pytest
 from each import each
 from waiting import DEADLINE_S, until
 
-from elastic import discovery as discovery_module
-from elastic.agent.hosts import AgentHosts, AgentPolicy
-from elastic.discovery import FixedHosts, FoundHosts, HostDiscovery, HostDiscoveryScript, HostManager, HostState
-from elastic.membership.host_watch import STOP_S, HostWatch
-from elastic.worker import HostUpdateResult
-from runtime.errors import LostPeerError
+from paddle_base.runtime.errors import LostPeerError
+from paddle_cluster.elastic import discovery as discovery_module
+from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy
+from paddle_cluster.elastic.discovery import (
+    FixedHosts,
+    FoundHosts,
+    HostDiscovery,
+    HostDiscoveryScript,
+    HostManager,
+    HostState,
+)
+from paddle_cluster.elastic.membership.host_watch import STOP_S, HostWatch
+from paddle_cluster.elastic.worker import HostUpdateResult
 
 S1 = {
     "empty": ("", {}),
@@ -187,7 +194,7 @@ def test_the_end_of_a_job_ends_its_discovery(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_job_does_not_wait_for_a_discovery_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elastic.membership.host_watch.STOP_S", 0.01)
+    monkeypatch.setattr("paddle_cluster.elastic.membership.host_watch.STOP_S", 0.01)
     begun, may_end = threading.Event(), threading.Event()
 
     class Hanging(HostDiscovery):

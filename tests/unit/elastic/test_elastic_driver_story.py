@@ -19,9 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from membership_story import make_record
 from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
 
-from elastic import discovery as discovery_module
-from elastic.hosts import SlotInfo
-from elastic.job.membership_file import describe
+from paddle_cluster.elastic import discovery as discovery_module
+from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.job.membership_file import describe
 
 HOSTS = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2), max_size=4)
 LEAST, MOST = 2, 5
@@ -34,7 +34,7 @@ class DriverStory(RuleBasedStateMachine):
         super().__init__()
         self.now = 1000.0
         self.patches = [
-            mock.patch("elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.002),
+            mock.patch("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.002),
             mock.patch.object(discovery_module, "time", mock.Mock(monotonic=lambda: self.now)),
         ]
         for one in self.patches:

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from elastic.launching import guard
+from paddle_cluster.elastic.launching import guard
 
 
 @pytest.mark.parametrize("came", [[], [signal.SIGTERM], [signal.SIGINT, signal.SIGTERM]])

@@ -10,16 +10,16 @@ from unittest import mock
 import pytest
 from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
 
-from elastic.agent.client import AgentClient
-from elastic.agent.hosts import AgentHosts, AgentPolicy
-from elastic.agent.protocol import AgentState
-from elastic.discovery import FixedHosts
-from elastic.hosts import SlotInfo
-from elastic.membership.heartbeats import GAP_S, MOST_TIMES, Hearing, HeartbeatWatch
-from elastic.membership.members import MemberTable
-from elastic.membership.results import WorkerEvents, WorkerExit
-from elastic.process.membership import HEARTBEAT_S
-from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
+from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
+from paddle_cluster.elastic.agent.client import AgentClient
+from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy
+from paddle_cluster.elastic.agent.protocol import AgentState
+from paddle_cluster.elastic.discovery import FixedHosts
+from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.membership.heartbeats import GAP_S, MOST_TIMES, Hearing, HeartbeatWatch
+from paddle_cluster.elastic.membership.members import MemberTable
+from paddle_cluster.elastic.membership.results import WorkerEvents, WorkerExit
+from paddle_cluster.elastic.process.membership import HEARTBEAT_S
 
 
 def make_hearing(now: float) -> Hearing:
@@ -160,7 +160,7 @@ def test_a_frozen_agent_is_silent_itself_because_its_machine_takes_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A job with all of its workers on one host waited 60 s when the agent was frozen, as if the driver was cut off."""
-    monkeypatch.setattr("elastic.agent.client.REQUEST_S", 0.05)
+    monkeypatch.setattr("paddle_cluster.elastic.agent.client.REQUEST_S", 0.05)
     hearing = mock.Mock()
     with socket.create_server(("127.0.0.1", 0)) as frozen:  # takes connections, and never answers
         client = AgentClient("127.0.0.1", frozen.getsockname()[1], "s", hearing)
@@ -174,7 +174,7 @@ def test_a_frozen_agent_is_silent_itself_because_its_machine_takes_connections(
 
 
 def test_a_machine_is_probed_at_each_look_while_its_agent_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elastic.agent.hosts.ANSWER_S", 0.01)
+    monkeypatch.setattr("paddle_cluster.elastic.agent.hosts.ANSWER_S", 0.01)
     may_answer, is_probed = threading.Event(), threading.Event()
     monkeypatch.setattr(AgentClient, "read_state", lambda client: may_answer.wait(LIMIT_S))
     monkeypatch.setattr(AgentClient, "probe", lambda client: is_probed.set())

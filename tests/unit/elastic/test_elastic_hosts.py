@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from each import each
 
-from elastic.hosts import (
+from paddle_cluster.elastic.hosts import (
     INVALID_SLOT_INFO,
     HostInfo,
     SlotInfo,

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from elastic import http_server
-from elastic.hosts import INVALID_SLOT_INFO, SlotInfo, get_host_assignments, parse_hosts
-from elastic.http_server import KVStoreServer, RendezvousServer
-from elastic.keyvalue.exchange import Exchanged
-from elastic.keyvalue.notices import NoticeBoard
-from elastic.keyvalue.store import FullStoreError, KeyValueStore
-from elastic.rendezvous import create_rendezvous_handler
-from elastic.rendezvous.client import RendezvousClient
-from runtime.errors import BugError, ConfigError, PeerUnreachableError
-from runtime.network.front import FrontLimits
+from paddle_base.runtime.errors import BugError, ConfigError, PeerUnreachableError
+from paddle_base.runtime.network.front import FrontLimits
+from paddle_cluster.elastic import http_server
+from paddle_cluster.elastic.hosts import INVALID_SLOT_INFO, SlotInfo, get_host_assignments, parse_hosts
+from paddle_cluster.elastic.http_server import KVStoreServer, RendezvousServer
+from paddle_cluster.elastic.keyvalue.exchange import Exchanged
+from paddle_cluster.elastic.keyvalue.notices import NoticeBoard
+from paddle_cluster.elastic.keyvalue.store import FullStoreError, KeyValueStore
+from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
+from paddle_cluster.elastic.rendezvous.client import RendezvousClient
 
 SECRET = "a secret"
 WAIT_S = 60.0
@@ -382,8 +382,8 @@ def test_a_client_sends_no_path_that_the_server_would_refuse(client: RendezvousC
 
 
 def test_a_store_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elastic.keyvalue.store.MOST_BYTES", 10)
-    monkeypatch.setattr("elastic.keyvalue.store.MOST_KEYS", 2)
+    monkeypatch.setattr("paddle_cluster.elastic.keyvalue.store.MOST_BYTES", 10)
+    monkeypatch.setattr("paddle_cluster.elastic.keyvalue.store.MOST_KEYS", 2)
     store = KeyValueStore()
     store.put("a", "0", b"12345678")
     with pytest.raises(FullStoreError):

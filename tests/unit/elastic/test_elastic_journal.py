@@ -13,14 +13,14 @@ import pytest
 from each import each
 from scripted_workers import LIMIT_S, ScriptedJob
 
-from elastic.errors import HostsUpdatedInterrupt
-from elastic.hosts import SlotInfo
-from elastic.membership.journal import STATE, DriverJournal, DriverRecord, MemberRecord, read_record
-from elastic.state import State
-from elastic.worker import HostUpdateResult
-from registry.directory import DirectoryRegistry
-from registry.interface import check_value
-from runtime.errors import DamagedError, LeaseLostError, PaddleError, VolumeError
+from paddle_base.registry.directory import DirectoryRegistry
+from paddle_base.registry.interface import check_value
+from paddle_base.runtime.errors import DamagedError, LeaseLostError, PaddleError, VolumeError
+from paddle_cluster.elastic.errors import HostsUpdatedInterrupt
+from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.membership.journal import STATE, DriverJournal, DriverRecord, MemberRecord, read_record
+from paddle_cluster.elastic.state import State
+from paddle_cluster.elastic.worker import HostUpdateResult
 
 MEMBERS = (MemberRecord("a", 1, 0, "i1", "uid", 1, False), MemberRecord("a", 0, 1, "i2", "", 3, True))
 RECORD = DriverRecord(3, 2, 7000, MEMBERS, ("b",))
@@ -192,8 +192,8 @@ def test_a_driver_that_takes_over_sends_notices_to_a_new_rank_0(
             told.put((self.addresses, result))
             return is_accepted
 
-    monkeypatch.setattr("elastic.membership.reports.WorkerNotificationClient", Client)
-    monkeypatch.setattr("elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
+    monkeypatch.setattr("paddle_cluster.elastic.membership.reports.WorkerNotificationClient", Client)
+    monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
     next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
     record = next_journal.lead()
     assert record is not None
@@ -230,8 +230,8 @@ def test_a_driver_whose_clock_is_behind_tells_of_changes_after_a_takeover(
     """Times ordered the notices: workers ignored those of a driver whose clock was behind that of the first one."""
     told = queue.Queue[tuple[float, int]]()
     client = mock.Mock(notify_hosts_updated=lambda number, result: told.put((number, result)))
-    monkeypatch.setattr("elastic.membership.reports.WorkerNotificationClient", lambda *_: client)
-    monkeypatch.setattr("elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
+    monkeypatch.setattr("paddle_cluster.elastic.membership.reports.WorkerNotificationClient", lambda *_: client)
+    monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
     state = State(bcast_object=lambda value: value, get_rank=lambda: 0)
 
     def check_change(job: ScriptedJob, hosts: dict[str, int]) -> None:

@@ -10,15 +10,15 @@ from unittest import mock
 import pytest
 from each import each
 
-from elastic.discovery import FixedHosts, HostDiscoveryScript
-from elastic.hosts import SlotInfo
-from elastic.job import workers as job_workers
-from elastic.launch import main, make_settings, parse_args
-from elastic.launching.judging import JobFailedError, judge
-from elastic.launching.processes import check_local, make_environment, start_command
-from elastic.launching.program import WorkerProgram
-from elastic.membership.results import Results, WorkerExit
-from runtime.errors import ConfigError, UsageError
+from paddle_base.runtime.errors import ConfigError, UsageError
+from paddle_cluster.elastic.discovery import FixedHosts, HostDiscoveryScript
+from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.job import workers as job_workers
+from paddle_cluster.elastic.launch import main, make_settings, parse_args
+from paddle_cluster.elastic.launching.judging import JobFailedError, judge
+from paddle_cluster.elastic.launching.processes import check_local, make_environment, start_command
+from paddle_cluster.elastic.launching.program import WorkerProgram
+from paddle_cluster.elastic.membership.results import Results, WorkerExit
 
 COMMAND = ["python", "train.py", "-np", "9", "--lr=1"]
 LONG = (

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from each import each
 
-from elastic.discovery import HostManager
-from elastic.membership.kubernetes import PodDiscovery
-from elastic.membership.pods import PodHost, read_pods
-from elastic.worker import HostUpdateResult
-from runtime.errors import ConfigError
-from runtime.kubernetes.client import ApiProblem
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.kubernetes.client import ApiProblem
+from paddle_cluster.elastic.discovery import HostManager
+from paddle_cluster.elastic.membership.kubernetes import PodDiscovery
+from paddle_cluster.elastic.membership.pods import PodHost, read_pods
+from paddle_cluster.elastic.worker import HostUpdateResult
 
 LIST = json.loads((Path(__file__).parent / "pods.json").read_text())["items"]
 ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "JOB_NAMESPACE": "default"}
@@ -108,7 +108,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr("elastic.membership.kubernetes.time", found)
+    monkeypatch.setattr("paddle_cluster.elastic.membership.kubernetes.time", found)
     return found
 
 

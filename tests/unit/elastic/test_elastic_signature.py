@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from elastic.keyvalue import freshness
-from elastic.keyvalue.freshness import WINDOW, Checker, Signer
-from elastic.keyvalue.signature import HEADER, RequestProof
+from paddle_cluster.elastic.keyvalue import freshness
+from paddle_cluster.elastic.keyvalue.freshness import WINDOW, Checker, Signer
+from paddle_cluster.elastic.keyvalue.signature import HEADER, RequestProof
 
 SECRET = "a secret"
 

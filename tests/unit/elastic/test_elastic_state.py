@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 
 import paddle.elastic as hvd
-from elastic.collectives.group import RankGroup
-from elastic.errors import HostsUpdatedInterrupt
-from elastic.process import operations
-from elastic.process.absent import REPLACEMENTS
-from elastic.process.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
-from elastic.sampler import ElasticSampler
-from elastic.state import ArrayState, ObjectState, State
+from paddle_cluster.elastic.collectives.group import RankGroup
+from paddle_cluster.elastic.errors import HostsUpdatedInterrupt
+from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.absent import REPLACEMENTS
+from paddle_cluster.elastic.process.callbacks import (
+    CommitStateCallback,
+    UpdateBatchStateCallback,
+    UpdateEpochStateCallback,
+)
+from paddle_cluster.elastic.sampler import ElasticSampler
+from paddle_cluster.elastic.state import ArrayState, ObjectState, State
 
 
 @pytest.fixture(autouse=True)

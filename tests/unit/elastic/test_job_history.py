@@ -17,15 +17,15 @@ from each import each
 from membership_story import BEGAN, StoryJob
 from scripted_workers import ScriptedJob
 
-from elastic.discovery import FixedHosts
-from elastic.hosts import SlotInfo
-from elastic.job.membership_file import NAME, read_record, read_settled
-from elastic.job.recording import LOCK, MembershipRecorder, lock_output
-from elastic.membership.decisions import FAILURE, READY, SUCCESS
-from elastic.membership.history import MOST_GENERATIONS, JobHistory
-from elastic.settings import ElasticSettings
 from paddle.utils import status
-from runtime.errors import DamagedError, DirectoryInUseError, VolumeError
+from paddle_base.runtime.errors import DamagedError, DirectoryInUseError, VolumeError
+from paddle_cluster.elastic.discovery import FixedHosts
+from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.job.membership_file import NAME, read_record, read_settled
+from paddle_cluster.elastic.job.recording import LOCK, MembershipRecorder, lock_output
+from paddle_cluster.elastic.membership.decisions import FAILURE, READY, SUCCESS
+from paddle_cluster.elastic.membership.history import MOST_GENERATIONS, JobHistory
+from paddle_cluster.elastic.settings import ElasticSettings
 
 LIMIT_S = 60.0
 
@@ -246,7 +246,7 @@ def test_a_killed_driver_is_seen_by_its_silence(
     recorder.close(0, "")
     record = {**read_record(tmp_path / NAME), "end": None}
     (tmp_path / NAME).write_text(json.dumps(record))
-    monkeypatch.setattr("runtime.status_files.WATCH_S", 0.0)
+    monkeypatch.setattr("paddle_base.runtime.status_files.WATCH_S", 0.0)
     _, age, is_late = read_settled(tmp_path / NAME, lambda: record["written"] + 60.0)
     assert (age, is_late) == (60.0, True)
     assert not read_settled(tmp_path / NAME, lambda: record["written"] + 4.0)[2]
@@ -286,8 +286,8 @@ def test_a_last_record_that_cannot_be_written_is_told_after_an_earlier_warning(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("elastic.job.recording.glog.warning", warnings.put)
-    monkeypatch.setattr("elastic.job.recording.write_record", refuse)
+    monkeypatch.setattr("paddle_cluster.elastic.job.recording.glog.warning", warnings.put)
+    monkeypatch.setattr("paddle_cluster.elastic.job.recording.write_record", refuse)
     assert "cannot be written" in warnings.get(timeout=LIMIT_S)
     recorder.close(75, "")
     assert warnings.get(timeout=LIMIT_S).endswith("membership.json cannot be written: No space left on device")
@@ -295,7 +295,7 @@ def test_a_last_record_that_cannot_be_written_is_told_after_an_earlier_warning(
 
 
 HOLD = """import sys, pathlib
-from elastic.job.recording import lock_output
+from paddle_cluster.elastic.job.recording import lock_output
 lock = lock_output(pathlib.Path(sys.argv[1]), False)
 print("held", flush=True)
 sys.stdin.read()

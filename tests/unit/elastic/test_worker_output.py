@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic.launching.output import OutputWriter
+from paddle_cluster.elastic.launching.output import OutputWriter
 
 
 def test_two_writers_of_a_file_leave_no_gaps_in_it(tmp_path: Path) -> None:

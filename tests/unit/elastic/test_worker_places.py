@@ -11,18 +11,18 @@ from unittest import mock
 import pytest
 from scripted_workers import ScriptedJob
 
-from elastic.hosts import SlotInfo
-from elastic.http_server import RendezvousServer
-from elastic.launching.processes import list_slot_variables
-from elastic.process import loop, membership
-from elastic.rendezvous import create_rendezvous_handler
-from runtime.errors import ConfigError
-from runtime.health.places import name_process
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.health.places import name_process
+from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.http_server import RendezvousServer
+from paddle_cluster.elastic.launching.processes import list_slot_variables
+from paddle_cluster.elastic.process import loop, membership
+from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
 
 # a child of a worker, e.g. a process that a DataLoader has spawned, which imports the script of the worker
 CHILD = """
-from elastic.process.membership import WORKER
-from runtime.errors import ConfigError
+from paddle_cluster.elastic.process.membership import WORKER
+from paddle_base.runtime.errors import ConfigError
 try:
     WORKER.init()
 except ConfigError as exc:

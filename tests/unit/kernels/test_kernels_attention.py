@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from each import each
 
-import kernels
-from kernels import rows, steps
+from paddle_base import kernels
+from paddle_base.kernels import rows, steps
 
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="the compiled module is not built here")
 STARTS = [[0], [0, 0], [0, 3, 3, 4, 9, 9]]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from each import each
 
-import kernels
-from kernels import plain, samples
+from paddle_base import kernels
+from paddle_base.kernels import plain, samples
 from trainer.arrays.rng import Stream
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-import kernels
-from kernels import images
+from paddle_base import kernels
+from paddle_base.kernels import images
 
 # (length, windows, size, stride, padding, dilation) of rows and of columns
 AXES = {

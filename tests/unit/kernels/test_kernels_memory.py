@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-import kernels
+from paddle_base import kernels
 
 SCRIPT = """
 import resource
 import numpy as np
-import kernels
+from paddle_base import kernels
 
 def touch():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

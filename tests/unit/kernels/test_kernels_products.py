@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernels import compiled, products, rows
+from paddle_base.kernels import compiled, products, rows
 
 
 def fused(a, b):

@@ -6,10 +6,19 @@ import os
 import numpy as np
 import pytest
 from each import each
+from paddle_base.kernels.rows import (
+    add_outer,
+    add_rows,
+    add_taken,
+    all_inside,
+    find_largest,
+    pick_columns,
+    put_columns,
+    sum_rows,
+)
 
-import kernels
-from kernels import rows
-from kernels.rows import add_outer, add_rows, add_taken, all_inside, find_largest, pick_columns, put_columns, sum_rows
+from paddle_base import kernels
+from paddle_base.kernels import rows
 
 TYPES = [np.float64, np.float32]  # numpy, and compiled where that is there
 
@@ -22,7 +31,7 @@ def stretches(rng, width, count, dtype):
 
 @pytest.mark.skipif(os.environ.get("PADDLE_KERNELS") == "plain", reason="PADDLE_KERNELS leaves the module out")
 def test_the_compiled_module_is_there_where_it_was_built():
-    built = importlib.util.find_spec("kernels._compiled") is not None
+    built = importlib.util.find_spec("paddle_base.kernels._compiled") is not None
     assert built == (kernels.compiled is not None)
 
 

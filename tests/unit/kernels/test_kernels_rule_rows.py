@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from each import each
 
-import kernels
-from kernels import rules
+from paddle_base import kernels
+from paddle_base.kernels import rules
 
 f = np.float32
 FAMILY = (f(0.1), f(0.5), f(0.2), f(1e-6))  # rate, mu, decay, epsilon

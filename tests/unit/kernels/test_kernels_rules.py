@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from each import each
 
-import kernels
-from kernels import rules
+from paddle_base import kernels
+from paddle_base.kernels import rules
 from pserver.optim import adagrad, adam, sgd
 
 f = np.float32

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from each import each
 
-import kernels
-from kernels import chain as chains
-from kernels import recurrent
-from proto.ModelConfig_pb2 import LayerConfig
-from proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base import kernels
+from paddle_base.kernels import chain as chains
+from paddle_base.kernels import recurrent
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.cost.crf import CrfLayer

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from each import each
 
-import kernels
-from kernels import plain, rows, steps
-from kernels import recurrent as hot
+from paddle_base import kernels
+from paddle_base.kernels import plain, rows, steps
+from paddle_base.kernels import recurrent as hot
 from trainer.arrays.activations import ACTIVATIONS
 from trainer.layers.recurrent import lstm
 from trainer.layers.recurrent.step_activations import STEP_ACTIVATIONS

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from each import each
 
-from kernels import tables
+from paddle_base.kernels import tables
 
 DTYPES = [np.float64, np.float32]  # numpy, and compiled where that is there
 

@@ -4,9 +4,15 @@ import itertools
 
 import numpy as np
 from each import each
-
-from kernels.rows import spread_maxima
-from kernels.windows import SequenceWindows, add_maxima, add_windows, descend_maxima, max_windows, sum_windows
+from paddle_base.kernels.rows import spread_maxima
+from paddle_base.kernels.windows import (
+    SequenceWindows,
+    add_maxima,
+    add_windows,
+    descend_maxima,
+    max_windows,
+    sum_windows,
+)
 
 TYPES = [np.float64, np.float32]  # numpy, and compiled where that is there
 

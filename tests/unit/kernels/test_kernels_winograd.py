@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from each import each
 
-from kernels import compiled
+from paddle_base.kernels import compiled
 from trainer.layers.image.convolution import Convolution, WinogradConvolution, make_convolution
 from trainer.layers.image.windows import ImageWindows, WindowAxis
 

@@ -3,7 +3,7 @@
 import pytest
 from launching import launcher_log
 
-from launcher.cluster import call_slots, kubernetes
+from paddle_cluster.launcher.cluster import call_slots, kubernetes
 
 
 @pytest.fixture(autouse=True)

@@ -18,16 +18,16 @@ from builders import JOB, pod, pod_environment, podlist
 from launching import make_launcher
 
 import start_paddle
-from launcher.attempts import AttemptHistory, JobRecord, Rendezvous
-from launcher.cluster.call_slots import SLOTS_PER_SECOND
-from launcher.cluster.kubernetes import LONGEST_INTERVAL_S, PODS_PER_SECOND, PodApi, poll_interval
-from launcher.cluster.pods import IdMap, parse_pods, why_not_ready
-from launcher.cluster.waiting import Wait, WaitPolicy, wait_for_pods
-from launcher.control.job_record import write_record
-from launcher.errors import ApiError
-from launcher.settings import LauncherConfig
-from runtime.errors import ApiForbiddenError, ConfigError, PaddleError, PeerUnreachableError, VolumeError
-from runtime.kubernetes.answers import parse_retry_after
+from paddle_base.runtime.errors import ApiForbiddenError, ConfigError, PaddleError, PeerUnreachableError, VolumeError
+from paddle_base.runtime.kubernetes.answers import parse_retry_after
+from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord, Rendezvous
+from paddle_cluster.launcher.cluster.call_slots import SLOTS_PER_SECOND
+from paddle_cluster.launcher.cluster.kubernetes import LONGEST_INTERVAL_S, PODS_PER_SECOND, PodApi, poll_interval
+from paddle_cluster.launcher.cluster.pods import IdMap, parse_pods, why_not_ready
+from paddle_cluster.launcher.cluster.waiting import Wait, WaitPolicy, wait_for_pods
+from paddle_cluster.launcher.control.job_record import write_record
+from paddle_cluster.launcher.errors import ApiError
+from paddle_cluster.launcher.settings import LauncherConfig
 
 URL = "https://10.96.0.1:443/api/v1/namespaces/default/pods"
 THREE = [pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")]
@@ -445,7 +445,7 @@ def test_a_volume_that_is_full_between_two_attempts_is_waited_for(
     def refuse(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr("launcher.control.job_record.write_atomically", refuse)
+    monkeypatch.setattr("paddle_cluster.launcher.control.job_record.write_atomically", refuse)
     for restarts, ends_after in (("10", 600.0), ("0", 0.0)):
         config = LauncherConfig.from_env({**environ, "RESTARTS": restarts})
         clock = Clock()

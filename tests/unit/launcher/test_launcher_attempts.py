@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from launcher.attempts import AttemptState, JobRecord, state_of
-from launcher.resume import KEPT_ATTEMPTS, Decision, next_record
+from paddle_cluster.launcher.attempts import AttemptState, JobRecord, state_of
+from paddle_cluster.launcher.resume import KEPT_ATTEMPTS, Decision, next_record
 
 RECORD = JobRecord("this", 10, False, attempt=3, pod_uids=["a", "b"], start_pass=2)
 NOW = "2026-11-22 20:00:00"

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from launcher.cluster.call_slots import (
+from paddle_cluster.launcher.cluster.call_slots import (
     CALLS_PER_SECOND,
     FEW,
     LATE_S,

@@ -11,21 +11,21 @@ from builders import pod_environment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.attempts import AttemptResult, JobRecord
-from launcher.cluster.pods import IdMap
-from launcher.control.attempt_book import AttemptBook, LauncherPlace
-from launcher.control.channel import ControlChannel
-from launcher.control.guest import RendezvousGuest
-from launcher.control.host import RendezvousHost
-from launcher.control.news import describe_elsewhere
-from launcher.control.protocol import RENDEZVOUS
-from launcher.failures import describe_error, is_passed_on, make_error
-from launcher.settings import LauncherConfig
-from launcher.text import JsonObject
-from messages.client_core import ClientCore, ClientPace
-from messages.envelope import MemberId
-from messages.fake import FakeClient, FakeNetwork
-from messages.server_core import ServerCore
+from paddle_base.messages.client_core import ClientCore, ClientPace
+from paddle_base.messages.envelope import MemberId
+from paddle_base.messages.fake import FakeClient, FakeNetwork
+from paddle_base.messages.server_core import ServerCore
+from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
+from paddle_cluster.launcher.cluster.pods import IdMap
+from paddle_cluster.launcher.control.attempt_book import AttemptBook, LauncherPlace
+from paddle_cluster.launcher.control.channel import ControlChannel
+from paddle_cluster.launcher.control.guest import RendezvousGuest
+from paddle_cluster.launcher.control.host import RendezvousHost
+from paddle_cluster.launcher.control.news import describe_elsewhere
+from paddle_cluster.launcher.control.protocol import RENDEZVOUS
+from paddle_cluster.launcher.failures import describe_error, is_passed_on, make_error
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.text import JsonObject
 
 NOW = 1_800_000_000.0
 IPS = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]

@@ -14,12 +14,12 @@ from builders import pod, pod_environment, podlist
 from launching import FakeControl
 
 import start_paddle
-from launcher.attempts import AttemptHistory, JobRecord
-from launcher.checkpoints import find_state_flaw, set_aside_damaged
-from launcher.cluster.waiting import WaitPolicy
-from launcher.rendezvous import agree
-from launcher.resume import position
-from launcher.settings import LauncherConfig
+from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord
+from paddle_cluster.launcher.checkpoints import find_state_flaw, set_aside_damaged
+from paddle_cluster.launcher.cluster.waiting import WaitPolicy
+from paddle_cluster.launcher.rendezvous import agree
+from paddle_cluster.launcher.resume import position
+from paddle_cluster.launcher.settings import LauncherConfig
 
 IDS = start_paddle.getIdMap(podlist(pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")))
 TEN_PASSES = {"num_passes": "10"}
@@ -142,7 +142,7 @@ def test_what_cannot_be_read_now_is_not_damaged(
     def refuse(path: Path, *_: object, **__: object) -> bytes:
         raise OSError(code, os.strerror(code), str(path))
 
-    monkeypatch.setattr("launcher.checkpoints.read_file", refuse)
+    monkeypatch.setattr("paddle_cluster.launcher.checkpoints.read_file", refuse)
     monkeypatch.setattr(Path, "open", refuse)
     saved = set_aside_damaged(config.output)
     assert (saved.states, saved.passes) == (("pass-00000",), (0,))

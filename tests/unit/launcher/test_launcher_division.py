@@ -10,12 +10,12 @@ from builders import pod_environment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.attempts import AttemptHistory, JobRecord
-from launcher.errors import IndivisibleError
-from launcher.settings import LauncherConfig
-from launcher.shards.division import Piece, Portion, ShardLists, assign_bases, divide, find_pieces
-from launcher.shards.staging import plan_portions, stage_shard
-from runtime.errors import MissingInputError
+from paddle_base.runtime.errors import MissingInputError
+from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord
+from paddle_cluster.launcher.errors import IndivisibleError
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.shards.division import Piece, Portion, ShardLists, assign_bases, divide, find_pieces
+from paddle_cluster.launcher.shards.staging import plan_portions, stage_shard
 
 BASES = {
     "the second of three is absent": (3, [0, 2], [0, 2]),

@@ -9,9 +9,9 @@ import pytest
 from builders import pod_environment
 
 import start_paddle
-from launcher.settings import LauncherConfig, warn_without_secret
-from launcher.variables import VARIABLES, parse_variable
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
+from paddle_cluster.launcher.settings import LauncherConfig, warn_without_secret
+from paddle_cluster.launcher.variables import VARIABLES, parse_variable
 
 REQUIRED = [variable.name for variable in VARIABLES if variable.default is None]
 
@@ -121,7 +121,7 @@ def test_the_launcher_imports_requests_messages_and_the_standard_library_only() 
     script = Path(start_paddle.__file__)
     nodes = [
         node
-        for path in (script, *script.parent.glob("launcher/**/*.py"))
+        for path in (script, *script.parent.glob("paddle_cluster/launcher/**/*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
     ]
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}

@@ -4,7 +4,8 @@ import pytest
 from builders import pod, pod_environment, podlist
 
 import start_paddle
-from launcher.command_lines import (
+from paddle_base.runtime.errors import ConfigError, UsageError
+from paddle_cluster.launcher.command_lines import (
     ProgramCommand,
     build_probe_command,
     build_pserver_command,
@@ -12,8 +13,7 @@ from launcher.command_lines import (
     print_plan,
     whole_number,
 )
-from launcher.settings import LauncherConfig
-from runtime.errors import ConfigError, UsageError
+from paddle_cluster.launcher.settings import LauncherConfig
 
 IDS = start_paddle.getIdMap(podlist(pod("10.0.0.2"), pod("10.0.0.1"), pod("10.0.0.3")))
 CONFIG = LauncherConfig.from_env(pod_environment())

@@ -12,19 +12,19 @@ from launching import FakeControl, make_launcher
 from test_launcher_api import URL, Clock
 
 import start_paddle
-from launcher.attempts import AttemptResult, JobRecord, Rendezvous
-from launcher.cluster.kubernetes import PodApi
-from launcher.cluster.layout import PodLayout
-from launcher.cluster.pods import IdMap
-from launcher.cluster.waiting import is_first_live
-from launcher.command_lines import build_pserver_command, build_trainer_command, check_flags, print_plan
-from launcher.control.attempt_book import AttemptBook, LauncherPlace
-from launcher.control.ending import finish
-from launcher.control.job_record import wanted_record
-from launcher.control.watch import SILENCE_S, AttemptWatch
-from launcher.failures import describe_error, describe_followers, make_error
-from launcher.settings import LauncherConfig, read_layout
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
+from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, Rendezvous
+from paddle_cluster.launcher.cluster.kubernetes import PodApi
+from paddle_cluster.launcher.cluster.layout import PodLayout
+from paddle_cluster.launcher.cluster.pods import IdMap
+from paddle_cluster.launcher.cluster.waiting import is_first_live
+from paddle_cluster.launcher.command_lines import build_pserver_command, build_trainer_command, check_flags, print_plan
+from paddle_cluster.launcher.control.attempt_book import AttemptBook, LauncherPlace
+from paddle_cluster.launcher.control.ending import finish
+from paddle_cluster.launcher.control.job_record import wanted_record
+from paddle_cluster.launcher.control.watch import SILENCE_S, AttemptWatch
+from paddle_cluster.launcher.failures import describe_error, describe_followers, make_error
+from paddle_cluster.launcher.settings import LauncherConfig, read_layout
 
 # trainers, pservers, apart -> what each pod runs: t a trainer, p a pserver, b both
 LAYOUTS: dict[str, tuple[tuple[int, int, bool], str]] = {
@@ -159,7 +159,7 @@ def test_a_pod_without_a_trainer_tells_trainer_0_that_all_have_left(tmp_path: Pa
 def watch_of(monkeypatch: pytest.MonkeyPatch) -> tuple[Clock, FakeControl, AttemptWatch]:
     config = make_config(1, 1, True, POD_IP="10.0.0.2", JOB_PATH="/nonexistent")
     clock, control = Clock(), FakeControl(config.output)
-    monkeypatch.setattr("launcher.control.watch.time.monotonic", lambda: clock.now)
+    monkeypatch.setattr("paddle_cluster.launcher.control.watch.time.monotonic", lambda: clock.now)
     return clock, control, AttemptWatch(config, make_ids(2), make_record(config), control, PodApi(config), {})
 
 

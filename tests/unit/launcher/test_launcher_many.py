@@ -14,14 +14,14 @@ from launching import make_launcher
 from test_launcher_api import URL, Clock
 
 import start_paddle
-from launcher.attempts import AttemptHistory, JobRecord, Rendezvous
-from launcher.cluster.kubernetes import FEW, PodApi
-from launcher.cluster.pods import IdMap, parse_pods, why_not_ready
-from launcher.cluster.waiting import is_whole
-from launcher.control.job_record import read_record, wanted_record, write_record
-from launcher.settings import LauncherConfig
-from launcher.text import TABLE_ROWS
-from runtime.errors import ConfigError, PeerUnreachableError
+from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
+from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord, Rendezvous
+from paddle_cluster.launcher.cluster.kubernetes import FEW, PodApi
+from paddle_cluster.launcher.cluster.pods import IdMap, parse_pods, why_not_ready
+from paddle_cluster.launcher.cluster.waiting import is_whole
+from paddle_cluster.launcher.control.job_record import read_record, wanted_record, write_record
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.text import TABLE_ROWS
 
 MANY = FEW + 4
 OWN = 5

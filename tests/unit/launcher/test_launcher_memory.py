@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from builders import pod, podlist
 
-from launcher.attempts import AttemptHistory
-from launcher.cluster.pods import parse_pods
-from launcher.programs.memory import MemoryAccount, explain_kill
-from launcher.programs.process import Program
+from paddle_cluster.launcher.attempts import AttemptHistory
+from paddle_cluster.launcher.cluster.pods import parse_pods
+from paddle_cluster.launcher.programs.memory import MemoryAccount, explain_kill
+from paddle_cluster.launcher.programs.process import Program
 
 V2 = {"memory.max": "314572800\n", "memory.peak": "314572800\n", "memory.events": "low 0\nmax 9\noom 1\noom_kill 1\n"}
 V1 = {

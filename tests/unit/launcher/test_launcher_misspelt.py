@@ -5,8 +5,8 @@ import os
 import pytest
 from docpages.options import PROGRAMS, data_job_rows, start_sh_rows
 
-from launcher.settings import warn_of_misspelt
-from launcher.variables import KNOWN, find_misspelt
+from paddle_cluster.launcher.settings import warn_of_misspelt
+from paddle_cluster.launcher.variables import KNOWN, find_misspelt
 
 
 def test_a_misspelt_variable_is_named_with_the_variable_that_it_resembles(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,23 +19,23 @@ import responses
 from builders import JOB, pod, pod_environment, podlist
 
 import start_paddle
-from launcher.attempts import JobRecord
-from launcher.cluster.kubernetes import ANSWER_LIMIT, PodApi
-from launcher.cluster.pods import parse_pods
-from launcher.cluster.waiting import LAST_LOOK_S, Wait, WaitPolicy, wait_for_pods
-from launcher.control.job_record import read_record
-from launcher.errors import ApiError
-from launcher.failures import read_errors
-from launcher.programs.process import run_bounded
-from launcher.settings import LauncherConfig
-from launcher.shards.staging import read_split_count
-from launcher.status import describe_job, list_pods_of, tabulate_pods
-from launcher.text import LauncherLog, end_in_one_line, say
 from paddle.utils import status
-from runtime.errors import PeerUnreachableError
-from runtime.kubernetes.text import printable
-from runtime.network.answers import read_answer
-from runtime.network.redaction import Secrets
+from paddle_base.runtime.errors import PeerUnreachableError
+from paddle_base.runtime.kubernetes.text import printable
+from paddle_base.runtime.network.answers import read_answer
+from paddle_base.runtime.network.redaction import Secrets
+from paddle_cluster.launcher.attempts import JobRecord
+from paddle_cluster.launcher.cluster.kubernetes import ANSWER_LIMIT, PodApi
+from paddle_cluster.launcher.cluster.pods import parse_pods
+from paddle_cluster.launcher.cluster.waiting import LAST_LOOK_S, Wait, WaitPolicy, wait_for_pods
+from paddle_cluster.launcher.control.job_record import read_record
+from paddle_cluster.launcher.errors import ApiError
+from paddle_cluster.launcher.failures import read_errors
+from paddle_cluster.launcher.programs.process import run_bounded
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.shards.staging import read_split_count
+from paddle_cluster.launcher.status import describe_job, list_pods_of, tabulate_pods
+from paddle_cluster.launcher.text import LauncherLog, end_in_one_line, say
 
 URL = "https://10.96.0.1:443/api/v1/namespaces/default/pods"
 TOKEN = "header.pay'load.signature"
@@ -154,7 +154,7 @@ def test_no_page_is_asked_for_after_the_deadline_of_the_wait() -> None:
 
 @responses.activate
 def test_a_list_has_at_most_a_thousand_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launcher.cluster.kubernetes.PAGES_LIMIT", 7)
+    monkeypatch.setattr("paddle_cluster.launcher.cluster.kubernetes.PAGES_LIMIT", 7)
     responses.get(URL, json=podlist(token="more"))
     with pytest.raises(ApiError, match="a list of pods with more than 7 pages and no end") as error:
         make_api().list_pods()
@@ -163,8 +163,8 @@ def test_a_list_has_at_most_a_thousand_pages(monkeypatch: pytest.MonkeyPatch) ->
 
 @responses.activate
 def test_the_pages_of_a_list_are_together_not_larger_than_a_job_of_that_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launcher.cluster.kubernetes.ANSWER_LIMIT", 3000)
-    monkeypatch.setattr("launcher.cluster.kubernetes.POD_LIMIT", 0)
+    monkeypatch.setattr("paddle_cluster.launcher.cluster.kubernetes.ANSWER_LIMIT", 3000)
+    monkeypatch.setattr("paddle_cluster.launcher.cluster.kubernetes.POD_LIMIT", 0)
     responses.get(URL, json={**podlist(token="more"), "padding": "x" * 2000})
     with pytest.raises(ApiError, match="a list of pods with more than 0 MiB and no end"):
         make_api().list_pods()
@@ -266,7 +266,7 @@ def test_a_text_of_a_file_makes_no_line_of_its_own(
     told = {"time": 1, "status": odd, "message": odd, "host": odd, "pass": odd, "slowest": {"host": odd, "trainer": 1}}
     for place in (output, output / "node_1"):
         (place / "progress.json").write_text(json.dumps(told))
-    monkeypatch.setattr("launcher.status.list_pods_of", lambda *_: podlist())
+    monkeypatch.setattr("paddle_cluster.launcher.status.list_pods_of", lambda *_: podlist())
     assert start_paddle.main(["status", JOB, f"--job_path={output.parents[1]}"]) == 0
     assert status.main([str(output)]) == 0
     said = capsys.readouterr().out

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from builders import JOB, pod_environment
 
-from launcher.attempts import AttemptHistory, JobRecord
-from launcher.settings import LauncherConfig
-from launcher.shards.overlay import Overlay
-from launcher.shards.staging import stage_shard
-from runtime.errors import DataError, VolumeError
+from paddle_base.runtime.errors import DataError, VolumeError
+from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.shards.overlay import Overlay
+from paddle_cluster.launcher.shards.staging import stage_shard
 
 ROOT = Path(__file__).parents[3]
 NOBODY = 65534
@@ -187,7 +187,7 @@ CLEAR = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from launcher.shards.overlay import Overlay
+from paddle_cluster.launcher.shards.overlay import Overlay
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(int(sys.argv[2]))

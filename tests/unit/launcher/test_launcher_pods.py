@@ -3,7 +3,8 @@
 import pytest
 from builders import JOB_UID, pod, pod_environment, podlist
 
-from launcher.cluster.pods import (
+from paddle_base.runtime.errors import ConfigError
+from paddle_cluster.launcher.cluster.pods import (
     check_pods,
     in_id_order,
     own_trainer_id,
@@ -12,9 +13,8 @@ from launcher.cluster.pods import (
     table_of_pods,
     why_not_ready,
 )
-from launcher.settings import LauncherConfig
-from launcher.text import TABLE_ROWS
-from runtime.errors import ConfigError
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.text import TABLE_ROWS
 from start_paddle import getIdMap, isPodAllRunning
 
 A, B, C = pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")

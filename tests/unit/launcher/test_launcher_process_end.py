@@ -9,7 +9,7 @@ import pytest
 # the interpreter has begun to end when a function of atexit runs
 ENDING = """
 import atexit, sys
-from launcher.programs.process import Stop, end_process
+from paddle_cluster.launcher.programs.process import Stop, end_process
 
 atexit.register(lambda: (print("ending", flush=True), sys.stdin.read()))
 Stop.of_process()

@@ -15,21 +15,28 @@ from launching import FakeControl, make_launcher
 from test_launcher_api import URL, FastClock
 
 import start_paddle
-from launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous, parse_record
-from launcher.cluster.kubernetes import FEW, PodApi
-from launcher.cluster.layout import PodLayout
-from launcher.cluster.pods import PodStatus, hosts_of, parse_pods
-from launcher.cluster.quorum import Quorum, choose_leader, choose_members, find_absent, find_gone, find_live
-from launcher.control.ending import is_left_alone, report_end
-from launcher.control.host import to_text
-from launcher.control.job_record import attempt_config, read_record, wanted_record, write_record
-from launcher.control.returning import ReturnWatch, find_returned
-from launcher.control.watch import AttemptWatch
-from launcher.failures import RETURNED_POD, describe_error, is_passed_on, make_error
-from launcher.resume import Saved, choose_origin
-from launcher.settings import LauncherConfig
-from launcher.status import describe_job, tabulate_pods
-from runtime.errors import ConfigError, PeerUnreachableError
+from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
+from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous, parse_record
+from paddle_cluster.launcher.cluster.kubernetes import FEW, PodApi
+from paddle_cluster.launcher.cluster.layout import PodLayout
+from paddle_cluster.launcher.cluster.pods import PodStatus, hosts_of, parse_pods
+from paddle_cluster.launcher.cluster.quorum import (
+    Quorum,
+    choose_leader,
+    choose_members,
+    find_absent,
+    find_gone,
+    find_live,
+)
+from paddle_cluster.launcher.control.ending import is_left_alone, report_end
+from paddle_cluster.launcher.control.host import to_text
+from paddle_cluster.launcher.control.job_record import attempt_config, read_record, wanted_record, write_record
+from paddle_cluster.launcher.control.returning import ReturnWatch, find_returned
+from paddle_cluster.launcher.control.watch import AttemptWatch
+from paddle_cluster.launcher.failures import RETURNED_POD, describe_error, is_passed_on, make_error
+from paddle_cluster.launcher.resume import Saved, choose_origin
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.status import describe_job, tabulate_pods
 
 BESIDE, MORE, APART = PodLayout(3, 3), PodLayout(2, 4), PodLayout(3, 2, is_apart=True)
 # pods that are there, least number of trainers -> trainers and pservers of the attempt
@@ -516,7 +523,7 @@ def test_an_attempt_that_is_over_is_waited_for_by_nobody(root: Path, fields: dic
 def test_of_many_launchers_each_lists_all_pods_when_trainer_0s_does_not_come_back(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launcher.cluster.kubernetes.FEW", 2)
+    monkeypatch.setattr("paddle_cluster.launcher.cluster.kubernetes.FEW", 2)
     config, clock = make_config(root, 1), FastClock()
     assert PodApi.for_role(config).indexes == [0, 1]
 
@@ -556,7 +563,9 @@ def test_the_leader_admits_pods_and_asks_the_port_of_one_that_will_lead(
     record, control = without(config, 1), FakeControl(config.output)
     responses.get(URL, json=podlist(*PODS))
     ports: list[tuple[str, int]] = []
-    monkeypatch.setattr("launcher.control.returning.is_open", lambda ip, port: not ports.append((ip, port)))
+    monkeypatch.setattr(
+        "paddle_cluster.launcher.control.returning.is_open", lambda ip, port: not ports.append((ip, port))
+    )
     watch = ReturnWatch(config, record, control, PodApi(config))
     control.silent = {"10.0.0.1", "10.0.0.3"}
     watch.look()
@@ -566,7 +575,7 @@ def test_the_leader_admits_pods_and_asks_the_port_of_one_that_will_lead(
     watch.look()
     assert watch.names == ["pod 0 (p-0 on n0)", "pod 2 (p-2 on n2)"]
     control.silent = {"10.0.0.1", "10.0.0.3"}
-    monkeypatch.setattr("launcher.control.returning.is_open", lambda *_: False)
+    monkeypatch.setattr("paddle_cluster.launcher.control.returning.is_open", lambda *_: False)
     watch.look()
     assert watch.names == ["pod 0 (p-0 on n0)", "pod 2 (p-2 on n2)"], "its launcher looks for a set of pods again"
     watch.close()
@@ -587,7 +596,7 @@ def test_an_attempt_ends_with_the_first_pass_that_is_saved_after_a_pod_is_back(
     config = make_config(root, 0)
     record, control, clock = without(config, 0, 2), FakeControl(config.output), FastClock()
     write_record(config.output, record)
-    monkeypatch.setattr("launcher.control.watch.time.monotonic", lambda: clock.now)
+    monkeypatch.setattr("paddle_cluster.launcher.control.watch.time.monotonic", lambda: clock.now)
     small = attempt_config(config, record)
     watch = AttemptWatch(small, record.ids, record, control, PodApi(config), {"num_passes": "10"})
     assert watch._returning
@@ -641,7 +650,7 @@ def test_a_launcher_whose_leader_has_left_before_the_attempt_trains_leaves_too(
     """The leader had joined pod 0, and this launcher waited START_TIMEOUT for the leader's pserver."""
     responses.get(URL, json=podlist(*PODS))
     config, clock = make_config(root, 2, least=1), FastClock()
-    monkeypatch.setattr("launcher.control.watch.time.monotonic", lambda: clock.now)
+    monkeypatch.setattr("paddle_cluster.launcher.control.watch.time.monotonic", lambda: clock.now)
     record, control = without(config, 1, 2), FakeControl(config.output)
     watch = AttemptWatch(attempt_config(config, record), record.ids, record, control, PodApi(config), {})
     assert watch.find_obstacle() is None

@@ -19,26 +19,34 @@ from builders import pod, pod_environment, podlist
 from launching import FakeControl
 
 import start_paddle
-from launcher.attempts import AttemptHistory, AttemptResult, JobRecord, is_later
-from launcher.checkpoints import find_saved
-from launcher.cluster.kubernetes import PodApi
-from launcher.cluster.pods import IdMap, in_id_order, parse_pods, why_not_ready
-from launcher.cluster.waiting import WaitPolicy
-from launcher.command_lines import resumed_flags, wanted_passes
-from launcher.control.ending import pause_before_next
-from launcher.control.job_record import read_record, write_record
-from launcher.control.watch import AttemptWatch
-from launcher.errors import NEVER_RETRY, GivenUpError
-from launcher.failures import first_failure, give_up, read_errors, write_error
-from launcher.programs.process import Stop
-from launcher.programs.supervisor import prepare_node_dir
-from launcher.rendezvous import agree, find_invitation
-from launcher.resume import Decision, Saved, choose_origin, decide_start, is_finished, pause_after, position
-from launcher.settings import LauncherConfig
-from launcher.shards.overlay import Overlay
-from launcher.shards.staging import stage_data, stage_shard
-from launcher.volume import describe_volume_error, on_volume
-from runtime.errors import MissingInputError, StoppedError, VolumeError
+from paddle_base.runtime.errors import MissingInputError, StoppedError, VolumeError
+from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, is_later
+from paddle_cluster.launcher.checkpoints import find_saved
+from paddle_cluster.launcher.cluster.kubernetes import PodApi
+from paddle_cluster.launcher.cluster.pods import IdMap, in_id_order, parse_pods, why_not_ready
+from paddle_cluster.launcher.cluster.waiting import WaitPolicy
+from paddle_cluster.launcher.command_lines import resumed_flags, wanted_passes
+from paddle_cluster.launcher.control.ending import pause_before_next
+from paddle_cluster.launcher.control.job_record import read_record, write_record
+from paddle_cluster.launcher.control.watch import AttemptWatch
+from paddle_cluster.launcher.errors import NEVER_RETRY, GivenUpError
+from paddle_cluster.launcher.failures import first_failure, give_up, read_errors, write_error
+from paddle_cluster.launcher.programs.process import Stop
+from paddle_cluster.launcher.programs.supervisor import prepare_node_dir
+from paddle_cluster.launcher.rendezvous import agree, find_invitation
+from paddle_cluster.launcher.resume import (
+    Decision,
+    Saved,
+    choose_origin,
+    decide_start,
+    is_finished,
+    pause_after,
+    position,
+)
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.shards.overlay import Overlay
+from paddle_cluster.launcher.shards.staging import stage_data, stage_shard
+from paddle_cluster.launcher.volume import describe_volume_error, on_volume
 from trainer.flags import parse_flags
 from trainer.storage.save_directory import SaveDirectory
 
@@ -391,7 +399,7 @@ def test_launcher_0_writes_a_record_again_that_is_lost_in_mid_attempt(
     config: LauncherConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is what survives the launchers."""
-    monkeypatch.setattr("launcher.control.watch.LOOK_PERIOD_S", 0.0)
+    monkeypatch.setattr("paddle_cluster.launcher.control.watch.LOOK_PERIOD_S", 0.0)
     first = agree_as(config, 0)
     for path in config.output.glob("*job.json"):
         path.unlink()

@@ -13,13 +13,13 @@ import responses
 from forked import Forked, server
 from responses import matchers
 
-from launcher.errors import ApiError
-from launcher.roles.plan import FLAGS, ROLES, RoleError, find_etcd, list_places, plan_role
-from launcher.roles.scaling import Scaler
-from master.flags import FLAGS as MASTER_FLAGS
+from paddle_base.runtime.errors import ApiForbiddenError
+from paddle_base.runtime.network.redaction import Secrets
+from paddle_cluster.launcher.errors import ApiError
+from paddle_cluster.launcher.roles.plan import FLAGS, ROLES, RoleError, find_etcd, list_places, plan_role
+from paddle_cluster.launcher.roles.scaling import Scaler
+from paddle_cluster.master.flags import FLAGS as MASTER_FLAGS
 from pserver.flags import FLAGS as PSERVER_FLAGS
-from runtime.errors import ApiForbiddenError
-from runtime.network.redaction import Secrets
 from trainer.flags import FLAGS as TRAINER_FLAGS
 
 ELASTIC = {"JOB_NAME": "digits", "JOB_PATH": "/home/jobpath", "ETCD_ENDPOINTS": "http://paddle-etcd:2379"}
@@ -200,7 +200,7 @@ class RolePod:
         paddle = self.root / "bin/paddle"
         paddle.write_text(f"#!/bin/sh\n{script}\n")
         paddle.chmod(0o755)
-        return server().open(["launcher.roles", role], self.root, {**self.env, **env}, merged=True)
+        return server().open(["paddle_cluster.launcher.roles", role], self.root, {**self.env, **env}, merged=True)
 
 
 @pytest.fixture
@@ -288,6 +288,6 @@ def test_a_missing_secret_is_told_before_etcd_is_waited_for(tmp_path: Path) -> N
 
 def test_an_unknown_role_is_refused() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "launcher.roles", "worker"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "paddle_cluster.launcher.roles", "worker"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 64 and all(role in done.stdout for role in ROLES)

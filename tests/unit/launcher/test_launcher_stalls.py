@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from launcher.attempts import JobRecord
-from launcher.control.job_record import write_record
-from launcher.text import ROW_LIMIT
 from paddle.utils import status
+from paddle_cluster.launcher.attempts import JobRecord
+from paddle_cluster.launcher.control.job_record import write_record
+from paddle_cluster.launcher.text import ROW_LIMIT
 
 GLOG = "I1120 10:59:13.169946  1191 fan_out.py:142] "
 PUSHES = "has waited 240 s to push batch 17 of pass 0: pserver 10.0.0.7:7164 waits for trainer"

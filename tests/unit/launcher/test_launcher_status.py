@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 import start_paddle
-from launcher.attempts import AttemptResult, JobRecord
-from launcher.cluster.pods import parse_pods
-from launcher.control.job_record import read_record, write_record
-from launcher.failures import (
+from paddle.utils import status
+from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
+from paddle_cluster.launcher.cluster.pods import parse_pods
+from paddle_cluster.launcher.control.job_record import read_record, write_record
+from paddle_cluster.launcher.failures import (
     LOST_POD,
     describe_attempts,
     describe_followers,
@@ -24,8 +25,7 @@ from launcher.failures import (
     say_first_failure,
     write_error,
 )
-from launcher.status import describe_job, describe_progress, name_awaited, tabulate_pods
-from paddle.utils import status
+from paddle_cluster.launcher.status import describe_job, describe_progress, name_awaited, tabulate_pods
 
 JOB = "paddle-cluster-job"
 OTHER_UID = "an earlier Job's"

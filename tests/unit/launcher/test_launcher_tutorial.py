@@ -9,10 +9,10 @@ import responses
 from builders import pod, pod_environment, podlist
 
 import start_paddle
-from launcher.cluster.waiting import WaitPolicy, with_number_of_pods
-from launcher.settings import LauncherConfig
-from runtime.errors import ConfigError, PeerUnreachableError
-from runtime.network.redaction import Secrets
+from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
+from paddle_base.runtime.network.redaction import Secrets
+from paddle_cluster.launcher.cluster.waiting import WaitPolicy, with_number_of_pods
+from paddle_cluster.launcher.settings import LauncherConfig
 
 PODS = "https://10.96.0.1:443/api/v1/namespaces/default/pods"
 JOB = "https://10.96.0.1:443/apis/batch/v1/namespaces/default/jobs/paddle-cluster-job"

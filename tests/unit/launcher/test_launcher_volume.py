@@ -13,15 +13,15 @@ from builders import pod, pod_environment, podlist
 from launching import FakeControl
 
 import start_paddle
-from launcher.attempts import AttemptHistory, JobRecord
-from launcher.errors import ApiError, LostMountError
-from launcher.failures import read_errors
-from launcher.programs.process import Program, copy_output
-from launcher.rendezvous import decide_attempt, volume_obstacles
-from launcher.settings import LauncherConfig
-from launcher.shards.overlay import Overlay
-from launcher.shards.staging import stage_data
-from runtime.errors import VolumeError
+from paddle_base.runtime.errors import VolumeError
+from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord
+from paddle_cluster.launcher.errors import ApiError, LostMountError
+from paddle_cluster.launcher.failures import read_errors
+from paddle_cluster.launcher.programs.process import Program, copy_output
+from paddle_cluster.launcher.rendezvous import decide_attempt, volume_obstacles
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.shards.overlay import Overlay
+from paddle_cluster.launcher.shards.staging import stage_data
 
 IN_AN_ATTEMPT = AttemptHistory(record=JobRecord("this", 10, False, attempt=1, pod_uids=["a"], start_pass=0))
 
@@ -60,7 +60,7 @@ def test_the_end_of_a_program_is_told_though_its_log_cannot_be_read(
         pass
     log.unlink()
     os.mkfifo(log)  # whoever opens it, waits for ever
-    monkeypatch.setattr("launcher.programs.process.TAIL_S", 0.1)
+    monkeypatch.setattr("paddle_cluster.launcher.programs.process.TAIL_S", 0.1)
     lines = "one" if copied else "(the volume did not return the log within 0.1 s)"
     assert program.describe_end() == f"trainer ended with status 3; the end of {log}:\n    {lines}"
     os.close(os.open(log, os.O_RDWR))  # lets the reader go
@@ -101,7 +101,7 @@ def test_what_is_decided_again_and_again_on_a_full_volume_is_said_once(
     (config.output / "pass-00000/done").touch()
     capsys.readouterr()
     with monkeypatch.context() as patch:
-        patch.setattr("launcher.control.job_record.write_atomically", lambda *_: fail_with(errno.ENOSPC))
+        patch.setattr("paddle_cluster.launcher.control.job_record.write_atomically", lambda *_: fail_with(errno.ENOSPC))
         for _ in range(3):
             with pytest.raises(OSError, match="No space left"):
                 decide_attempt(config, ids, {}, memory, FakeControl(config.output))

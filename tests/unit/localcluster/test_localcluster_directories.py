@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.variables import VARIABLES
-from localcluster.deployment import Deployment, PodTemplate
-from localcluster.errors import MissingError, OptionError
-from localcluster.host import (
+from paddle_cluster.launcher.variables import VARIABLES
+from paddle_cluster.localcluster.deployment import Deployment, PodTemplate
+from paddle_cluster.localcluster.errors import MissingError, OptionError
+from paddle_cluster.localcluster.host import (
     PROJECT,
     check_variables,
     find_entrypoint,
@@ -18,9 +18,9 @@ from localcluster.host import (
     make_host,
     make_logs,
 )
-from localcluster.job.manifest import Container, EnvVar, JobSpec, VolumeMount
-from localcluster.pods.plan import volumes_to_read
-from prepare.settings import OPTIONS
+from paddle_cluster.localcluster.job.manifest import Container, EnvVar, JobSpec, VolumeMount
+from paddle_cluster.localcluster.pods.plan import volumes_to_read
+from paddle_cluster.prepare.settings import OPTIONS
 
 ROOT = Path(__file__).parents[3]
 SPELLINGS = ("volume", "./volume", "other/../volume", "link", "other/../link/../volume")

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from each import each
 
-from localcluster.api.objects import PodState
-from localcluster.api.server import peak_rate
-from localcluster.errors import OptionError
-from localcluster.faults import Orders, concerns, parse_fault, parse_faults, parse_follow
-from localcluster.report import ConsoleReporter
+from paddle_cluster.localcluster.api.objects import PodState
+from paddle_cluster.localcluster.api.server import peak_rate
+from paddle_cluster.localcluster.errors import OptionError
+from paddle_cluster.localcluster.faults import Orders, concerns, parse_fault, parse_faults, parse_follow
+from paddle_cluster.localcluster.report import ConsoleReporter
 
 POD = PodState("j-1-abcde", "j", "u", "c", index=1)
 

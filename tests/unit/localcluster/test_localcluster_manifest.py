@@ -9,9 +9,9 @@ import pytest
 import yaml
 from each import each
 
-from localcluster.errors import ManifestError
-from localcluster.host import load_job
-from localcluster.job.manifest import parse_job
+from paddle_cluster.localcluster.errors import ManifestError
+from paddle_cluster.localcluster.host import load_job
+from paddle_cluster.localcluster.job.manifest import parse_job
 
 
 def job_document(**spec: Any) -> dict[str, Any]:

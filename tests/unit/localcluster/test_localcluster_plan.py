@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from each import each
 
-from localcluster.errors import ManifestError, OptionError
-from localcluster.job.manifest import Container, EnvVar, JobSpec, Volume, VolumeMount
-from localcluster.pods.paths import PathMap
-from localcluster.pods.plan import Host, PodIdentity, PodPlan, expand, match_volumes, plan_pod
-from localcluster.pods.quantity import parse_quantity
+from paddle_cluster.localcluster.errors import ManifestError, OptionError
+from paddle_cluster.localcluster.job.manifest import Container, EnvVar, JobSpec, Volume, VolumeMount
+from paddle_cluster.localcluster.pods.paths import PathMap
+from paddle_cluster.localcluster.pods.plan import Host, PodIdentity, PodPlan, expand, match_volumes, plan_pod
+from paddle_cluster.localcluster.pods.quantity import parse_quantity
 
 VOLUMES = (Volume("jobpath", "persistentVolumeClaim", "mfs"), Volume("work", "emptyDir"))
 MOUNTS = (VolumeMount("jobpath", "/home/jobpath"), VolumeMount("work", "/work"))

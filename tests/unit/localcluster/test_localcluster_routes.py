@@ -7,10 +7,10 @@ from urllib.parse import urlencode
 import pytest
 from each import each
 
-from localcluster.api.objects import PodState, pod_object
-from localcluster.api.routes import ApiResponse, Routes, parse_request
-from localcluster.api.selectors import SelectorError, parse_field_selector, parse_label_selector
-from localcluster.api.store import PodStore
+from paddle_cluster.localcluster.api.objects import PodState, pod_object
+from paddle_cluster.localcluster.api.routes import ApiResponse, Routes, parse_request
+from paddle_cluster.localcluster.api.selectors import SelectorError, parse_field_selector, parse_label_selector
+from paddle_cluster.localcluster.api.store import PodStore
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from each import each
 
-from localcluster.errors import OptionError
-from localcluster.host import PROJECT, check_scripts, find_entrypoint
-from localcluster.job.manifest import Container, EnvVar, JobSpec, Volume, VolumeMount
-from localcluster.pods.plan import Host, PodIdentity, plan_pod
+from paddle_cluster.localcluster.errors import OptionError
+from paddle_cluster.localcluster.host import PROJECT, check_scripts, find_entrypoint
+from paddle_cluster.localcluster.job.manifest import Container, EnvVar, JobSpec, Volume, VolumeMount
+from paddle_cluster.localcluster.pods.plan import Host, PodIdentity, plan_pod
 
 JOB = JobSpec(
     "j",
@@ -77,5 +77,5 @@ def test_a_script_on_a_volume_may_come_from_an_earlier_command():
 def test_outside_the_project_the_entrypoint_is_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert find_entrypoint(tmp_path / "job.yaml") == PROJECT / "start.sh"
-    monkeypatch.setattr("localcluster.host.PROJECT", tmp_path)  # an installed package
+    monkeypatch.setattr("paddle_cluster.localcluster.host.PROJECT", tmp_path)  # an installed package
     assert find_entrypoint(tmp_path / "job.yaml") is None

@@ -52,7 +52,7 @@ def test_4_the_user_is_a_fixed_number_and_not_root() -> None:
 
 def test_5_the_entrypoint_is_tini_in_exec_form() -> None:
     assert values("ENTRYPOINT", TRAIN) == ['["tini", "--", "/root/start.sh"]']
-    assert values("ENTRYPOINT", DATA) == ['["tini", "--", "prepare"]']
+    assert values("ENTRYPOINT", DATA) == ['["tini", "--", "paddle", "prepare"]']
     assert values("ENTRYPOINT", RUNTIME) == []
     assert values("CMD") == []
 

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from builders import pod_environment
 
-from launcher.errors import NEVER_RETRY
-from launcher.programs.probes import ASK_TIMEOUT_S
-from launcher.programs.supervisor import FAILED_STOP_S
-from launcher.settings import LauncherConfig
-from launcher.variables import VARIABLES
+from paddle_cluster.launcher.errors import NEVER_RETRY
+from paddle_cluster.launcher.programs.probes import ASK_TIMEOUT_S
+from paddle_cluster.launcher.programs.supervisor import FAILED_STOP_S
+from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.variables import VARIABLES
 
 ROOT = Path(__file__).parents[3]
 K8S = ROOT / "k8s"
@@ -273,7 +273,7 @@ def test_the_image_is_the_one_that_kustomize_replaces(job: dict[str, Any]) -> No
 
 def test_the_training_pod_starts_with_the_images_own_entrypoint() -> None:
     assert "command" not in container(JOB)
-    assert container(DATA)["command"] == ["tini", "--", "prepare"]
+    assert container(DATA)["command"] == ["tini", "--", "paddle", "prepare"]
 
 
 @pytest.mark.parametrize("file", ["rbac.yaml", "pvc.yaml", "pv-nfs.yaml", "data-job.yaml", "job.yaml"])

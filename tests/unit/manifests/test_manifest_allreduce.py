@@ -8,11 +8,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from elastic.agent.service import parse_agent_options
-from elastic.constants import AGENT_PORT
-from elastic.launch import parse_args
-from elastic.membership.pods import SELECTOR, SLOTS
-from launcher.roles.plan import DRIVER_GOES_ON, plan_role
+from paddle_cluster.elastic.agent.service import parse_agent_options
+from paddle_cluster.elastic.constants import AGENT_PORT
+from paddle_cluster.elastic.launch import parse_args
+from paddle_cluster.elastic.membership.pods import SELECTOR, SLOTS
+from paddle_cluster.launcher.roles.plan import DRIVER_GOES_ON, plan_role
 
 K8S = Path(__file__).parents[3] / "k8s"
 ALLREDUCE = K8S / "allreduce"

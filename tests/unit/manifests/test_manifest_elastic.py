@@ -8,9 +8,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from launcher.errors import NEVER_RETRY
-from launcher.roles.plan import plan_role
-from master.flags import FLAGS as MASTER_FLAGS
+from paddle_cluster.launcher.errors import NEVER_RETRY
+from paddle_cluster.launcher.roles.plan import plan_role
+from paddle_cluster.master.flags import FLAGS as MASTER_FLAGS
 
 K8S = Path(__file__).parents[3] / "k8s"
 ELASTIC = K8S / "elastic"

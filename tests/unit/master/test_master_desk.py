@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from master.desk import TaskDesk
-from master.protocol import MASTER, TRAINER, WATCHER
-from master.store.memory import MemoryStore
-from master.tasks import dataset
-from master.tasks.dataset import digest_of
-from master.tasks.encoding import decode_state
-from master.tasks.state import TaskSettings
-from messages.client_core import ClientCore
-from messages.envelope import MemberId
-from messages.errors import NoAnswerError, RequestRefusedError
-from messages.fake import FakeClient, FakeNetwork
-from messages.server_core import ServerCore
-from runtime.errors import LeadershipLostError
+from paddle_base.messages.client_core import ClientCore
+from paddle_base.messages.envelope import MemberId
+from paddle_base.messages.errors import NoAnswerError, RequestRefusedError
+from paddle_base.messages.fake import FakeClient, FakeNetwork
+from paddle_base.messages.server_core import ServerCore
+from paddle_base.runtime.errors import LeadershipLostError
+from paddle_cluster.master.desk import TaskDesk
+from paddle_cluster.master.protocol import MASTER, TRAINER, WATCHER
+from paddle_cluster.master.store.memory import MemoryStore
+from paddle_cluster.master.tasks import dataset
+from paddle_cluster.master.tasks.dataset import digest_of
+from paddle_cluster.master.tasks.encoding import decode_state
+from paddle_cluster.master.tasks.state import TaskSettings
 
 FILES = [f"part-{number}" for number in range(6)]
 

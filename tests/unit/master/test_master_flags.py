@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from master import flags
-from runtime.errors import UsageError
-from runtime.network.interfaces import find_address
+from paddle_base.runtime.errors import UsageError
+from paddle_base.runtime.network.interfaces import find_address
+from paddle_cluster.master import flags
 
 
 def test_the_names_of_2017_are_taken() -> None:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from master.following import FollowedLeader, describe_absence
-from master.store.directory import DirectoryStore
+from paddle_cluster.master.following import FollowedLeader, describe_absence
+from paddle_cluster.master.store.directory import DirectoryStore
 
 
 def test_the_jobs_of_a_store_are_named_to_a_trainer_of_another_name() -> None:

@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from master.recording import check_output
-from runtime.errors import VolumeError
+from paddle_base.runtime.errors import VolumeError
+from paddle_cluster.master.recording import check_output
 
 
 def test_masters_that_start_in_the_same_moment_do_not_disturb_each_other(tmp_path):

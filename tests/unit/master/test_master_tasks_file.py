@@ -12,13 +12,13 @@ import pytest
 from each import each
 from master_story import Story
 
-from master.recording import RegistryLink, TaskRecorder
-from master.tasks.events import FAILED
-from master.tasks.state import MOST_EVENTS
-from master.tasks_file import NAME, describe, read_record, read_settled
-from registry.directory import DirectoryRegistry
-from runtime.errors import DamagedError
-from runtime.status_files import LATE_S
+from paddle_base.registry.directory import DirectoryRegistry
+from paddle_base.runtime.errors import DamagedError
+from paddle_base.runtime.status_files import LATE_S
+from paddle_cluster.master.recording import RegistryLink, TaskRecorder
+from paddle_cluster.master.tasks.events import FAILED
+from paddle_cluster.master.tasks.state import MOST_EVENTS
+from paddle_cluster.master.tasks_file import NAME, describe, read_record, read_settled
 
 
 def recorder(tmp_path: Path, leader: int, job: str = "job") -> TaskRecorder:
@@ -76,8 +76,8 @@ def test_a_last_record_that_cannot_be_written_is_told_after_an_earlier_warning(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("master.recording.glog.warning", warnings.put)
-    monkeypatch.setattr("master.recording.write_record", refuse)
+    monkeypatch.setattr("paddle_cluster.master.recording.glog.warning", warnings.put)
+    monkeypatch.setattr("paddle_cluster.master.recording.write_record", refuse)
     one = recorder(tmp_path, 1)
     one.offer(busy().state)
     assert "cannot be written" in warnings.get(timeout=60.0)

@@ -6,9 +6,16 @@ import pytest
 from control_programs import client_core, server_core
 from each import each
 
-from messages.client_core import ClientCore, ClientSend, ClientState, CloseConnection, Disconnected, OpenConnection
-from messages.envelope import BEAT, JOIN, Envelope, MemberId, decode, encode, error
-from messages.server_core import FORGET_S, MemberAsked, MemberJoined, MemberLost, ServerCore, ServerSend
+from paddle_base.messages.client_core import (
+    ClientCore,
+    ClientSend,
+    ClientState,
+    CloseConnection,
+    Disconnected,
+    OpenConnection,
+)
+from paddle_base.messages.envelope import BEAT, JOIN, Envelope, MemberId, decode, encode, error
+from paddle_base.messages.server_core import FORGET_S, MemberAsked, MemberJoined, MemberLost, ServerCore, ServerSend
 
 JOINING = {
     "protocol": "adding/1",

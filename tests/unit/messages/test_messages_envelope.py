@@ -7,8 +7,8 @@ from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from messages.envelope import MAX_BYTES, Envelope, MemberId, decode, encode, error
-from messages.errors import SchemaError
+from paddle_base.messages.envelope import MAX_BYTES, Envelope, MemberId, decode, encode, error
+from paddle_base.messages.errors import SchemaError
 
 GOOD = {"v": 1, "kind": "beat", "id": 0, "ack": 0, "body": {}}
 

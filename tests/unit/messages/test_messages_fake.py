@@ -5,10 +5,10 @@ import itertools
 import pytest
 from control_programs import AddingMember, AddingServer, client_core, server_core
 
-from messages.envelope import MemberId
-from messages.errors import ClosedError, NoAnswerError, RequestRefusedError, SchemaError
-from messages.fake import FakeClient, FakeNetwork, FakeServer
-from messages.server_core import ServerCore, ServerEffect
+from paddle_base.messages.envelope import MemberId
+from paddle_base.messages.errors import ClosedError, NoAnswerError, RequestRefusedError, SchemaError
+from paddle_base.messages.fake import FakeClient, FakeNetwork, FakeServer
+from paddle_base.messages.server_core import ServerCore, ServerEffect
 
 
 class Stage:

@@ -7,8 +7,8 @@ import pytest
 import zmq
 from zmq.utils import z85
 
-from messages.errors import NoCurveError
-from messages.keys import answer_zap, derive_keys, derive_private
+from paddle_base.messages.errors import NoCurveError
+from paddle_base.messages.keys import answer_zap, derive_keys, derive_private
 
 SECRET = "0123456789abcdef"
 KEYS = derive_keys(SECRET)

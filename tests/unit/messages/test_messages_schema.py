@@ -3,8 +3,8 @@
 import pytest
 from each import each
 
-from messages.errors import SchemaError
-from messages.schema import Fields, Integer, Items, Maybe, Number, Protocol, Shape, Text, Truth, Word
+from paddle_base.messages.errors import SchemaError
+from paddle_base.messages.schema import Fields, Integer, Items, Maybe, Number, Protocol, Shape, Text, Truth, Word
 
 FIELDS = Fields(
     count=Integer(1, 9),

@@ -8,7 +8,7 @@ import pytest
 
 from paddle.command import main
 from paddle.utils.make_model_diagram import draw
-from proto import ModelConfig_pb2, TrainerConfig_pb2
+from paddle_base.proto import ModelConfig_pb2, TrainerConfig_pb2
 
 CONFIG = "from paddle.trainer_config_helpers import *\noutputs(data_layer('x', get_config_arg('size', int, 3)))\n"
 DUMP = "import sys; from paddle.command import main; sys.exit(main(['dump_config', 'config.py']))"

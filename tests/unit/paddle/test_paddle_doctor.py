@@ -12,12 +12,12 @@ import pytest
 from autoscale.fake_api import FakeApi
 from each import each
 
-import kernels
 from paddle.command import main
 from paddle.doctor import machine, packages, volume
 from paddle.doctor.findings import Diagnosis, choose_exit_status, render
 from paddle.doctor.job import check_api, check_secret, judge_clock
 from paddle.doctor.probing import DoctorCase, DoctorProbe, run_all
+from paddle_base import kernels
 
 SECRET = "correct horse battery staple"
 LAUNCHER = {"JOB_NAME": "digits", "CONF_PADDLE_GRADIENT_NUM": "3", "JOB_NAMESPACE": "science"}

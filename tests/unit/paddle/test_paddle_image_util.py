@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from paddle.utils import image_util
-from runtime.errors import ConfigError, DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 
 IMAGE = np.arange(3 * 4 * 6).reshape(3, 4, 6)
 

@@ -13,7 +13,7 @@ from paddle.command import main
 from paddle.utils import log_lines, plotcurve, usage
 from paddle.utils.plotcurve import read_curves
 from paddle.utils.tensorboard import list_scalars
-from runtime.errors import VolumeError
+from paddle_base.runtime.errors import VolumeError
 from trainer.records.records import read_records
 
 LOG = """I0406 21:26:20.325584  3832 Util.cpp:166] commandline: paddle train

@@ -15,8 +15,8 @@ from paddle.older_modules import MODULES
 from paddle.trainer import config_parser, config_parser_extension
 from paddle.utils import image_util
 from paddle.utils.show_pb import main as show_pb
-from proto.DataFormat_pb2 import DataHeader, DataSample, SlotDef
-from runtime.errors import ConfigError
+from paddle_base.proto.DataFormat_pb2 import DataHeader, DataSample, SlotDef
+from paddle_base.runtime.errors import ConfigError
 from trainer.config import parse_config
 
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from PIL import Image
 
 from paddle.utils import image_util, preprocess_util
 from paddle.utils.preprocess_img import ImageClassificationDatasetCreater
-from runtime.errors import DataError, MissingInputError
+from paddle_base.runtime.errors import DataError, MissingInputError
 
 COLOURS = {"cat": (200, 0, 0), "dog": (0, 100, 0)}
 

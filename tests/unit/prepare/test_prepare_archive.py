@@ -10,9 +10,9 @@ from contextlib import closing
 import pytest
 from each import each
 
-from prepare.errors import InputError
-from prepare.input import archive, tar
-from prepare.limits import disk_meter, memory_meter
+from paddle_cluster.prepare.errors import InputError
+from paddle_cluster.prepare.input import archive, tar
+from paddle_cluster.prepare.limits import disk_meter, memory_meter
 
 PLENTY = 1 << 30
 

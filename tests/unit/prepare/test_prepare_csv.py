@@ -17,15 +17,15 @@ from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prepare.__main__ import main
-from prepare.errors import InputError
-from prepare.limits import memory_meter
-from prepare.sources import columns as columns_module
-from prepare.sources import spool as spool_module
-from prepare.sources.columns import ColumnSummary
-from prepare.sources.spool import LabelledRow, Spool
-from prepare.sources.table import find_delimiter
-from prepare.split import LabelledLine, deal, hold_out, shuffle
+from paddle_cluster.prepare.errors import InputError
+from paddle_cluster.prepare.limits import memory_meter
+from paddle_cluster.prepare.program import main
+from paddle_cluster.prepare.sources import columns as columns_module
+from paddle_cluster.prepare.sources import spool as spool_module
+from paddle_cluster.prepare.sources.columns import ColumnSummary
+from paddle_cluster.prepare.sources.spool import LabelledRow, Spool
+from paddle_cluster.prepare.sources.table import find_delimiter
+from paddle_cluster.prepare.split import LabelledLine, deal, hold_out, shuffle
 
 WEATHER = [
     [f"{draw.random():.3f}", f"{draw.random():.3f}", str(int(draw.random() < 0.3))]

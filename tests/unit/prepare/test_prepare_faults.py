@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from prepare import tree
-from prepare.__main__ import main, prepare
-from prepare.errors import InputError, OutputError
-from prepare.log import say
-from prepare.settings import read_settings
+from paddle_cluster.prepare import tree
+from paddle_cluster.prepare.errors import InputError, OutputError
+from paddle_cluster.prepare.log import say
+from paddle_cluster.prepare.program import main, prepare
+from paddle_cluster.prepare.settings import read_settings
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -286,7 +286,7 @@ def test_our_own_bug_shows_a_traceback_and_ends_with_70(tmp_path, monkeypatch, c
     def broken(*_):
         raise KeyError("bug")
 
-    monkeypatch.setattr("prepare.__main__.make_shards", broken)
+    monkeypatch.setattr("paddle_cluster.prepare.program.make_shards", broken)
     assert main([f"--out_dir={tmp_path}", "--split_count=2", f"--examples_dir={EXAMPLES}"]) == 70
     assert "Traceback" in capsys.readouterr().err
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from each import each
 
-from prepare.__main__ import main
-from prepare.errors import InputError
-from prepare.input import folder as folder_module
-from prepare.input.folder import Folder
+from paddle_cluster.prepare.errors import InputError
+from paddle_cluster.prepare.input import folder as folder_module
+from paddle_cluster.prepare.input.folder import Folder
+from paddle_cluster.prepare.program import main
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SECRET = "root:secret"

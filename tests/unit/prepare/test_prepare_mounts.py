@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from prepare import __main__ as program
-from prepare import mounts
-from prepare.errors import OutputError, SettingsError
-from prepare.mounts import Mount, find_mount, parse_mounts, require_volume
+from paddle_cluster.prepare import __main__ as program
+from paddle_cluster.prepare import mounts
+from paddle_cluster.prepare.errors import OutputError, SettingsError
+from paddle_cluster.prepare.mounts import Mount, find_mount, parse_mounts, require_volume
 
 POD = r"""
 620 519 0:54 / / rw,relatime master:270 - overlay overlay rw,lowerdir=/a:/b

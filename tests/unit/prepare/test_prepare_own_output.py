@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from prepare.__main__ import main
+from paddle_cluster.prepare.program import main
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 ROWS = "a,b\n" + "".join(f"{number},{number % 2}\n" for number in range(1000))

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from each import each
 
-from prepare.errors import ArgumentsError, SettingsError
-from prepare.settings import OPTIONS, find_misspelt, help_table, name_flags, read_settings
+from paddle_cluster.prepare.errors import ArgumentsError, SettingsError
+from paddle_cluster.prepare.settings import OPTIONS, find_misspelt, help_table, name_flags, read_settings
 
 GOOD = {"OUT_DIR": "/volume/job", "SPLIT_COUNT": "3"}
 
@@ -130,12 +130,12 @@ def test_all_problems_are_reported_together():
 
 @pytest.mark.parametrize("flag", ["--no_such_flag=1", "word", "--see=1"])
 def test_an_unknown_flag_is_a_usage_error(flag):
-    with pytest.raises(ArgumentsError, match="see prepare --help"):
+    with pytest.raises(ArgumentsError, match="see paddle prepare --help"):
         read(flag)
 
 
 def test_a_misspelt_flag_is_named_with_the_flag_that_it_resembles():
-    with pytest.raises(ArgumentsError, match=r"did you mean --split_count\?; see prepare --help"):
+    with pytest.raises(ArgumentsError, match=r"did you mean --split_count\?; see paddle prepare --help"):
         read("--split_cuont=3")
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prepare.split import LabelledLine, deal, hold_out, shuffle
+from paddle_cluster.prepare.split import LabelledLine, deal, hold_out, shuffle
 
 samples = st.lists(st.builds(LabelledLine, st.text(max_size=3), st.sampled_from(["neg", "pos", "none"])), max_size=60)
 

@@ -8,13 +8,13 @@ import sys
 import pytest
 from each import each
 
+from paddle_base.runtime import errors, glog
+from paddle_base.runtime.environment import read_environment
+from paddle_base.runtime.errors import ConfigError, PaddleError, UsageError
+from paddle_base.runtime.network import interfaces
+from paddle_base.runtime.network.addresses import list_hosts, list_services
 from pserver import __main__ as command
 from pserver import flags
-from runtime import errors, glog
-from runtime.environment import read_environment
-from runtime.errors import ConfigError, PaddleError, UsageError
-from runtime.network import interfaces
-from runtime.network.addresses import list_hosts, list_services
 
 TUTORIAL = [
     "--port=7164",
@@ -271,7 +271,9 @@ def test_a_log_that_cannot_be_written_does_not_end_the_program(monkeypatch):
 
 def test_exit_codes_are_those_of_the_table():
     codes = {
-        kind.__name__: kind.exit_code for kind in PaddleError.__subclasses__() if kind.__module__ == "runtime.errors"
+        kind.__name__: kind.exit_code
+        for kind in PaddleError.__subclasses__()
+        if kind.__module__ == "paddle_base.runtime.errors"
     }
     assert codes == {
         "NothingFoundError": 1,

@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recordio_records import make_records
 
-from recordio import compression
-from recordio.compression import PayloadError, compress, decompress
-from recordio.errors import ChunkPlace, DamagedChunkError, ForeignFileError
-from recordio.index import read_index
-from recordio.layout import HEADER, MAGIC, MOST_CHUNK_BYTES, Compression, find_ends
-from recordio.reading import RecordIOReader
-from recordio.writing import RecordIOWriter
-from runtime.errors import ConfigError
+from paddle_base.recordio import compression
+from paddle_base.recordio.compression import PayloadError, compress, decompress
+from paddle_base.recordio.errors import ChunkPlace, DamagedChunkError, ForeignFileError
+from paddle_base.recordio.index import read_index
+from paddle_base.recordio.layout import HEADER, MAGIC, MOST_CHUNK_BYTES, Compression, find_ends
+from paddle_base.recordio.reading import RecordIOReader
+from paddle_base.recordio.writing import RecordIOWriter
+from paddle_base.runtime.errors import ConfigError
 
 RECORDS = make_records(40, 60)
 SNAPPY_BEGINNING = b"\xff\x06\x00\x00sNaPpY"
@@ -211,7 +211,7 @@ def test_a_chunk_larger_than_any_reader_takes_is_refused_before_it_is_read(tmp_p
 def test_a_bomb_stops_at_the_bound(compressed: Compression, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     payload = compress(bytes(64 << 20), compressed)
     (tmp_path / "bomb").write_bytes(chunk(payload, compressed, 1 << 20))
-    monkeypatch.setattr("recordio.reading.MOST_CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr("paddle_base.recordio.reading.MOST_CHUNK_BYTES", 1 << 20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DamagedChunkError, match="the payload's decompressed size is above 1048576 bytes"):
         list(RecordIOReader(tmp_path / "bomb"))

@@ -8,10 +8,10 @@ import pytest
 from each import each
 from recordio_records import FILES, golden, make_records
 
-from recordio.index import read_index
-from recordio.layout import Compression
-from recordio.reading import RecordIOReader
-from recordio.writing import RecordIOWriter
+from paddle_base.recordio.index import read_index
+from paddle_base.recordio.layout import Compression
+from paddle_base.recordio.reading import RecordIOReader
+from paddle_base.recordio.writing import RecordIOWriter
 
 CHUNKS = {"plain": 5, "snappy": 5, "gzip": 5, "one": 1, "empty": 0, "empty_records": 1, "chunk_per_record": 12}
 COMPRESSIONS = {"plain": 0, "snappy": 1, "gzip": 2, "one": 1, "empty_records": 0, "chunk_per_record": 1}

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from recordio_records import FILES, golden, make_records
 
-from recordio.errors import DamagedChunkError
-from recordio.index import FileIndex, RecordRange, name_chunks, read_index
-from recordio.layout import HEADER, Compression
-from recordio.reading import RecordIOReader
-from recordio.writing import RecordIOWriter
-from runtime.errors import MissingInputError, VolumeError
+from paddle_base.recordio.errors import DamagedChunkError
+from paddle_base.recordio.index import FileIndex, RecordRange, name_chunks, read_index
+from paddle_base.recordio.layout import HEADER, Compression
+from paddle_base.recordio.reading import RecordIOReader
+from paddle_base.recordio.writing import RecordIOWriter
+from paddle_base.runtime.errors import MissingInputError, VolumeError
 
 RECORDS = make_records(50, 30)
 
@@ -124,7 +124,7 @@ def test_a_sick_volume_is_not_blamed_on_the_file(path: Path, monkeypatch: pytest
 
 
 def test_a_million_chunks_are_the_most(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recordio.index.MOST_CHUNKS", 3)
+    monkeypatch.setattr("paddle_base.recordio.index.MOST_CHUNKS", 3)
     with pytest.raises(DamagedChunkError, match="a file may have at most 3 chunks"):
         read_index(path)
 

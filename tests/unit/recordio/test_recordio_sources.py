@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordio import sources
-from recordio.errors import OversizedRecordError
-from recordio.layout import Compression
-from recordio.reading import RecordIOReader
-from recordio.shards import ShardPlan, write_shards
-from recordio.sources import read_sources
-from runtime.errors import DataError, MissingInputError, UsageError, VolumeError
+from paddle_base.recordio import sources
+from paddle_base.recordio.errors import OversizedRecordError
+from paddle_base.recordio.layout import Compression
+from paddle_base.recordio.reading import RecordIOReader
+from paddle_base.recordio.shards import ShardPlan, write_shards
+from paddle_base.recordio.sources import read_sources
+from paddle_base.runtime.errors import DataError, MissingInputError, UsageError, VolumeError
 
 
 def read(form: str, *paths: Path, skip: int = 0) -> list[bytes]:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordio import writing
-from recordio.errors import OversizedRecordError
-from recordio.index import read_index
-from recordio.layout import Compression
-from recordio.reading import RecordIOReader
-from recordio.writing import RecordIOWriter
-from runtime.errors import VolumeError
+from paddle_base.recordio import writing
+from paddle_base.recordio.errors import OversizedRecordError
+from paddle_base.recordio.index import read_index
+from paddle_base.recordio.layout import Compression
+from paddle_base.recordio.reading import RecordIOReader
+from paddle_base.recordio.writing import RecordIOWriter
+from paddle_base.runtime.errors import VolumeError
 
 
 @settings(max_examples=60, deadline=None)

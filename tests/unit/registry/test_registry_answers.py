@@ -16,13 +16,13 @@ import pytest
 import responses
 from each import each
 
-import registry.endpoints as endpoints
-import registry.etcd_access as etcd_access
-from master.store.etcd import PAGE, EtcdLeadership
-from registry.endpoints import EtcdEndpoints, encode, watch_once
-from registry.etcd import EtcdRegistry
-from registry.etcd_access import PASSWORD_FILE, USER, EtcdAccess
-from runtime.errors import PeerUnreachableError
+import paddle_base.registry.endpoints as endpoints
+import paddle_base.registry.etcd_access as etcd_access
+from paddle_base.registry.endpoints import EtcdEndpoints, encode, watch_once
+from paddle_base.registry.etcd import EtcdRegistry
+from paddle_base.registry.etcd_access import PASSWORD_FILE, USER, EtcdAccess
+from paddle_base.runtime.errors import PeerUnreachableError
+from paddle_cluster.master.store.etcd import PAGE, EtcdLeadership
 
 GOOD = b'{"header": {"revision": "7"}}'
 Behaviour = Callable[[BaseHTTPRequestHandler], None]

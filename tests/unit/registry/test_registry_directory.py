@@ -11,10 +11,10 @@ from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from registry import directory as module
-from registry.directory import DirectoryClaim, DirectoryRegistry, path_of, read_claim_file, write_value
-from registry.interface import MOST_VALUE_BYTES, Entry
-from runtime.errors import BugError, DamagedError, LeaseLostError, VolumeError
+from paddle_base.registry import directory as module
+from paddle_base.registry.directory import DirectoryClaim, DirectoryRegistry, path_of, read_claim_file, write_value
+from paddle_base.registry.interface import MOST_VALUE_BYTES, Entry
+from paddle_base.runtime.errors import BugError, DamagedError, LeaseLostError, VolumeError
 
 TTL = 5.0
 

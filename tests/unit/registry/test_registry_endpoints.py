@@ -8,10 +8,10 @@ import responses
 from each import each
 from etcd3gw.exceptions import Etcd3Exception
 
-from registry.endpoints import EtcdEndpoints, _describe
-from registry.etcd_access import EtcdAccess
-from runtime.errors import PeerUnreachableError
-from runtime.network.redaction import Secrets
+from paddle_base.registry.endpoints import EtcdEndpoints, _describe
+from paddle_base.registry.etcd_access import EtcdAccess
+from paddle_base.runtime.errors import PeerUnreachableError
+from paddle_base.runtime.network.redaction import Secrets
 
 
 @each(

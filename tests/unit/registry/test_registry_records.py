@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from each import each
 
-from registry.directory import DirectoryRegistry
-from registry.records import (
+from paddle_base.registry.directory import DirectoryRegistry
+from paddle_base.registry.records import (
     CheckpointRecord,
     JobEnd,
     find_checkpoint,
@@ -15,7 +15,7 @@ from registry.records import (
     read_checkpoint,
     read_job_end,
 )
-from runtime.errors import DamagedError
+from paddle_base.runtime.errors import DamagedError
 
 RECORD = CheckpointRecord("0f-1", "/data/server-0001-0f-1", 0xFFFFFFFF, 1 << 60, 1 << 62)
 

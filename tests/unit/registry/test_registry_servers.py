@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from each import each
 
-from registry import servers as module
-from registry.choice import name_job, open_registry
-from registry.directory import DirectoryRegistry
-from registry.servers import (
+from paddle_base.registry import servers as module
+from paddle_base.registry.choice import name_job, open_registry
+from paddle_base.registry.directory import DirectoryRegistry
+from paddle_base.registry.servers import (
     ServerRecord,
     claim_index,
     describe_missing,
@@ -17,7 +17,7 @@ from registry.servers import (
     read_record,
     write_desired,
 )
-from runtime.errors import DamagedError, UsageError
+from paddle_base.runtime.errors import DamagedError, UsageError
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from runtime.backoff import exponential_backoff
+from paddle_base.runtime.backoff import exponential_backoff
 
 
 def test_delays_double_up_to_the_longest() -> None:

@@ -5,7 +5,7 @@ from each import each
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runtime.bounded_json import BoundedJsonError, dump_bounded, is_integer, parse_bounded, show_value
+from paddle_base.runtime.bounded_json import BoundedJsonError, dump_bounded, is_integer, parse_bounded, show_value
 
 VALUES = st.recursive(
     st.none()

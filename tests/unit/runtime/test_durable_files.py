@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.durable_files import find_output
+from paddle_base.runtime.durable_files import find_output
 
 
 def test_a_file_or_a_new_name_is_its_own_place(tmp_path: Path) -> None:

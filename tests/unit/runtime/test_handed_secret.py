@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.environment import SECRET_FILE, HandedSecret, read_environment
-from runtime.errors import ConfigError
+from paddle_base.runtime.environment import SECRET_FILE, HandedSecret, read_environment
+from paddle_base.runtime.errors import ConfigError
 
 
 def count_open() -> int:

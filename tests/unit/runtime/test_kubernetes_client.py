@@ -12,9 +12,9 @@ import pytest
 import requests
 import responses
 
-from runtime.errors import ConfigError
-from runtime.kubernetes.account import TOKEN_LIMIT, read_text
-from runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem, find_place
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.kubernetes.account import TOKEN_LIMIT, read_text
+from paddle_base.runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem, find_place
 
 TOKEN = "header.pay'load/signature-of-the-token"
 URL = "https://10.96.0.1:443/api/v1/pods"

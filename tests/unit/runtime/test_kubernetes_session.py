@@ -5,7 +5,7 @@ from typing import Any
 
 from urllib3.exceptions import MaxRetryError, SSLError
 
-from runtime.network import answers
+from paddle_base.runtime.network import answers
 
 
 class Connection:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from runtime.number_types import number_type
+from paddle_base.runtime.number_types import number_type
 
 
 @pytest.mark.parametrize("kind", ["?", "b", "i2", ">i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", ">f8"])

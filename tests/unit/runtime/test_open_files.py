@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.errors import ConfigError
-from runtime.network import open_files
-from runtime.network.open_files import FREE_FILES, SPARE_FILES, FreeFiles, make_room
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.network import open_files
+from paddle_base.runtime.network.open_files import FREE_FILES, SPARE_FILES, FreeFiles, make_room
 
 
 @pytest.mark.parametrize(("limit", "wanted", "left"), [(4096, 300, 300), (256, 300, 192), (1024, 3000, 768)])

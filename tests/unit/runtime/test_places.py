@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from runtime.health.places import HOLDER, name_process, take_place
+from paddle_base.runtime.health.places import HOLDER, name_process, take_place
 
 NAMES = ("PLACE", "OUTPUT")
 

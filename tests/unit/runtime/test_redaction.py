@@ -1,6 +1,6 @@
 """What is removed from texts of other programs."""
 
-from runtime.network.redaction import MOST_SECRETS, Secrets, redact_bytes
+from paddle_base.runtime.network.redaction import MOST_SECRETS, Secrets, redact_bytes
 
 SECRET = 'a "secret" with \\ and \u4e2d'
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from runtime.command import FlagValues, format_flags, run_program
-from runtime.errors import BugError, ConfigError, InterruptError, UsageError
-from runtime.gflags import LIBRARY_HELP, Flag, Status, index_flags
+from paddle_base.runtime.command import FlagValues, format_flags, run_program
+from paddle_base.runtime.errors import BugError, ConfigError, InterruptError, UsageError
+from paddle_base.runtime.gflags import LIBRARY_HELP, Flag, Status, index_flags
 
 FLAGS = index_flags(
     Flag("wait", "10s", Status.SUPPORTED, "time to wait"),

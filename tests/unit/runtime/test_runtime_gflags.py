@@ -5,9 +5,9 @@ import re
 import pytest
 from each import each
 
-from runtime import glog
-from runtime.errors import MissingInputError, UsageError
-from runtime.gflags import Flag, Status, index_flags, read_arguments, read_pairs, read_seconds, suggest_flag
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import MissingInputError, UsageError
+from paddle_base.runtime.gflags import Flag, Status, index_flags, read_arguments, read_pairs, read_seconds, suggest_flag
 
 FLAGS = index_flags(
     Flag("num_passes", 100, Status.SUPPORTED, "passes", 0),

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from runtime import glog
+from paddle_base.runtime import glog
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import sys
 import pytest
 from each import each
 
-from runtime import glog
-from runtime.terminal import bar, colours
+from paddle_base.runtime import glog
+from paddle_base.runtime.terminal import bar, colours
 
 XTERM = {"TERM": "xterm"}
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from runtime import VERSION
+from paddle_base.runtime import VERSION
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.health.service_threads import ServiceThread
 
 PROGRAM = """
 import threading
-from runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.health.service_threads import ServiceThread
 def serve():
     raise KeyError("one that nobody expected")
 ServiceThread(serve, "the service").start()

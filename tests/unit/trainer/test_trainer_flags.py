@@ -3,7 +3,7 @@
 import pytest
 from each import each
 
-from runtime.errors import UsageError
+from paddle_base.runtime.errors import UsageError
 from trainer.flags import FLAGS, TABLE, Status, help_text, list_warnings, parse_flags, services
 
 TUTORIAL = [

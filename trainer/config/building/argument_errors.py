@@ -4,7 +4,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 
 LARGEST = 2**63 - 1  # largest number that a message can hold
 

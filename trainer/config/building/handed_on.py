@@ -5,7 +5,7 @@ Source: legacy config_parser.py of v0.10, LayerBase and g_pass_height_width.
 
 from __future__ import annotations
 
-from proto import ModelConfig_pb2
+from paddle_base.proto import ModelConfig_pb2
 
 
 def handed_on_maps(model: ModelConfig_pb2.ModelConfig) -> dict[str, tuple[int, int]]:

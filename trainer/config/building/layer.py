@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from proto import ModelConfig_pb2
+from paddle_base.proto import ModelConfig_pb2
 from trainer.config.building.activations import BaseActivation, IdentityActivation
 from trainer.config.building.argument_errors import ArgumentError, to_list, wrong
 from trainer.config.building.attrs import ExtraLayerAttribute, ParameterAttribute, to_bias

@@ -5,7 +5,7 @@ Example: `[INFO 2026-11-20 10:59:12,950 networks.py:1482] The input order is [wo
 
 import logging
 
-from runtime import glog
+from paddle_base.runtime import glog
 
 
 class _Stderr(logging.Handler):

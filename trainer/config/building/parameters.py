@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from proto import ParameterConfig_pb2
+from paddle_base.proto import ParameterConfig_pb2
 from trainer.config.building.argument_errors import LARGEST, ArgumentError, set_field, to_list, wrong
 from trainer.config.building.attrs import HookAttribute
 from trainer.config.building.log import logger

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proto import ModelConfig_pb2, ParameterConfig_pb2, TrainerConfig_pb2
+from paddle_base.proto import ModelConfig_pb2, ParameterConfig_pb2, TrainerConfig_pb2
 from trainer.config.building.argument_errors import ArgumentError
 
 

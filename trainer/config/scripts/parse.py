@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proto import ModelConfig_pb2, TrainerConfig_pb2
-from runtime.durable_files import read_text_file
-from runtime.errors import ConfigError, MissingInputError, StoppedError
+from paddle_base.proto import ModelConfig_pb2, TrainerConfig_pb2
+from paddle_base.runtime.durable_files import read_text_file
+from paddle_base.runtime.errors import ConfigError, MissingInputError, StoppedError
 from trainer.config import all_names
 from trainer.config.building.log import logger
 from trainer.config.building.names import public

@@ -30,7 +30,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import IO, Any
 
-OUR_PACKAGES = frozenset({"localcluster", "paddle", "prepare", "proto", "pserver", "recordio", "trainer"})
+OUR_PACKAGES = frozenset({"paddle", "paddle_base", "paddle_cluster", "pserver", "trainer"})
 SCRIPT_NAME = "__config__"  # the __name__ of a config script
 _INSTALLED_PACKAGES = ("site-packages", "dist-packages")
 _BAD_BYTES = "surrogateescape"  # the error handler that preserves bytes that are not UTF-8

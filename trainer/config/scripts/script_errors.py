@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from runtime.errors import ConfigError, DataError, PaddleError
+from paddle_base.runtime.errors import ConfigError, DataError, PaddleError
 from trainer.config.building.argument_errors import ArgumentError
 from trainer.config.building.declare import helper
 from trainer.config.building.names import HELPERS, UnknownName, module_line, suggestion

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from proto.ModelConfig_pb2 import EvaluatorConfig
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
 from trainer.config.building.argument_errors import ArgumentError, to_list
 from trainer.config.building.declare import helper
 from trainer.config.building.layer import LayerOutput

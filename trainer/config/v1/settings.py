@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from proto import TrainerConfig_pb2
+from paddle_base.proto import TrainerConfig_pb2
 from trainer.config.building.argument_errors import ArgumentError, to_float, to_int, to_text, wrong
 from trainer.config.building.declare import helper
 from trainer.config.building.state import DEFAULT_SETTINGS, DEFAULT_TRAINER_SETTINGS, current

@@ -4,7 +4,7 @@ A file *.gz is compressed.
 
 Each length is checked before its message is read. A damaged file therefore causes an error and cannot exhaust memory.
 
-Source: proto/DataFormat.proto and gserver/dataproviders/ProtoDataProvider.cpp of v0.10.
+Source: paddle_base/proto/DataFormat.proto and gserver/dataproviders/ProtoDataProvider.cpp of v0.10.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 
 from google.protobuf.message import DecodeError
 
-from proto.DataFormat_pb2 import DataHeader, DataSample, SlotDef, VectorSlot
-from runtime.errors import DataError
-from runtime.regular_files import open_regular
+from paddle_base.proto.DataFormat_pb2 import DataHeader, DataSample, SlotDef, VectorSlot
+from paddle_base.runtime.errors import DataError
+from paddle_base.runtime.regular_files import open_regular
 from trainer.data.checks import SampleError
 from trainer.data.input_types import DataType, InputType, SequenceType
 

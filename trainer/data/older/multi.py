@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
 from trainer.data.source import DataSource
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from proto.DataConfig_pb2 import DataConfig
-from runtime.errors import ConfigError, MissingInputError
+from paddle_base.proto.DataConfig_pb2 import DataConfig
+from paddle_base.runtime.errors import ConfigError, MissingInputError
 from trainer.data.older import messages, text
 from trainer.data.provider2 import CacheType, DataProvider, provider
 

@@ -9,8 +9,8 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from runtime.errors import ConfigError
-from runtime.regular_files import open_regular
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.regular_files import open_regular
 from trainer.data.checks import SampleError
 from trainer.data.input_types import InputType, dense_slot, index_slot
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from paddle_base.kernels.rows import sum_stretches
 
-from kernels.rows import sum_stretches
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.activations import find_activation
 from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
 from trainer.arrays.parameters import Parameter, ParameterTable

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernels.products import multiply
-from kernels.rows import add_taken, sum_columns, sum_rows
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError
+from paddle_base.kernels.products import multiply
+from paddle_base.kernels.rows import add_taken, sum_columns, sum_rows
+
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, sum_repeated
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.layers.base import Layer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime import glog
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.text import spell_fields

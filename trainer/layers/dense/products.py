@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from paddle_base.kernels.rows import sum_rows
 
-from kernels.rows import sum_rows
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer

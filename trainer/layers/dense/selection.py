@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import DataError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer

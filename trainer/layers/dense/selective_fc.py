@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from paddle_base.kernels.rows import sum_columns
 
-from kernels.rows import sum_columns
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.activations import find_activation
 from trainer.arrays.arguments import Argument, Array, Ids, Sparse
 from trainer.arrays.parameters import Parameter, ParameterTable

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from paddle_base.kernels.images import normalise, normalise_gradient
 
-from kernels.images import normalise, normalise_gradient
-from proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer

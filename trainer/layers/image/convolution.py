@@ -1,7 +1,7 @@
 """Convolution as matrix products: one operand holds the windows of some images, side by side.
 
 For many filters of 3 x 3 elements, Winograd's convolution is used; the operands of its matrix products are called
-points (kernels/winograd.py).
+points (paddle_base/kernels/winograd.py).
 
 The input of a convolution is called images, and its output is called maps. The transposed convolution swaps these
 roles. One class therefore serves convolution and transposed convolution: it computes maps from images, images from
@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from kernels import winograd
-from proto.ModelConfig_pb2 import ConvConfig
+from paddle_base.kernels import winograd
+from paddle_base.proto.ModelConfig_pb2 import ConvConfig
 from trainer.arrays.arguments import Array
 from trainer.layers.image.windows import ImageWindows, WindowAxis, fold, unfold
 from trainer.layers.workspace import Buffer

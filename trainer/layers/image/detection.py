@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import LayerConfig, PoolConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, PoolConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer

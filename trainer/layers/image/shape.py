@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from proto.ModelConfig_pb2 import ImageConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import ImageConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.layers.base import Layer
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from kernels import images
+from paddle_base.kernels import images
 from trainer.arrays.arguments import Array
 
 Slices = tuple[slice, ...]

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import ConvConfig, OperatorConfig, ProjectionConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import ConvConfig, OperatorConfig, ProjectionConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import Parameter
 from trainer.layers.image.convolution import Convolution, conv_windows, make_convolution

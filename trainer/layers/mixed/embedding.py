@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.arguments import Argument, Array, Flowing, Ids, find_distinct
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.checks import require_weight

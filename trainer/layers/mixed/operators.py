@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proto.ModelConfig_pb2 import OperatorConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import OperatorConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from paddle_base.kernels.rows import add_rows
 
-from kernels.rows import add_rows
-from proto.ModelConfig_pb2 import LayerConfig, LinkConfig, MemoryConfig, ModelConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, LinkConfig, MemoryConfig, ModelConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.activations import find_activation
 from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, Ids
 from trainer.arrays.parameters import ParameterTable

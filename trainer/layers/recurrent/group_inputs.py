@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import SubModelConfig
-from runtime.errors import BugError, ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import SubModelConfig
+from paddle_base.runtime.errors import BugError, ConfigError, DataError
 from trainer.arrays.arguments import Argument, Ids
 from trainer.layers.base import Layer
 from trainer.layers.ragged import PackedOrder, take_ragged

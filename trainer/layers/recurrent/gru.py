@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from paddle_base.kernels.recurrent import GruRun
+from paddle_base.kernels.rows import sum_columns
 
-from kernels.recurrent import GruRun
-from kernels.rows import sum_columns
-from proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.arguments import Argument, Array, Flowing
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.layers.base import Layer

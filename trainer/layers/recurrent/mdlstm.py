@@ -16,10 +16,10 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
+from paddle_base.kernels.rows import sum_columns
 
-from kernels.rows import sum_columns
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proto.ModelConfig_pb2 import MemoryConfig
+from paddle_base.proto.ModelConfig_pb2 import MemoryConfig
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import Parameter
 

@@ -5,7 +5,7 @@ Source: resetState, getState and setState of gserver/layers/RecurrentLayer.cpp a
 
 from __future__ import annotations
 
-from runtime.errors import ConfigError, DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Array
 from trainer.layers.base import Layer
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
+from paddle_base.runtime.errors import ConfigError
 
 # the type GENERATOR occurs only in the separated model
 GROUP, GENERATOR = "recurrent_layer_group", "generating_layer_group"

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from paddle_base.kernels.products import multiply
+from paddle_base.kernels.rows import differentiate_weighted_sums, sum_rows
+from paddle_base.kernels.steps import differentiate_tanh_sums, tanh_sums
 
-from kernels.products import multiply
-from kernels.rows import differentiate_weighted_sums, sum_rows
-from kernels.steps import differentiate_tanh_sums, tanh_sums
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import DataError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.text import ROWS_ADVICE

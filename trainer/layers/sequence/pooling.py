@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from paddle_base.kernels.rows import add_outer, max_stretches, spread_maxima, sum_rows, sum_stretches
 
-from kernels.rows import add_outer, max_stretches, spread_maxima, sum_rows, sum_stretches
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, Ids
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer

@@ -12,11 +12,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from paddle_base.kernels.rows import sum_columns
+from paddle_base.kernels.windows import (
+    SequenceWindows,
+    add_maxima,
+    add_windows,
+    descend_maxima,
+    max_windows,
+    sum_windows,
+)
 
-from kernels.rows import sum_columns
-from kernels.windows import SequenceWindows, add_maxima, add_windows, descend_maxima, max_windows, sum_windows
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.activations import find_activation
 from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, Ids
 from trainer.arrays.parameters import ParameterTable

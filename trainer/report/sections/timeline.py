@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.errors import STOP_CODES
+from paddle_base.runtime.errors import STOP_CODES
 from trainer.report.facts import Attempt, Facts, describe_error, is_passed_on, last_line
 from trainer.report.html.markup import Markup, join, tag
 from trainer.report.html.text import moment, seconds

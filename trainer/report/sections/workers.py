@@ -7,8 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from elastic.job.membership_file import describe_cause, describe_driver, describe_loss, describe_member, describe_state
-from runtime.status_files import LATE_S
+from paddle_base.runtime.status_files import LATE_S
+from paddle_cluster.elastic.job.membership_file import (
+    describe_cause,
+    describe_driver,
+    describe_loss,
+    describe_member,
+    describe_state,
+)
 from trainer.report.facts import Facts
 from trainer.report.html.markup import Markup, join, tag
 from trainer.report.html.tables import make_table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.errors import PaddleError
+from paddle_base.runtime.errors import PaddleError
 
 
 class TaskTakenError(PaddleError):

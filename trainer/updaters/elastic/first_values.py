@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from registry.interface import Claim, Entry, Registry
-from registry.servers import INIT_DONE, INIT_LOCK
-from runtime import glog
-from runtime.bounded_json import BoundedJsonError, parse_bounded
-from runtime.errors import ConfigError, LeaseLostError, PeerUnreachableError, VolumeError
-from runtime.health.service_threads import ServiceThread
+from paddle_base.registry.interface import Claim, Entry, Registry
+from paddle_base.registry.servers import INIT_DONE, INIT_LOCK
+from paddle_base.runtime import glog
+from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
+from paddle_base.runtime.errors import ConfigError, LeaseLostError, PeerUnreachableError, VolumeError
+from paddle_base.runtime.health.service_threads import ServiceThread
 
 INIT = "init/"
 LOOK_S = 1.0  # seconds between two attempts to take the lock

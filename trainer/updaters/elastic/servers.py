@@ -10,12 +10,19 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
+from paddle_base.registry.interface import Registry
+from paddle_base.registry.servers import JOB_END, SERVERS, ServerRecord, describe_missing, find_servers
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import (
+    BugError,
+    ConfigError,
+    LostPeerError,
+    PaddleError,
+    PeerUnreachableError,
+    VolumeError,
+)
 from pserver.client.elastic.services import ElasticModel, JoinedServices, ServiceAddress
 from pserver.optim.settings import Array
-from registry.interface import Registry
-from registry.servers import JOB_END, SERVERS, ServerRecord, describe_missing, find_servers
-from runtime import glog
-from runtime.errors import BugError, ConfigError, LostPeerError, PaddleError, PeerUnreachableError, VolumeError
 from trainer.updaters.elastic.errors import TaskTakenError
 from trainer.updaters.elastic.first_values import agree_on_first_values
 from trainer.updaters.elastic.views import MasterViews, ViewSource

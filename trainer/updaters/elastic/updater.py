@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.runtime.errors import ConfigError
 from pserver.client.elastic.pushes import AgreedPushes, CountedPushes, Pushes
 from pserver.client.elastic.services import BatchGradient, ElasticModel, JoinedServices
 from pserver.optim.settings import Array, Optimization
@@ -14,7 +15,6 @@ from pserver.store import partition
 from pserver.store.parameter_groups import find_parameter_groups
 from pserver.store.snapshot import CheckpointState
 from pserver.wire.views import EpochChangedError
-from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.dense_parameters import DenseParameters
 from trainer.arrays.parameters import Parameter, ParameterTable

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import PeerUnreachableError
 from pserver.wire.views import MembershipView
-from runtime import glog
-from runtime.errors import PeerUnreachableError
 from trainer.updaters.elastic.errors import TaskTakenError
 
 # maximum seconds between a task and the view that contains this trainer; either message may come first

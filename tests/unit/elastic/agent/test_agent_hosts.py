@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from elastic.agent.client import AgentClient
-from elastic.agent.hosts import AgentHosts, AgentPolicy, find_way
-from elastic.agent.protocol import AgentState
-from elastic.discovery import FixedHosts, FoundHosts
-from runtime.errors import LostPeerError, PeerUnreachableError
+from paddle_base.runtime.errors import LostPeerError, PeerUnreachableError
+from paddle_cluster.elastic.agent.client import AgentClient
+from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy, find_way
+from paddle_cluster.elastic.agent.protocol import AgentState
+from paddle_cluster.elastic.discovery import FixedHosts, FoundHosts
 
 Answers = dict[str, AgentState]
 
@@ -99,7 +99,7 @@ def test_the_first_look_of_a_driver_that_goes_on_waits_for_all_agents(answers: A
 
 def test_an_agent_that_does_not_answer_hides_no_other_one(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look took 5 s while a host was lost: the workers of another one that left had no time to do so."""
-    monkeypatch.setattr("elastic.agent.hosts.ANSWER_S", 0.01)
+    monkeypatch.setattr("paddle_cluster.elastic.agent.hosts.ANSWER_S", 0.01)
     hosts = AgentHosts(FixedHosts({"127.0.0.2": 1, "127.0.0.3": 1}), "s", AgentPolicy(is_everywhere=True))
     answers["127.0.0.3"] = AgentState("b", 0, False)
     may_answer, before = threading.Event(), AgentClient.read_state

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from elastic.agent.output import MOST_KEPT, WorkerOutput
-from elastic.agent.protocol import MOST_CHUNK, StreamMark, StreamPart, WorkerNews
-from elastic.agent.showing import OutputShower
-from elastic.launching.output import OutputWriter, WorkerPipe
+from paddle_cluster.elastic.agent.output import MOST_KEPT, WorkerOutput
+from paddle_cluster.elastic.agent.protocol import MOST_CHUNK, StreamMark, StreamPart, WorkerNews
+from paddle_cluster.elastic.agent.showing import OutputShower
+from paddle_cluster.elastic.launching.output import OutputWriter, WorkerPipe
 
 WAIT_S = 60.0
 

@@ -7,7 +7,7 @@ from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic.agent.protocol import (
+from paddle_cluster.elastic.agent.protocol import (
     AgentProtocolError,
     AgentState,
     StreamMark,

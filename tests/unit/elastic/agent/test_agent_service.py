@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from elastic.agent.client import AgentClient
-from elastic.agent.protocol import StreamMark, WorkerLaunch, WorkerNews
-from elastic.agent.remote import LOST, RemoteWorker, describe_launch
-from elastic.agent.service import AgentOptions, WorkerAgent, parse_agent_options
-from elastic.agent.workers import AgentBusyError, AgentWorkers
-from elastic.hosts import SlotInfo
-from elastic.keyvalue.exchange import SignedExchange, UnprovenAnswerError
-from elastic.launching.output import OutputWriter
-from elastic.membership.results import WorkerEvents
-from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError, PortInUseError, UsageError
+from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError, PortInUseError, UsageError
+from paddle_cluster.elastic.agent.client import AgentClient
+from paddle_cluster.elastic.agent.protocol import StreamMark, WorkerLaunch, WorkerNews
+from paddle_cluster.elastic.agent.remote import LOST, RemoteWorker, describe_launch
+from paddle_cluster.elastic.agent.service import AgentOptions, WorkerAgent, parse_agent_options
+from paddle_cluster.elastic.agent.workers import AgentBusyError, AgentWorkers
+from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.keyvalue.exchange import SignedExchange, UnprovenAnswerError
+from paddle_cluster.elastic.launching.output import OutputWriter
+from paddle_cluster.elastic.membership.results import WorkerEvents
 
 SECRET, HOST = "a secret", "127.0.0.1"
 WAIT_S = 60.0
@@ -203,8 +203,8 @@ def test_a_worker_that_no_driver_asks_after_is_ended_and_its_output_forgotten() 
 
 
 def test_an_agent_has_a_bound_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elastic.agent.workers.MOST_LIVE", 1)
-    monkeypatch.setattr("elastic.agent.workers.MOST_ENDED", 1)
+    monkeypatch.setattr("paddle_cluster.elastic.agent.workers.MOST_LIVE", 1)
+    monkeypatch.setattr("paddle_cluster.elastic.agent.workers.MOST_ENDED", 1)
     workers = AgentWorkers(os.environ, 60.0)
     for name in ("w1", "w2", "w3"):
         workers.start(name, WorkerLaunch(("true",), {}, 0))

@@ -11,9 +11,9 @@ from collective_ranks import DEADLINE_S, groups, on_all
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.collectives.fusion import FUSION_BYTES, FusedArray, fuse
-from elastic.collectives.group import CYCLE_BYTES, Patience, RankGroup
-from elastic.collectives.requests import (
+from paddle_cluster.elastic.collectives.fusion import FUSION_BYTES, FusedArray, fuse
+from paddle_cluster.elastic.collectives.group import CYCLE_BYTES, Patience, RankGroup
+from paddle_cluster.elastic.collectives.requests import (
     Agreement,
     CollectiveKind,
     Ledger,
@@ -23,7 +23,7 @@ from elastic.collectives.requests import (
     encode_request,
     parse_announcement,
 )
-from elastic.errors import CollectiveMismatchError, HorovodInternalError
+from paddle_cluster.elastic.errors import CollectiveMismatchError, HorovodInternalError
 from pserver.wire.protocol import ProtocolError
 
 FLOAT = np.dtype(np.float32)
@@ -76,7 +76,7 @@ def test_requests_run_when_the_last_rank_has_announced_them_in_whatever_round() 
 
 def test_any_number_of_collectives_may_wait_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than two announcements in another order waited for each other, with a warning that was not true."""
-    monkeypatch.setattr("elastic.collectives.group.MAX_REQUESTS", 8)
+    monkeypatch.setattr("paddle_cluster.elastic.collectives.group.MAX_REQUESTS", 8)
 
     def work(group: RankGroup) -> list[float]:
         order = range(100) if group.rank else range(99, -1, -1)

@@ -10,9 +10,9 @@ from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.collectives import frames
-from elastic.collectives.frames import Frame, FrameKind
-from elastic.collectives.peers import PeerRank
+from paddle_cluster.elastic.collectives import frames
+from paddle_cluster.elastic.collectives.frames import Frame, FrameKind
+from paddle_cluster.elastic.collectives.peers import PeerRank
 from pserver.wire.authentication import DATA, ClientHandshake, ServerHandshake
 from pserver.wire.connection import Pool
 from pserver.wire.protocol import ProtocolError

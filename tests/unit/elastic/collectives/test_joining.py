@@ -16,11 +16,11 @@ import pytest
 from collective_ranks import DEADLINE_S, MemoryStore
 from waiting import until
 
-from elastic.collectives import forming, joining
-from elastic.collectives.joining import GroupPlan, RankAddress
-from elastic.collectives.mesh import Mesh
-from elastic.collectives.peers import PeerRank
-from elastic.errors import HorovodInternalError
+from paddle_cluster.elastic.collectives import forming, joining
+from paddle_cluster.elastic.collectives.joining import GroupPlan, RankAddress
+from paddle_cluster.elastic.collectives.mesh import Mesh
+from paddle_cluster.elastic.collectives.peers import PeerRank
+from paddle_cluster.elastic.errors import HorovodInternalError
 from pserver.wire.authentication import NO_KEYS, ServerHandshake
 from pserver.wire.connection import Pool
 from pserver.wire.shared_memory import SharedMemory

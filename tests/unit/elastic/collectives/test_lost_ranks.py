@@ -20,25 +20,25 @@ import pytest
 from collective_ranks import DEADLINE_S, MemoryStore, groups, on_all
 from ports import free_ports
 
-from elastic.collectives import joining
-from elastic.collectives.forming import form
-from elastic.collectives.frames import FrameKind
-from elastic.collectives.group import RankGroup
-from elastic.collectives.joining import GroupPlan
-from elastic.collectives.mesh import Pulse
-from elastic.collectives.requests import CollectiveKind, Reduction
-from elastic.errors import HorovodInternalError
+from paddle_cluster.elastic.collectives import joining
+from paddle_cluster.elastic.collectives.forming import form
+from paddle_cluster.elastic.collectives.frames import FrameKind
+from paddle_cluster.elastic.collectives.group import RankGroup
+from paddle_cluster.elastic.collectives.joining import GroupPlan
+from paddle_cluster.elastic.collectives.mesh import Pulse
+from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
+from paddle_cluster.elastic.errors import HorovodInternalError
 
 ROOT = Path(__file__).resolve().parents[4]
 # a rank as a process: all-reduces for ever, and says when it has begun and why it ended
 RANK = """
 import json, os, sys
 import numpy as np
-from elastic.collectives.forming import form
-from elastic.collectives.group import Patience
-from elastic.collectives.joining import GroupPlan
-from elastic.collectives.requests import CollectiveKind, Reduction
-from elastic.errors import HorovodInternalError
+from paddle_cluster.elastic.collectives.forming import form
+from paddle_cluster.elastic.collectives.group import Patience
+from paddle_cluster.elastic.collectives.joining import GroupPlan
+from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
+from paddle_cluster.elastic.errors import HorovodInternalError
 
 rank, ports, near, count, silence = json.loads(sys.argv[1])
 

@@ -11,12 +11,12 @@ import pytest
 from collective_ranks import DEADLINE_S
 from each import each
 
-from elastic.collectives import frames
-from elastic.collectives import mesh as meshes
-from elastic.collectives.frames import FrameKind
-from elastic.collectives.mesh import Mesh
-from elastic.collectives.peers import PeerRank
-from elastic.errors import HorovodInternalError
+from paddle_cluster.elastic.collectives import frames
+from paddle_cluster.elastic.collectives import mesh as meshes
+from paddle_cluster.elastic.collectives.frames import FrameKind
+from paddle_cluster.elastic.collectives.mesh import Mesh
+from paddle_cluster.elastic.collectives.peers import PeerRank
+from paddle_cluster.elastic.errors import HorovodInternalError
 from pserver.wire.authentication import MessageKeys
 from pserver.wire.connection import Pool
 from pserver.wire.protocol import ProtocolError

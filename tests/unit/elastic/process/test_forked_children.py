@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from elastic.collectives.group import RankGroup
-from elastic.collectives.requests import CollectiveKind
-from elastic.errors import HorovodInternalError
+from paddle_cluster.elastic.collectives.group import RankGroup
+from paddle_cluster.elastic.collectives.requests import CollectiveKind
+from paddle_cluster.elastic.errors import HorovodInternalError
 
 
 class _Mesh:

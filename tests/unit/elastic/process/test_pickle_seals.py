@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import pytest
 from collective_ranks import groups, on_all
 
-from elastic.collectives.group import RankGroup
-from elastic.process import operations
-from elastic.process.objects import dump_object
-from elastic.process.operations import PickleSeal
-from runtime.errors import DataError
+from paddle_base.runtime.errors import DataError
+from paddle_cluster.elastic.collectives.group import RankGroup
+from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.objects import dump_object
+from paddle_cluster.elastic.process.operations import PickleSeal
 
 PICKLE = dump_object([1], unsafe_pickle=True)
 

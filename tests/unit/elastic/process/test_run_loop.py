@@ -6,10 +6,10 @@ from unittest import mock
 
 import pytest
 
-from elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
-from elastic.process.membership import WORKER
-from elastic.process.placement import WorkerSettings
-from elastic.state import run_fn
+from paddle_cluster.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
+from paddle_cluster.elastic.process.membership import WORKER
+from paddle_cluster.elastic.process.placement import WorkerSettings
+from paddle_cluster.elastic.state import run_fn
 
 
 class ToldState:
@@ -59,7 +59,7 @@ def train(*endings: object) -> tuple[ToldState, object]:
         told.calls.append("reset")
 
     try:
-        with mock.patch("elastic.state.notification_manager", told):
+        with mock.patch("paddle_cluster.elastic.state.notification_manager", told):
             return told, run_fn(function, reset, finish)(told, argument=5)
     except Exception as exc:
         return told, exc

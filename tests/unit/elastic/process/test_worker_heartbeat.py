@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from elastic.process import membership
+from paddle_cluster.elastic.process import membership
 
 
 def test_a_worker_says_at_once_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic.process.objects import dump_object, load_object
-from runtime.errors import DataError
+from paddle_base.runtime.errors import DataError
+from paddle_cluster.elastic.process.objects import dump_object, load_object
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=["Cs"]))
 OBJECTS = st.recursive(

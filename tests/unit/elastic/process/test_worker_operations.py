@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import paddle.elastic as hvd
-from elastic.process import operations
-from elastic.process.membership import WORKER
-from runtime.errors import ConfigError, DataError
+from paddle_base.runtime.errors import ConfigError, DataError
+from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.membership import WORKER
 
 
 @pytest.fixture(autouse=True)

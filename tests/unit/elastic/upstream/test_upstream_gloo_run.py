@@ -20,9 +20,9 @@ from horovod.runner.elastic.discovery import FixedHosts
 from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.http.http_server import RendezvousServer
 
-from elastic.launching.judging import JobFailedError
-from runtime.environment import read_environment
-from runtime.errors import UsageError
+from paddle_base.runtime.environment import read_environment
+from paddle_base.runtime.errors import UsageError
+from paddle_cluster.elastic.launching.judging import JobFailedError
 
 LIMIT_S = 60.0
 SLOT = SlotInfo("localhost", 1, 0, 1, 2, 1, 2)

@@ -32,9 +32,9 @@ from horovod.runner.elastic.worker import (
 from horovod.runner.http.http_server import KVStoreHandler, KVStoreHTTPServer, RendezvousServer
 from horovod.runner.launch import parse_args, run_commandline
 
-from elastic.launching.flags import make_arguments
 from paddle import elastic as hvd
-from runtime.errors import ConfigError, UsageError
+from paddle_base.runtime.errors import ConfigError, UsageError
+from paddle_cluster.elastic.launching.flags import make_arguments
 
 LIMIT_S = 60.0
 ROOT = Path(__file__).resolve().parents[4]

@@ -19,10 +19,10 @@ from horovod.runner.common.util.settings import Settings
 from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.launch import _run, is_gloo_used, make_settings, parse_args, run_controller
 
-from elastic.constants import MOST_S
-from elastic.discovery import FixedHosts
-from elastic.process.placement import read_settings
-from runtime.errors import ConfigError, MissingInputError, UsageError
+from paddle_base.runtime.errors import ConfigError, MissingInputError, UsageError
+from paddle_cluster.elastic.constants import MOST_S
+from paddle_cluster.elastic.discovery import FixedHosts
+from paddle_cluster.elastic.process.placement import read_settings
 
 CONFIG = """
 controller: gloo
@@ -251,7 +251,7 @@ def test_workers_without_a_stall_check_wait(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_run_names_the_parameters_without_effect(capsys: pytest.CaptureFixture[str]) -> None:
     args = parse_args(["-np", "1", "--cycle-time-ms", "1", "--gloo-timeout-seconds", "9", "true"])
-    with mock.patch("elastic.launch.run_job") as job:
+    with mock.patch("paddle_cluster.elastic.launch.run_job") as job:
         assert _run(args) is None
     assert job.call_args.args[0].variables["HOROVOD_CYCLE_TIME"] == "1.0"
     text = capsys.readouterr().err

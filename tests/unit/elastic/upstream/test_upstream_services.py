@@ -31,11 +31,11 @@ from horovod.runner.util import network
 from horovod.runner.util.streams import Pipe
 from horovod.runner.util.threads import in_thread
 
-from elastic.process.objects import dump_object
-from elastic.runner.common import network as network_module
-from elastic.runner.common.wire import NONCE_BYTES, Session
-from runtime.errors import ConfigError, DataError, UsageError
-from runtime.network.front import FrontLimits
+from paddle_base.runtime.errors import ConfigError, DataError, UsageError
+from paddle_base.runtime.network.front import FrontLimits
+from paddle_cluster.elastic.process.objects import dump_object
+from paddle_cluster.elastic.runner.common import network as network_module
+from paddle_cluster.elastic.runner.common.wire import NONCE_BYTES, Session
 
 LIMIT_S = 60.0
 NAME = "a service of tests"

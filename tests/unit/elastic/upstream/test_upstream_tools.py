@@ -24,7 +24,7 @@ from horovod.runner.util.cache import Cache, use_cache
 from horovod.runner.util.streams import Pipe
 from horovod.runner.util.threads import execute_function_multithreaded, in_thread, on_event
 
-from runtime.errors import DataError, UsageError
+from paddle_base.runtime.errors import DataError, UsageError
 
 LIMIT_S = 60.0
 
@@ -146,7 +146,7 @@ def test_a_command_has_the_given_variables_and_a_prefix() -> None:
 def test_the_whole_output_of_a_short_command(capsys: pytest.CaptureFixture[str]) -> None:
     output, code = tiny_shell_exec.execute("echo $A; echo b >&2; exit 4", env={"A": "a"}) or ("", 0)
     assert (sorted(output.split()), code) == (["a", "b"], 4)
-    with mock.patch("elastic.runner.common.safe_shell_exec.execute", side_effect=OSError("no memory")):
+    with mock.patch("paddle_cluster.elastic.runner.common.safe_shell_exec.execute", side_effect=OSError("no memory")):
         assert tiny_shell_exec.execute("true") is None
     assert "true could not be started: no memory" in capsys.readouterr().err
 
@@ -287,6 +287,6 @@ def test_a_store_keeps_data_and_no_functions(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(RuntimeError, match="the same PADDLE_SECRET"):
         read_data_from_kvstore("127.0.0.1", port, "scope", "key")
     server.shutdown_server()
-    monkeypatch.setattr("elastic.runner.http_client.ASK_S", 0.0)
+    monkeypatch.setattr("paddle_cluster.elastic.runner.http_client.ASK_S", 0.0)
     with pytest.raises(RuntimeError, match="cannot be stored"):
         put_data_into_kvstore("127.0.0.1", port, "scope", "key", 1)

@@ -11,11 +11,11 @@ from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.autoscaler.amounts import parse_caps
-from master.autoscaler.facts import read_job, read_node
-from master.autoscaler.packing import ClusterRoom
-from master.autoscaler.plan import HOLD_S, Past, TrainerJob, make_plan
-from master.autoscaler.snapshot import UNBOUNDED, make_snapshot
+from paddle_cluster.master.autoscaler.amounts import parse_caps
+from paddle_cluster.master.autoscaler.facts import read_job, read_node
+from paddle_cluster.master.autoscaler.packing import ClusterRoom
+from paddle_cluster.master.autoscaler.plan import HOLD_S, Past, TrainerJob, make_plan
+from paddle_cluster.master.autoscaler.snapshot import UNBOUNDED, make_snapshot
 
 NOW = 1000.0
 ONE = (1,)

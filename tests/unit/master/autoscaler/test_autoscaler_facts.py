@@ -9,11 +9,11 @@ import pytest
 from autoscale.fake_api import job, node, pod
 from each import each
 
-from master.autoscaler.amounts import parse_quantity, sum_requests
-from master.autoscaler.facts import JobFacts, Taint, Toleration, read_job, read_node, read_pod
-from master.autoscaler.lease import LeaseView, make_lease, view_lease
-from master.autoscaler.plan import make_plan
-from master.autoscaler.snapshot import ClusterSnapshot, judge_job, make_snapshot
+from paddle_cluster.master.autoscaler.amounts import parse_quantity, sum_requests
+from paddle_cluster.master.autoscaler.facts import JobFacts, Taint, Toleration, read_job, read_node, read_pod
+from paddle_cluster.master.autoscaler.lease import LeaseView, make_lease, view_lease
+from paddle_cluster.master.autoscaler.plan import make_plan
+from paddle_cluster.master.autoscaler.snapshot import ClusterSnapshot, judge_job, make_snapshot
 
 GIB = 1 << 30
 

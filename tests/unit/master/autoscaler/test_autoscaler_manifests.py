@@ -10,8 +10,8 @@ import kubernetes_validate
 import yaml
 from each import each
 
-from master.autoscaler.facts import LEAST, MOST
-from master.autoscaler.flags import FLAGS, parse
+from paddle_cluster.master.autoscaler.facts import LEAST, MOST
+from paddle_cluster.master.autoscaler.flags import FLAGS, parse
 
 HOME = Path(__file__).parents[4] / "k8s/elastic/autoscaler"
 KUSTOMIZATION = yaml.safe_load((HOME / "kustomization.yaml").read_text())

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from master.autoscaler.api import ApiClient, ApiPlace, ApiProblem
-from master.autoscaler.mirror import STALE_S, ClusterMirror, Mirror
+from paddle_cluster.master.autoscaler.api import ApiClient, ApiPlace, ApiProblem
+from paddle_cluster.master.autoscaler.mirror import STALE_S, ClusterMirror, Mirror
 
 REFUSAL = ApiProblem("pods is forbidden", 403)
 LONG = 600.0  # --start_timeout

@@ -9,8 +9,8 @@ from autoscale.model import TICK_S, TRAINER, ModelCluster, Owner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from master.autoscaler.packing import ClusterRoom, Demand
-from master.autoscaler.plan import HOLD_S, Change, Past, TrainerJob, make_plan, remember
+from paddle_cluster.master.autoscaler.packing import ClusterRoom, Demand
+from paddle_cluster.master.autoscaler.plan import HOLD_S, Change, Past, TrainerJob, make_plan, remember
 
 NOW = 1000.0
 ONE = (1,)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from master.autoscaler import api, loop
-from master.autoscaler.api import (
+from paddle_cluster.master.autoscaler import api, loop
+from paddle_cluster.master.autoscaler.api import (
     WRITERS,
     ApiPlace,
     ApiProblem,
@@ -20,11 +20,11 @@ from master.autoscaler.api import (
     is_about_job,
     is_policy,
 )
-from master.autoscaler.facts import JobFacts, Placement
-from master.autoscaler.loop import Autoscaler, AutoscalerOptions
-from master.autoscaler.packing import ClusterRoom
-from master.autoscaler.plan import Change
-from master.autoscaler.snapshot import ClusterSnapshot
+from paddle_cluster.master.autoscaler.facts import JobFacts, Placement
+from paddle_cluster.master.autoscaler.loop import Autoscaler, AutoscalerOptions
+from paddle_cluster.master.autoscaler.packing import ClusterRoom
+from paddle_cluster.master.autoscaler.plan import Change
+from paddle_cluster.master.autoscaler.snapshot import ClusterSnapshot
 
 PLACE = ApiPlace("127.0.0.1", 1, Path("/nowhere"))
 WISHES = [ParallelismWish("science", f"job-{number}", f"uid-{number}", 1, 2) for number in range(3 * WRITERS)]

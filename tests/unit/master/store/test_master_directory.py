@@ -9,11 +9,11 @@ from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from master.store import directory as directory_store
-from master.store import segment
-from master.store.directory import DirectoryLeadership, DirectoryStore, read_claim
-from master.store.segment import encode_record, encode_state, read_segment
-from runtime.errors import DamagedError, LeadershipLostError, VolumeError
+from paddle_base.runtime.errors import DamagedError, LeadershipLostError, VolumeError
+from paddle_cluster.master.store import directory as directory_store
+from paddle_cluster.master.store import segment
+from paddle_cluster.master.store.directory import DirectoryLeadership, DirectoryStore, read_claim
+from paddle_cluster.master.store.segment import encode_record, encode_state, read_segment
 
 
 def lead(directory: Path) -> DirectoryLeadership:

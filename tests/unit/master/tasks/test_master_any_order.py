@@ -9,11 +9,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from master_story import Story, member
 
-from master.tasks.encoding import decode_state
-from master.tasks.events import FAILED, FINISHED, GRANTED, RETURNED, MemberIn, MemberLeaves, TaskReported, TaskWanted
-from master.tasks.presence import BETWEEN_S
-from master.tasks.records import Phase, TaskStatus
-from messages.envelope import MemberId
+from paddle_base.messages.envelope import MemberId
+from paddle_cluster.master.tasks.encoding import decode_state
+from paddle_cluster.master.tasks.events import (
+    FAILED,
+    FINISHED,
+    GRANTED,
+    RETURNED,
+    MemberIn,
+    MemberLeaves,
+    TaskReported,
+    TaskWanted,
+)
+from paddle_cluster.master.tasks.presence import BETWEEN_S
+from paddle_cluster.master.tasks.records import Phase, TaskStatus
 
 NAMES = ("a", "b", "c")
 PASSES = 3

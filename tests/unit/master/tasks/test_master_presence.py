@@ -2,9 +2,9 @@
 
 from master_story import Story, member
 
-from master.tasks.events import FAILED, RETURNED, MemberIn
-from master.tasks.presence import BETWEEN_S, COUNTER_BITS, Presence
-from master.tasks.records import TaskView
+from paddle_cluster.master.tasks.events import FAILED, RETURNED, MemberIn
+from paddle_cluster.master.tasks.presence import BETWEEN_S, COUNTER_BITS, Presence
+from paddle_cluster.master.tasks.records import TaskView
 
 
 def members(story: Story) -> tuple[int, ...]:

@@ -3,8 +3,8 @@
 import pytest
 from master_story import Story, member
 
-from master.tasks.events import BUSY, FAILED, GRANTED, RETURNED, SAVED, DatasetGiven, MemberLeaves
-from master.tasks.records import Phase
+from paddle_cluster.master.tasks.events import BUSY, FAILED, GRANTED, RETURNED, SAVED, DatasetGiven, MemberLeaves
+from paddle_cluster.master.tasks.records import Phase
 
 
 def finish_all(story: Story, name: str, pass_number: int, tasks: int) -> None:

@@ -6,6 +6,7 @@ from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paddle_base.runtime.errors import BugError
 from pserver.aggregate.async_sparse import SparseSteps
 from pserver.aggregate.staleness import StalenessLimits
 from pserver.aggregate.sync_sparse import SparseRounds
@@ -13,7 +14,6 @@ from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store.sparse_shard import SparseShard
 from pserver.wire import protocol
 from pserver.wire.protocol import MessageFlag
-from runtime.errors import BugError
 
 TABLES = [
     ParameterSpec("a", 10 * 2, sparse_update=True, row_width=2),

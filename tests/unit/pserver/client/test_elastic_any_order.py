@@ -11,6 +11,7 @@ import threading
 import numpy as np
 import pytest
 
+from paddle_base.runtime.errors import LostPeerError
 from pserver.aggregate.elastic_rounds import GradientPiece, TwoPhaseRounds
 from pserver.aggregate.sync_dense import SynchronousRounds
 from pserver.client.elastic.pushes import AgreedPushes
@@ -19,7 +20,6 @@ from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
 from pserver.wire.views import EpochChangedError, MembershipView
-from runtime.errors import LostPeerError
 
 TRAINERS, BATCHES, SERVICES = 4, 4, 3
 SIZE = TRAINERS * BATCHES

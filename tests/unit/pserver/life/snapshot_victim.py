@@ -8,11 +8,11 @@ import sys
 import numpy as np
 from elastic_wire import ElasticWire
 
+from paddle_base.registry.directory import DirectoryClaim, DirectoryRegistry
 from pserver.life import snapshots as of_snapshots
 from pserver.life.recovery import recover
 from pserver.life.snapshots import Snapshots, SnapshotStore
 from pserver.store import snapshot_files
-from registry.directory import DirectoryClaim, DirectoryRegistry
 
 
 def kill_at(owner: object, name: str, when: str) -> None:

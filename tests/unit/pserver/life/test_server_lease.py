@@ -2,13 +2,13 @@
 
 import pytest
 
+from paddle_base.registry.directory import DirectoryRegistry
+from paddle_base.registry.records import JobEnd
+from paddle_base.runtime.errors import DamagedError, LeaseLostError, PeerUnreachableError, VolumeError
 from pserver.life import lease as module
 from pserver.life import server_life
 from pserver.life.lease import LeaseKeeper
 from pserver.life.server_life import GOODBYE_S, ElasticLife
-from registry.directory import DirectoryRegistry
-from registry.records import JobEnd
-from runtime.errors import DamagedError, LeaseLostError, PeerUnreachableError, VolumeError
 
 
 class Clock:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from elastic_wire import ElasticWire
 
+from paddle_base.registry.directory import DirectoryRegistry
+from paddle_base.registry.records import find_checkpoint
+from paddle_base.runtime.errors import ConfigError, DamagedError, LeaseLostError, LostFileError, VolumeError
 from pserver.life import snapshots as module
 from pserver.life.recovery import name_directory, recover
 from pserver.life.snapshots import RETRY_S, Snapshots, SnapshotStore
 from pserver.optim.settings import Optimization
 from pserver.store import snapshot_files
-from registry.directory import DirectoryRegistry
-from registry.records import find_checkpoint
-from runtime.errors import ConfigError, DamagedError, LeaseLostError, LostFileError, VolumeError
 
 ADAM = Optimization("adam", 0.1, algorithm="async_sgd")
 INTERVAL = 600.0

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from paddle_base.runtime.errors import ConfigError
 from pserver.optim import adagrad as folding
 from pserver.optim.methods import METHODS, check_supported, list_ignored
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
-from runtime.errors import ConfigError
 
 RATE, RHO, EPSILON, BETA1, BETA2, ADAM_EPSILON = 0.05, 0.9, 1e-6, 0.9, 0.999, 1e-8
 

@@ -3,9 +3,9 @@
 import pytest
 from each import each
 
+from paddle_base.runtime.errors import ConfigError
 from pserver.optim.schedules import Schedule, check_schedule, is_constant, scheduled_rate
 from pserver.optim.settings import Optimization
-from runtime.errors import ConfigError
 
 
 @each(

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from each import each
 
+from paddle_base.runtime.errors import ConfigError
 from pserver.optim import averaging
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.optim.weight_decay import Decay, pull, separate_decay
 from pserver.store import partition
 from pserver.store.shard import DenseShard
-from runtime.errors import ConfigError
 
 RATE = 0.5
 

@@ -11,13 +11,13 @@ from elastic_wire import ElasticWire
 from fuzz import frames, seeds
 from fuzz.frames import encode
 
+from paddle_base.runtime.errors import ConfigError
 from pserver.client.heartbeat import error_of
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.model_setup import describe_setup
 from pserver.wire.authentication import DATA, HEARTBEAT, PROBE
 from pserver.wire.protocol import Message, Op
-from runtime.errors import ConfigError
 
 COUNT = 500 if "FUZZ_SEED" not in os.environ else 5_000  # messages; make fuzz and make nightly have time for more
 PARAMETERS = [ParameterSpec("w", 5), ParameterSpec("b", 2, gradient_clipping_threshold=3.0)]

@@ -10,16 +10,16 @@ from each import each
 from elastic_wire import ElasticWire
 from prometheus_client.parser import text_string_to_metric_families
 
+from paddle_base.runtime.health import metrics
+from paddle_base.runtime.health.liveness import Liveness
+from paddle_base.runtime.health.metrics import Exposition, Metric, Sample, add_up, label_of
+from paddle_base.runtime.health.pages import Pages, reply
 from pserver.optim.settings import Optimization
 from pserver.server import server_metrics
 from pserver.server.event_loop import Options, Server
 from pserver.server.server_metrics import METRICS, ServerMetrics
 from pserver.wire.connection import Traffic
 from pserver.wire.protocol import Op
-from runtime.health import metrics
-from runtime.health.liveness import Liveness
-from runtime.health.metrics import Exposition, Metric, Sample, add_up, label_of
-from runtime.health.pages import Pages, reply
 
 ASYNCHRONOUS = Optimization("momentum", 0.1, algorithm="async_sgd")
 

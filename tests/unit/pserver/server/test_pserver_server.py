@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from paddle_base.runtime.errors import LeaseLostError, LostPeerError, PortInUseError
 from pserver.server import event_loop as module
 from pserver.server.event_loop import Options, Server
-from runtime.errors import LeaseLostError, LostPeerError, PortInUseError
 
 
 class Flooded:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, PROBE
 from pserver.wire.protocol import Fetch, Message, MessageFlag, Op
-from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 
 
 def values(wire):

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paddle_base.runtime.errors import BugError
 from pserver.client.vector_layout import VectorLayout
 from pserver.optim.settings import ParameterSpec
 from pserver.store import partition
 from pserver.wire import protocol
-from runtime.errors import BugError
 
 WEIGHT, BIAS = "___fc_layer_0__.w0", "___fc_layer_0__.wbias"
 

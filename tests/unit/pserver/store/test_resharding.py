@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from paddle_base.runtime.errors import ConfigError, DamagedError
 from pserver.optim import averaging, sgd
 from pserver.optim.methods import METHODS
 from pserver.optim.settings import Array, Optimization, ParameterSpec
@@ -22,7 +23,6 @@ from pserver.store.shard_loader import make_dense_shard, make_sparse_shard
 from pserver.store.snapshot import Part, put_back, take
 from pserver.store.sparse_partition import SparseTable
 from pserver.store.sparse_shard import SparseShard
-from runtime.errors import ConfigError, DamagedError
 
 WIDTH = 3
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from each import each
 
+from paddle_base.runtime.errors import BugError, ConfigError
 from pserver.optim.methods import METHODS
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition, shard
 from pserver.store.shard import DenseShard
 from pserver.store.updates import shard_state
-from runtime.errors import BugError, ConfigError
 
 MOMENTUM = Optimization("momentum", 0.5)
 

@@ -8,6 +8,7 @@ from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paddle_base.runtime.errors import BugError, ConfigError
 from pserver.optim import adagrad as adagrad_module
 from pserver.optim import averaging, sgd
 from pserver.optim.methods import METHODS
@@ -16,7 +17,6 @@ from pserver.store import partition
 from pserver.store.shard import DenseShard
 from pserver.store.snapshot import Part, put_back, take
 from pserver.store.sparse_shard import SparseShard
-from runtime.errors import BugError, ConfigError
 
 WIDTH, ROWS = 3, 6
 

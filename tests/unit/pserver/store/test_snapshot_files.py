@@ -11,9 +11,9 @@ from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paddle_base.runtime.errors import DamagedError, LostFileError, VolumeError
 from pserver.store import snapshot_files
 from pserver.store.snapshot_files import path_of_new, read_snapshot, remove_others, write_snapshot
-from runtime.errors import DamagedError, LostFileError, VolumeError
 
 NOTE = {"setup": {"parameters": [["w", 700, 0.5]]}, "done": [3, 4], "text": "ü"}
 ARRAYS = {

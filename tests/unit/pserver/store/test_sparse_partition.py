@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from each import each
 
+from paddle_base.runtime.errors import BugError, ConfigError
 from pserver.optim.settings import ParameterSpec
 from pserver.store import sparse_partition
 from pserver.store.partition import hash_name, place_block
 from pserver.store.sparse_partition import SparseTable, local_specs
-from runtime.errors import BugError, ConfigError
 
 
 def spec(name="emb", rows=50, width=4):

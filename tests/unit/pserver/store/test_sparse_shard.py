@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from each import each
 
+from paddle_base.runtime.errors import BugError, ConfigError
 from pserver.optim.methods import METHODS
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition, sparse_shard
 from pserver.store.shard import DenseShard
 from pserver.store.sparse_shard import SparseShard
-from runtime.errors import BugError, ConfigError
 
 WIDTH, ROWS = 3, 40
 RATE = 0.3

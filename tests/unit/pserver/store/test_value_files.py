@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paddle_base.runtime.errors import DataError, MissingInputError, VolumeError
 from pserver.store import value_files
 from pserver.wire.protocol import Op
-from runtime.errors import DataError, MissingInputError, VolumeError
 
 
 def test_a_file_is_a_header_and_the_values(tmp_path):

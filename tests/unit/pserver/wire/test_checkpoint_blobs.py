@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from each import each
 
+from paddle_base.runtime.errors import BugError
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store.model_setup import describe_setup
 from pserver.wire import checkpoint_blobs, protocol
 from pserver.wire.checkpoint_blobs import CheckpointBlobs
 from pserver.wire.protocol import Fetch, Op
-from runtime.errors import BugError
 
 PARAMETERS = [ParameterSpec("w", 5), ParameterSpec("b", 2, gradient_clipping_threshold=3.0)]
 

@@ -8,9 +8,9 @@ from each import each
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from paddle_base.runtime.errors import BugError
 from pserver.wire import notes
 from pserver.wire.notes import MAX_DEPTH, MAX_VALUES, NoteError
-from runtime.errors import BugError
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False),

@@ -6,11 +6,11 @@ from fuzz import frames
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paddle_base.runtime.errors import BugError, LostPeerError
 from pserver.client.heartbeat import error_of
 from pserver.server.trainer_session import make_error
 from pserver.wire import notes, protocol, views
 from pserver.wire.views import EnterAnswer, EpochChangedError, MembershipView, RoundKey
-from runtime.errors import BugError, LostPeerError
 
 KEY = st.builds(RoundKey, st.integers(1, views.MAX_EPOCH), st.integers(1, views.MAX_EPOCH))
 VIEW = st.builds(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from waiting import until
 
-from runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits, Refused
-from runtime.network.open_files import FREE_FILES
+from paddle_base.runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits, Refused
+from paddle_base.runtime.network.open_files import FREE_FILES
 
 LIMIT_S = 60.0
 QUICK = FrontLimits(unproven=8, of_address=4, proven=2, head_bytes=100, head_s=LIMIT_S, idle_s=LIMIT_S)

@@ -7,9 +7,9 @@ import sys
 import pytest
 from each import each
 
-from runtime.errors import ConfigError
-from runtime.processor import blas
-from runtime.processor.blas import NAMES, OWN, limit_threads
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.processor import blas
+from paddle_base.runtime.processor.blas import NAMES, OWN, limit_threads
 
 
 def limited(environ, users, cores, monkeypatch):
@@ -101,7 +101,7 @@ def test_the_processors_are_those_of_the_affinity(monkeypatch):
 
 
 def test_the_module_imports_no_numpy():
-    code = "import runtime.processor.blas, trainer.__main__, sys; print('numpy' in sys.modules)"
+    code = "import paddle_base.runtime.processor.blas, trainer.__main__, sys; print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

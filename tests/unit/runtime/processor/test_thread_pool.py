@@ -6,11 +6,11 @@ from functools import partial
 import numpy as np
 import pytest
 
+from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD, start_thread_pool
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
 from pserver.store.updates.shard_state import CHUNK
-from runtime.processor.thread_pool import SINGLE_THREAD, start_thread_pool
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.errors import DataError
+from paddle_base.runtime.errors import DataError
 from trainer.collective.divided_source import DividedSource
 from trainer.data.loading import OpenedProvider
 from trainer.data.provider2 import CacheType, integer_value, provider

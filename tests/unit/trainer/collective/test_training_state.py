@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from elastic.process import operations
-from runtime.errors import UsageError
+from paddle_base.runtime.errors import UsageError
+from paddle_cluster.elastic.process import operations
 from trainer.collective.assembly import DividedAssembly, check_flags
 from trainer.flags import parse_flags
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proto import TrainerConfig_pb2
+from paddle_base.proto import TrainerConfig_pb2
 from trainer.config import parse_config
 
 ParseText = Callable[..., TrainerConfig_pb2.TrainerConfig]

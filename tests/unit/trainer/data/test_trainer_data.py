@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from each import each
 
-from runtime.errors import ConfigError, DataError, MissingInputError
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.arrays.rng import Stream
 from trainer.data.loading import check_sizes
 from trainer.data.provider2 import (

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proto.DataConfig_pb2 import DataConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.DataConfig_pb2 import DataConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.__main__ import run
 from trainer.arrays.rng import Stream
 from trainer.config import parse_config

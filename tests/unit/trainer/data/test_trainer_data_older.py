@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from each import each
 
-from proto.DataConfig_pb2 import DataConfig
-from proto.DataFormat_pb2 import DataHeader, DataSample, SlotDef
-from runtime.errors import ConfigError, DataError, MissingInputError
+from paddle_base.proto.DataConfig_pb2 import DataConfig
+from paddle_base.proto.DataFormat_pb2 import DataHeader, DataSample, SlotDef
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.arrays.rng import Stream
 from trainer.data.loading import open_source
 from trainer.data.older.messages import read_messages

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from paddle.trainer import recordio
-from proto.DataConfig_pb2 import DataConfig
-from runtime.errors import ConfigError, DataError, MissingInputError
+from paddle_base.proto.DataConfig_pb2 import DataConfig
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.arrays.rng import Stream
 from trainer.config.data_sources import pack_args
 from trainer.config.scripts.python2 import use_directories

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.errors import PaddleError
+from paddle_base.runtime.errors import PaddleError
 from trainer.arrays.rng import Stream
 from trainer.data import reader
 from trainer.data.provider2 import dense_vector, dense_vector_sequence, provider

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from each import each
 
-from runtime.errors import DataError
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.rng import Stream
 from trainer.data.provider2 import (
     CacheType,

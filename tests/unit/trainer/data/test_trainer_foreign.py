@@ -7,8 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from proto.TrainerConfig_pb2 import TrainerConfig
-from runtime.errors import ConfigError, MissingInputError
+from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.runtime.errors import ConfigError, MissingInputError
 from trainer.config.scripts.python2 import use_directories
 from trainer.data import loading
 from trainer.flags import parse_flags

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.errors import DataError
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.rng import Stream
 from trainer.data.provider2 import (
     integer_value,

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from recordio.index import name_chunks
-from recordio.reading import RecordIOReader
-from recordio.writing import RecordIOWriter
-from runtime.errors import DataError
+from paddle_base.recordio.index import name_chunks
+from paddle_base.recordio.reading import RecordIOReader
+from paddle_base.recordio.writing import RecordIOWriter
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.rng import Stream
 from trainer.data.loading import OpenedProvider
 from trainer.data.provider2 import CacheType, integer_value, provider

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from each import each
 
-from proto.ModelConfig_pb2 import EvaluatorConfig
-from runtime.errors import ConfigError, DataError, MissingInputError, VolumeError
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, VolumeError
 from trainer.arrays.arguments import Argument
 from trainer.evaluators import make_evaluators
 

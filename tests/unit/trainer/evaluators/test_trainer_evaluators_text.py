@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from each import each
 
-from proto.ModelConfig_pb2 import EvaluatorConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.evaluators import EVALUATORS, make_evaluators
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from proto.ModelConfig_pb2 import ModelConfig
-from runtime.errors import ConfigError, VolumeError
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.runtime.errors import ConfigError, VolumeError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.evaluators import Accumulator

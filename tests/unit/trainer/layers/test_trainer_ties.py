@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from layer_checks import dense, ids, make_layer, run
 
-from proto.ModelConfig_pb2 import EvaluatorConfig
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
 from trainer.arrays.arguments import Sparse
 from trainer.evaluators import make_evaluators
 from trainer.layers.ties import find_best, mark_largest, select_largest, sort_all, sort_largest

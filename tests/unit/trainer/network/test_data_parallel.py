@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from runtime.errors import DataError
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream, replica_state

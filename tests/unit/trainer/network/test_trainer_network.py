@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from each import each
 
-from proto.ModelConfig_pb2 import ModelConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.activations import ACTIVATIONS, OVERWRITING, find_activation
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.arrays.parameters import ParameterTable

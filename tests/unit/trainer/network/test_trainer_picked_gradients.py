@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-import kernels
-from kernels import rows, steps
+from paddle_base import kernels
+from paddle_base.kernels import rows, steps
 from trainer.arrays.activations import ACTIVATIONS
 from trainer.arrays.arguments import DistinctGradient, PickedGradient
 from trainer.network.gradient_flows import DISTINCT, GradientFlows

@@ -5,10 +5,10 @@ import struct
 import numpy as np
 import pytest
 
-from proto.ParameterConfig_pb2 import ParameterConfig
-from proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from pserver.store.snapshot import CheckpointState
-from runtime.errors import ConfigError, DataError
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.arrays.sparse_storage import sparse_pattern

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from trainer.arrays.parameters import ParameterTable
 
 

@@ -8,11 +8,11 @@ import crafted
 import pytest
 from report_jobs import Job
 
-from launcher.attempts import AttemptResult, JobRecord
-from launcher.control.job_record import write_record
-from launcher.failures import write_error
 from paddle.utils import status
-from runtime.durable_files import MOST_TEXT_BYTES
+from paddle_base.runtime.durable_files import MOST_TEXT_BYTES
+from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
+from paddle_cluster.launcher.control.job_record import write_record
+from paddle_cluster.launcher.failures import write_error
 from trainer.records.progress_files import read_job
 from trainer.report.facts import Reader
 from trainer.report.writing import write_report

@@ -10,8 +10,8 @@ import pytest
 from membership_story import BEGAN, StoryJob
 from report_jobs import local_run
 
-from elastic.job.membership_file import NAME
-from elastic.membership.decisions import READY
+from paddle_cluster.elastic.job.membership_file import NAME
+from paddle_cluster.elastic.membership.decisions import READY
 from trainer.report.facts import Reader
 from trainer.report.links import Links
 from trainer.report.page import make_page

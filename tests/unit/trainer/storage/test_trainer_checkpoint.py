@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.runtime import durable_files
+from paddle_base.runtime.errors import ConfigError, DamagedError, DataError, MissingInputError, VolumeError
 from pserver.store.snapshot import CheckpointState, Part
-from runtime import durable_files
-from runtime.errors import ConfigError, DamagedError, DataError, MissingInputError, VolumeError
 from trainer.arrays.parameters import ParameterTable
 from trainer.storage import checkpoint, checkpoint_reader
 from trainer.storage.checkpoint import clean, keep_newest, list_checkpoints, write_checkpoint

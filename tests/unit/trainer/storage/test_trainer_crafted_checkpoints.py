@@ -9,12 +9,12 @@ import crafted
 import numpy as np
 import pytest
 
-from proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.runtime.errors import ConfigError, DamagedError, DataError
 from pserver.optim.settings import Optimization
 from pserver.store import partition, snapshot
 from pserver.store.shard import DenseShard
 from pserver.store.snapshot import CheckpointState
-from runtime.errors import ConfigError, DamagedError, DataError
 from trainer.arrays.encoding import UNDECODABLE, decoding
 from trainer.arrays.parameters import ParameterTable
 from trainer.evaluators import Accumulator

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from paddle_base.runtime.errors import ConfigError
 from pserver.store.snapshot import CheckpointState
-from runtime.errors import ConfigError
 from trainer.storage.job_division import redivide
 
 PLACE = {"number": 4, "stage": "before", "batches": 0, "saves": 0, "checkpoints": 0, "is_due": False}

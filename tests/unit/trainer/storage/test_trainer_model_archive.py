@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from runtime.errors import DataError
+from paddle_base.runtime.errors import DataError
 from trainer.storage import model_archive
 from trainer.storage.model_archive import ParameterArchive, is_archive
 

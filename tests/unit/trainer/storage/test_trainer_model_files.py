@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from each import each
 
-from proto.ParameterConfig_pb2 import ParameterConfig
-from proto.TrainerConfig_pb2 import OptimizationConfig, TrainerConfig
-from runtime.errors import DataError, MissingInputError, PaddleError, VolumeError
-from runtime.regular_files import open_regular
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.TrainerConfig_pb2 import OptimizationConfig, TrainerConfig
+from paddle_base.runtime.errors import DataError, MissingInputError, PaddleError, VolumeError
+from paddle_base.runtime.regular_files import open_regular
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.config.scripts.python2 import use_directories

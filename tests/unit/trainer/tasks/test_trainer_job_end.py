@@ -2,10 +2,10 @@
 
 import pytest
 
-from registry.directory import DirectoryRegistry
-from registry.records import JobEnd
-from registry.servers import JOB_END
-from runtime.errors import DamagedError, DataError, PeerUnreachableError
+from paddle_base.registry.directory import DirectoryRegistry
+from paddle_base.registry.records import JobEnd
+from paddle_base.registry.servers import JOB_END
+from paddle_base.runtime.errors import DamagedError, DataError, PeerUnreachableError
 from trainer.tasks.job_end import EndedTraining, EndWatch, JobOverError
 
 

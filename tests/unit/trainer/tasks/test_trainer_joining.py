@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from proto.TrainerConfig_pb2 import TrainerConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.tasks.joining import check_entries, digest_config, name_trainer, spell
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from training_parts import BATCH, CountingUpdater, SignalledStopper, make_parts
 
-from master.client import PassOver, TaskGrant
-from master.tasks.events import BUSY, GRANTED, SAVED
-from master.tasks.records import TaskView
-from registry.records import JobEnd
-from runtime.errors import DataError, MissingInputError, PeerUnreachableError, StoppedError, VolumeError
+from paddle_base.registry.records import JobEnd
+from paddle_base.runtime.errors import DataError, MissingInputError, PeerUnreachableError, StoppedError, VolumeError
+from paddle_cluster.master.client import PassOver, TaskGrant
+from paddle_cluster.master.tasks.events import BUSY, GRANTED, SAVED
+from paddle_cluster.master.tasks.records import TaskView
 from trainer.tasks.job_end import JobOverError
 from trainer.tasks.loop import TaskTraining, show_files
 from trainer.updaters.elastic.errors import TaskTakenError

@@ -8,7 +8,7 @@ import time
 import pytest
 from each import each
 
-from runtime.environment import read_environment
+from paddle_base.runtime.environment import read_environment
 from trainer.records.progress_files import (
     find_slowest,
     job_speed,

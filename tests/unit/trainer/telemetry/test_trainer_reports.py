@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from proto.ModelConfig_pb2 import EvaluatorConfig
-from proto.ParameterConfig_pb2 import ParameterConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.parameters import ParameterTable
 from trainer.evaluators import Accumulator, make_evaluators
 from trainer.evaluators.base import Share

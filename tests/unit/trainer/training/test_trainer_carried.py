@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from proto.ModelConfig_pb2 import EvaluatorConfig, ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig, ModelConfig
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream

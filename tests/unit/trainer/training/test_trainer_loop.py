@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from training_parts import BATCH, CountingUpdater, SignalledStopper, make_parts
 
-from runtime.errors import DataError, MissingInputError, StoppedError
+from paddle_base.runtime.errors import DataError, MissingInputError, StoppedError
 from trainer.data import random_states
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training import checkpoint_policy, testing

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from each import each
 
-from proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from trainer.arrays.arguments import Argument, Sparse, is_finite
 from trainer.arrays.parameters import ParameterTable
 from trainer.network.network import Network

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 from trainer.training import testing
 from trainer.training.parts import Parts
 

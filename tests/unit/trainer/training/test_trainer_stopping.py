@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from runtime.errors import LostPeerError, StoppedError
+from paddle_base.runtime.errors import LostPeerError, StoppedError
 from trainer.training.stopping import Stopper
 
 

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.runtime.errors import ConfigError
 from pserver.optim.settings import Optimization
 from pserver.store.snapshot import CheckpointState, Part
-from runtime.errors import ConfigError
 from trainer.arrays.parameters import ParameterTable
 from trainer.telemetry import log_lines
 from trainer.updaters.local import LocalUpdater

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from paddle.trainer_config_helpers import *
-from runtime.errors import ConfigError, DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.config.scripts.parse import parse_network_config

@@ -5,11 +5,11 @@ import contextlib
 import numpy as np
 import pytest
 
-from proto.ModelConfig_pb2 import ModelConfig
-from proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
 from pserver.optim.settings import Optimization
 from pserver.store.snapshot import CheckpointState, Part
-from runtime.errors import ConfigError, PeerUnreachableError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.dense_parameters import DenseParameters
 from trainer.arrays.parameters import ParameterTable

@@ -5,11 +5,11 @@ The servers are one shard that takes what comes at once, as in asynchronous trai
 
 import pytest
 
-from proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.runtime.errors import ConfigError
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
-from runtime.errors import ConfigError
 from trainer.arrays.dense_parameters import DenseParameters
 from trainer.arrays.parameters import ParameterTable
 from trainer.flags import parse_flags

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from proto.ParameterConfig_pb2 import ParameterConfig
-from proto.TrainerConfig_pb2 import OptimizationConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.TrainerConfig_pb2 import OptimizationConfig
+from paddle_base.runtime.errors import ConfigError, VolumeError
 from pserver.optim.settings import Optimization, ParameterSpec
-from runtime.errors import ConfigError, VolumeError
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.storage.predictions import PredictionFile

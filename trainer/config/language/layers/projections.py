@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from proto import ModelConfig_pb2
+from paddle_base.proto import ModelConfig_pb2
 from trainer.config.building.argument_errors import ArgumentError, is_list, to_float, to_int, to_size, wrong
 from trainer.config.building.attrs import ParameterAttribute, to_bias
 from trainer.config.building.declare import helper

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proto import ModelConfig_pb2
+from paddle_base.proto import ModelConfig_pb2
 from trainer.config.building.argument_errors import ArgumentError
 from trainer.config.building.layer import LayerOutput
 from trainer.config.language.maps.geometry import grow, map_of, shrink, volume_of

@@ -9,7 +9,7 @@ import logging
 import math
 from typing import Any
 
-from proto import ModelConfig_pb2
+from paddle_base.proto import ModelConfig_pb2
 from trainer.config.building.argument_errors import ArgumentError, is_list, to_int, to_size, wrong
 from trainer.config.building.attrs import ParameterAttribute
 from trainer.config.building.handed_on import handed_on_maps

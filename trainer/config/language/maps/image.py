@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from proto import ModelConfig_pb2
+from paddle_base.proto import ModelConfig_pb2
 from trainer.config.building.activations import ReluActivation
 from trainer.config.building.argument_errors import ArgumentError, is_list, to_size, to_text, wrong
 from trainer.config.building.declare import helper

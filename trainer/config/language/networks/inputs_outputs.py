@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from proto.ModelConfig_pb2 import ModelConfig, SubModelConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig, SubModelConfig
 from trainer.config.building.argument_errors import to_list, wrong
 from trainer.config.building.declare import helper
 from trainer.config.building.layer import LayerOutput, to_layer

@@ -3,11 +3,11 @@
 import pytest
 from fuzz import frames
 
+from paddle_base.runtime.errors import BugError, ConfigError, LostPeerError, VolumeError
 from pserver.server.elastic.roster import MAX_KNOWN, Roster
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT
 from pserver.wire.protocol import Message, MessageFlag, Op
-from runtime.errors import BugError, ConfigError, LostPeerError, VolumeError
 
 
 def test_any_number_of_trainers_joins_at_any_time(elastic, capsys):

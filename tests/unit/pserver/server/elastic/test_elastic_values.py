@@ -5,11 +5,11 @@ import pytest
 from elastic_wire import TABLE
 from pserver_wire import PARAMETERS, SGD
 
+from paddle_base.runtime.errors import DamagedError, LostPeerError, VolumeError
 from pserver.optim.settings import Optimization
 from pserver.store.model_setup import describe_setup
 from pserver.wire import protocol
 from pserver.wire.protocol import Fetch, Op
-from runtime.errors import DamagedError, LostPeerError, VolumeError
 
 
 def test_any_trainer_gives_the_values_and_a_second_one_is_acknowledged_and_ignored(elastic):

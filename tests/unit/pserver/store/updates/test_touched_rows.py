@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from each import each
 
+from paddle_base.runtime.errors import ConfigError
 from pserver.optim import methods, sgd
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
 from pserver.store.updates import shard_state
-from runtime.errors import ConfigError
 
 RATE, RHO, EPSILON = 0.5, 0.9, 1e-6
 WIDTH = 2

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 
 STAMP = r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d\d\d"
 NETWORK = """

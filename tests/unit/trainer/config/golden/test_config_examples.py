@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from paddle_cluster.prepare.__main__ import prepare
 
-from prepare.__main__ import prepare
-from prepare.settings import read_settings
+from paddle_cluster.prepare.settings import read_settings
 from trainer.config import parse_config
 
 EXAMPLES = Path(__file__).parents[5] / "examples"

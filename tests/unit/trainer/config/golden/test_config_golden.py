@@ -8,7 +8,7 @@ import pytest
 from each import each
 from google.protobuf import text_format
 
-from proto import ModelConfig_pb2, TrainerConfig_pb2
+from paddle_base.proto import ModelConfig_pb2, TrainerConfig_pb2
 from trainer.config import as_v0_10, parse_config, to_text
 
 GOLDEN = Path(__file__).parents[4] / "golden" / "config"

@@ -4,7 +4,7 @@ import math
 
 from each import each
 
-from proto import DataConfig_pb2, ModelConfig_pb2, ParameterConfig_pb2
+from paddle_base.proto import DataConfig_pb2, ModelConfig_pb2, ParameterConfig_pb2
 from trainer.config import to_text
 from trainer.config.text import escape, format_float
 

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from runtime.errors import ConfigError, VolumeError
+from paddle_base.runtime.errors import ConfigError, VolumeError
 
 
 def test_both_sources_are_written_with_all_their_fields(parse_text):

@@ -3,7 +3,7 @@
 import pytest
 from each import each
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 
 RNN_GROUP = """
 seq, sub_seq = data_layer('seq_input', 100), data_layer('sub_seq_input', 100)

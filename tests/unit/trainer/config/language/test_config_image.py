@@ -6,8 +6,8 @@ import pytest
 from each import each
 from google.protobuf import text_format
 
-from proto import ModelConfig_pb2
-from runtime.errors import ConfigError
+from paddle_base.proto import ModelConfig_pb2
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.parameters import ParameterTable
 from trainer.network.network import Network
 

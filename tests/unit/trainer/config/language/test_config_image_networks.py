@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 
 IMAGE = "image = data_layer('image', 3 * 32 * 32, height=32, width=32)\n"
 

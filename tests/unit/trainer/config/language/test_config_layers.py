@@ -3,7 +3,7 @@
 import pytest
 from each import each
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 
 
 def layer(config, name):

@@ -6,8 +6,8 @@ import pytest
 from each import each
 from google.protobuf import text_format
 
-from proto import ModelConfig_pb2
-from runtime.errors import ConfigError
+from paddle_base.proto import ModelConfig_pb2
+from paddle_base.runtime.errors import ConfigError
 
 INPUT = "x = data_layer('x', 6)\ny = data_layer('y', 6)\none = data_layer('one', 1)\n"
 

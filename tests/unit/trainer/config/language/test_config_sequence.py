@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 
 
 def layer_of(config, name):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import paddle.trainer_config_helpers as helpers
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 
 TABLE = [
     line for line in (Path(__file__).parent / "signatures.txt").read_text().splitlines() if not line.startswith("#")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 
 LAYERS = "x, ids, id = data_layer('x', 4), data_layer('ids', 3), data_layer('id', 1)\n"
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from runtime.errors import DataError
+from paddle_base.runtime.errors import DataError
 from trainer.config.scripts.python2 import SCRIPT_BUILTINS, LazyList
 
 # old scripts leave it to the interpreter to close their files

@@ -3,7 +3,7 @@
 import pytest
 
 from paddle.trainer import PyDataProvider2
-from runtime.errors import ConfigError, DataError, MissingInputError
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.config import parse_args, parse_config
 from trainer.config.building import names
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 from trainer.config import parse_config
 
 ARGUMENT = "with open('seen', 'w') as seen:\n    seen.write(repr(get_config_arg('a', {kind}, {default})))"

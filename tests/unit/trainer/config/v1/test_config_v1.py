@@ -3,7 +3,7 @@
 import pytest
 from each import each
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 from trainer.config import parse_config
 from trainer.config.all_names import v1_names
 from trainer.config.building.names import V1_NAMES

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from paddle.trainer_config_helpers import data_layer, outputs, settings
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 from trainer.config import parse_config
 from trainer.config.building.names import built
 from trainer.config.scripts.parse import parse_network_config

@@ -5,7 +5,7 @@ import pytest
 from layer_checks import check_gradients, dense, ids, make_layer, run
 
 from paddle import trainer_config_helpers as language
-from runtime.errors import ConfigError, DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.config import parse_config

@@ -7,8 +7,8 @@ import pytest
 from each import each
 from layer_checks import check_gradients, dense, ids, make_layer, run
 
-from proto.ModelConfig_pb2 import ModelConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.cost import class_sampling, costs, ranking

@@ -7,8 +7,8 @@ import pytest
 from each import each
 from layer_checks import check_cost_gradients
 
-from proto.ModelConfig_pb2 import ModelConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.network.network import Network

@@ -5,7 +5,7 @@ import pytest
 from each import each
 from layer_checks import check_gradients, dense, make_layer, run
 
-from runtime.errors import ConfigError, DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.layers.dense import arithmetic, products, reshaping, similarity
 

@@ -8,7 +8,7 @@ import numpy as np
 from each import each
 from layer_checks import check_cost_gradients
 
-from proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from trainer.arrays.activations import ACTIVATIONS
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.arrays.parameters import ParameterTable

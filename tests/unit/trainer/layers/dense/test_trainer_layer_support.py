@@ -3,8 +3,8 @@
 import layer_support
 import pytest
 
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer.config.language.layers.levels import LayerType
 from trainer.config.scripts.python2 import use_directories
 from trainer.config.v1.layer_kinds import KINDS

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from each import each
 
-from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.arrays.arguments import Argument, find_distinct, sum_repeated
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream

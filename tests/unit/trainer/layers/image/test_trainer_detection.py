@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from layer_checks import compare
 
-from proto.ModelConfig_pb2 import LayerConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers import LAYERS

@@ -5,7 +5,7 @@ import pytest
 from each import each
 from image_layers import batch_norm_of, conv_conf, image_conf, layer, norm_of, pool_conf, run, start, volume_conf
 
-from runtime.errors import ConfigError, DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument
 
 

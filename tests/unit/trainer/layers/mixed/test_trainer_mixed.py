@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from layer_checks import dense, ids, make_layer, run
 
-from runtime.errors import ConfigError, DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 
 
 def projection(kind, input_size, output_size, parameter=0, **fields):

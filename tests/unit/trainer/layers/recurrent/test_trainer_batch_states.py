@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from layer_checks import check_cost_gradients
 
-from proto.ModelConfig_pb2 import ModelConfig
-from runtime.errors import ConfigError, DataError
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream

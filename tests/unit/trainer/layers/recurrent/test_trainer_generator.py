@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paddle.trainer_config_helpers import *
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.config.scripts.parse import parse_network_config

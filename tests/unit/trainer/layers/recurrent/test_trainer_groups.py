@@ -7,7 +7,7 @@ import pytest
 from layer_checks import check_cost_gradients
 
 from paddle.trainer_config_helpers import *
-from runtime.errors import ConfigError, DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from layer_checks import check_gradients, make_layer, run
 
-from runtime.errors import ConfigError, DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument
 
 SIZE = 2

@@ -10,7 +10,7 @@ import numpy as np
 from each import each
 from layer_checks import check_cost_gradients
 
-from proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.network.network import Network

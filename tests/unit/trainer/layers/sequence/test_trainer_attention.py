@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-import kernels
 from paddle.trainer_config_helpers import *
-from runtime.errors import DataError
+from paddle_base import kernels
+from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream

@@ -7,7 +7,7 @@ import pytest
 from each import each
 from layer_checks import check_gradients, dense, make_layer, run
 
-from runtime.errors import ConfigError
+from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
 
 W = 3

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
-from registry.directory import DirectoryRegistry
-from registry.servers import DESIRED, ServerRecord
+from paddle_base.registry.directory import DirectoryRegistry
+from paddle_base.registry.servers import DESIRED, ServerRecord
 from trainer.updaters.elastic.servers import ElasticMembership
 
 TTL = 0.5  # seconds; a claim that nobody renews is soon free

@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
+from paddle_base.registry.servers import JOB_END
+from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError, StoppedError
 from pserver.client.elastic.services import ElasticModel
 from pserver.optim.settings import Optimization, ParameterSpec
-from registry.servers import JOB_END
-from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError, StoppedError
 from trainer.updaters.elastic import servers as module
 from trainer.updaters.elastic.errors import TaskTakenError
 from trainer.updaters.elastic.servers import ElasticServers
@@ -108,7 +108,7 @@ def test_the_wait_for_servers_has_an_end_and_names_them(registry, membership, re
 
 
 def test_before_any_server_was_ever_started_that_is_said(tmp_path, membership):
-    from registry.directory import DirectoryRegistry
+    from paddle_base.registry.directory import DirectoryRegistry
 
     hasty = ElasticServers(DirectoryRegistry(tmp_path, 5.0), type(membership)(**vars(membership) | {"patience": 0.1}))
     with pytest.raises(PeerUnreachableError, match="none was ever started for this job"):

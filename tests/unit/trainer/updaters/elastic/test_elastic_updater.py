@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from proto.ModelConfig_pb2 import ModelConfig
-from proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.runtime.errors import ConfigError, LostPeerError
 from pserver.optim.settings import Optimization
 from pserver.wire.views import EpochChangedError, MembershipView
-from runtime.errors import ConfigError, LostPeerError
 from trainer.arrays.parameters import ParameterTable
 from trainer.updaters.elastic import updater as module
 from trainer.updaters.elastic.errors import TaskTakenError

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from registry.directory import DirectoryRegistry
-from registry.servers import INIT_DONE, INIT_LOCK
-from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError, StoppedError
+from paddle_base.registry.directory import DirectoryRegistry
+from paddle_base.registry.servers import INIT_DONE, INIT_LOCK
+from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError, StoppedError
 from trainer.updaters.elastic import first_values as module
 from trainer.updaters.elastic.first_values import agree_on_first_values
 

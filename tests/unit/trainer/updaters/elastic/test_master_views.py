@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from paddle_base.runtime.errors import PeerUnreachableError, StoppedError
 from pserver.wire.views import MembershipView
-from runtime.errors import PeerUnreachableError, StoppedError
 from trainer.updaters.elastic import views as module
 from trainer.updaters.elastic.errors import TaskTakenError
 from trainer.updaters.elastic.views import MasterViews

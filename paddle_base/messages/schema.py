@@ -1,0 +1,228 @@
+"""The content of a protocol's messages: tables with which the two sides check each message.
+
+    RENDEZVOUS = Protocol(
+        name="rendezvous",
+        version=1,
+        hello=Fields(address=Text(45)),
+        welcome=Fields(attempt=Maybe(Fields(number=Integer(1)))),
+        requests={"report": Call(Fields(status=Integer(0, 255), lines=Items(Text(1000), 20)), Fields())},
+        pushes={"stop": Fields(reason=Text(1000))},
+    )
+
+A message with a missing, unknown, out-of-range or wrongly typed field is refused, with an error that names the field.
+No field is optional. The two sides must therefore have the same version of a table, and a change of a table needs a new
+`version`.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paddle_base.messages.errors import SchemaError
+from paddle_base.runtime.bounded_json import is_integer, show_value
+
+JsonObject = dict[str, Any]
+
+_NUMBERS = (int, float)
+MOST_EXACT = (1 << 63) - 1  # integers of all programs fit into 64 bits with a sign
+
+
+class Shape(typing.Protocol):
+    """The type and bounds of a value."""
+
+    def fits(self, value: object) -> bool:
+        """Return True only if `check` accepts a value; after False, the slower `check` must decide."""
+
+    def check(self, value: object, path: str) -> None:
+        """Return without an error if the value has this shape.
+
+        Args: path: position of the value, for the error message.
+        Raises: SchemaError: the text contains the field, the value and the expected shape.
+        """
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number in [least, most]."""
+
+    least: int = 0
+    most: int = MOST_EXACT
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return type(value) is int and self.least <= value <= self.most
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not is_integer(value, self.least, self.most):
+            _refuse(value, path, f"a whole number from {self.least} to {self.most}")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite number in [least, most]."""
+
+    least: float = -1e300
+    most: float = 1e300
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return type(value) in _NUMBERS and self.least <= value <= self.most  # type: ignore[operator]
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or not self.least <= value <= self.most:  # type: ignore[arg-type,operator]
+            _refuse(value, path, f"a number from {self.least:g} to {self.most:g}")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text of `least` to `most` characters."""
+
+    most: int
+    least: int = 0
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return type(value) is str and self.least <= len(value) <= self.most
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not isinstance(value, str) or not self.least <= len(value) <= self.most:
+            _refuse(value, path, f"a text of {self.least} to {self.most} characters")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """True or false."""
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return value is True or value is False
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not isinstance(value, bool):
+            _refuse(value, path, "true or false")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A text that is one of several given texts."""
+
+    words: tuple[str, ...]
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return type(value) is str and value in self.words
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if value not in self.words or not isinstance(value, str):
+            _refuse(value, path, f"one of {', '.join(self.words)}")
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """Null, or a value of another shape. The field itself must be present."""
+
+    shape: Shape
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return value is None or self.shape.fits(value)
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if value is not None:
+            self.shape.check(value, path)
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list of at most `most` values of one shape."""
+
+    shape: Shape
+    most: int
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return type(value) is list and len(value) <= self.most and all(map(self.shape.fits, value))
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not isinstance(value, list) or len(value) > self.most:
+            _refuse(value, path, f"a list of at most {self.most} values")
+        for number, one in enumerate(value):
+            self.shape.check(one, f"{path}[{number}]")
+
+
+class Fields:
+    """An object that has exactly these fields."""
+
+    def __init__(self, **shapes: Shape) -> None:
+        self.shapes = shapes
+        self._fits = [(name, shape.fits) for name, shape in shapes.items()]
+        self._names = frozenset(shapes)
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        if type(value) is not dict or value.keys() != self._names:
+            return False
+        for name, fits in self._fits:  # noqa: SIM110  # as a loop it takes half of the time
+            if not fits(value[name]):
+                return False
+        return True
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if self.fits(value):
+            return
+        if not isinstance(value, dict):
+            _refuse(value, path, "an object")
+        missing = [name for name in self.shapes if name not in value]
+        unknown = [name for name in value if name not in self.shapes]
+        if missing:
+            raise SchemaError("schema", f"{path} has no {missing[0]}")
+        if unknown:
+            raise SchemaError("schema", f"{path} has {show_value(unknown[0])}, which is not in the protocol")
+        for name, shape in self.shapes.items():
+            shape.check(value[name], f"{path}.{name}")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request's fields and its answer's fields."""
+
+    question: Fields
+    answer: Fields = field(default_factory=Fields)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """All messages that the programs of one protocol may exchange.
+
+    `hello` is the content of a member's join message, and `welcome` the content of the server's answer. Members send
+    `requests` to the server, and the server sends `pushes` to members.
+    """
+
+    name: str
+    version: int
+    hello: Fields = field(default_factory=Fields)
+    welcome: Fields = field(default_factory=Fields)
+    requests: Mapping[str, Call] = field(default_factory=dict)
+    pushes: Mapping[str, Fields] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The title, which is name and version. The two sides of a connection must have equal titles."""
+        return f"{self.name}/{self.version}"
+
+
+def _refuse(value: object, path: str, expected: str) -> typing.NoReturn:
+    raise SchemaError("schema", f"{path} is {show_value(value)}, not {expected}")

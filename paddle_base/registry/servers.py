@@ -1,0 +1,161 @@
+"""The parameter servers of a job in its registry: their number and their addresses."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paddle_base.registry.interface import Claim, Registry
+from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+from paddle_base.runtime.errors import DamagedError
+
+DESIRED, SERVERS, CHECKPOINTS = "ps_desired", "ps/", "ckpt/"
+INIT_LOCK, INIT_DONE = "init/lock", "init/done"
+JOB_END = "job/end"
+MOST_SERVERS, MOST_PORTS, LAST_PORT = 4096, 4096, 65535
+LOOK_S = 1.0  # seconds between two attempts to claim an index
+NOTE_S = 10.0  # seconds between two log lines about the wait for an index
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    """A parameter server.
+
+    Attributes: index: number of the server, from 0.  incarnation: the token of the server's claim; a later server with
+        the same index has a larger token.  ports, sparse_ports: ports for dense and for sparse parameters; both are
+        empty while the server starts.
+    """
+
+    index: int
+    incarnation: int
+    host: str
+    ports: tuple[int, ...] = ()
+    sparse_ports: tuple[int, ...] = ()
+
+    @property
+    def attempt(self) -> str:
+        """The attempt name in messages between the server and its trainers; messages with another name are refused."""
+        return f"ps{self.index}.{self.incarnation}"
+
+    @property
+    def value(self) -> str:
+        """The text that the registry stores under the key of this server."""
+        return json.dumps({"host": self.host, "ports": self.ports, "sparse_ports": self.sparse_ports})
+
+
+def write_desired(registry: Registry, wanted: int) -> int:
+    """Write the number of servers of the job, unless it is written already; return the number in the registry."""
+    while True:
+        registry.put_new(DESIRED, str(wanted))
+        found = registry.read(DESIRED).get(DESIRED)
+        if found is not None:
+            return read_desired(found.value)
+
+
+def read_desired(value: str) -> int:
+    """Return the number of servers that the value of the key `ps_desired` states.
+
+    Raises: DamagedError: the value is malformed.
+    """
+    if not (value.isascii() and value.isdigit() and len(value) <= 9 and 1 <= int(value) <= MOST_SERVERS):
+        raise DamagedError(
+            f"the registry's {DESIRED} is {value[:40]!r}, which is no number of servers; remove all keys of the job to "
+            "begin anew"
+        )
+    return int(value)
+
+
+def claim_index(
+    registry: Registry, desired: int, host: str, note: Callable[[str], None], only: int = -1
+) -> tuple[Claim, ServerRecord]:
+    """Wait for a free index and claim the smallest; return the claim, and the record of the server without its ports.
+
+    Args: desired: number of servers of the job.  host: name or address of this server.  note: function that writes a
+        log line about the wait.  only: the only acceptable index; -1: any index.
+    """
+    first = ServerRecord(-1, 0, host)
+    indices = range(desired) if only < 0 else [only]
+    noted = float("-inf")
+    while True:
+        taken = registry.read(SERVERS)
+        for index in indices:
+            if f"{SERVERS}{index}" in taken:
+                continue
+            claim = registry.claim(f"{SERVERS}{index}", first.value)
+            if claim is not None:
+                return claim, replace(first, index=index, incarnation=claim.token)
+        if time.monotonic() - noted >= NOTE_S:
+            noted = time.monotonic()
+            note(f"waiting until {_describe(registry, desired, only)}")
+        registry.wait(SERVERS, taken, LOOK_S)
+
+
+def find_servers(registry: Registry) -> list[ServerRecord | None]:
+    """Return the servers of the job, with None for a server that is absent or not ready; [] if no server ever started.
+
+    Raises: DamagedError: a record is malformed.
+    """
+    desired = registry.read(DESIRED).get(DESIRED)
+    if desired is None:
+        return []
+    taken = registry.read(SERVERS)
+    found: list[ServerRecord | None] = []
+    for index in range(read_desired(desired.value)):
+        entry = taken.get(f"{SERVERS}{index}")
+        record = entry and read_record(index, entry.token, entry.value)
+        found.append(record if record and record.ports + record.sparse_ports else None)
+    return found
+
+
+def describe_missing(servers: list[ServerRecord | None]) -> str:
+    """Return a text that names the servers that a trainer waits for, or "" if all servers are ready."""
+    if not servers:
+        return "the parameter servers: none was ever started for this job"
+    missing = [str(index) for index, one in enumerate(servers) if one is None]
+    if not missing:
+        return ""
+    return f"parameter server{'s' if len(missing) > 1 else ''} {', '.join(missing)} of {len(servers)}"
+
+
+def read_record(index: int, incarnation: int, value: str) -> ServerRecord:
+    """Return the server that a value describes.
+
+    Raises: DamagedError: the value is malformed.
+    """
+    try:
+        fields = parse_bounded(value.encode(), depth=3, values=2 * MOST_PORTS)
+    except BoundedJsonError as exc:
+        raise _damaged(index, str(exc)) from exc
+    host, ports, sparse = (fields.get(name) for name in ("host", "ports", "sparse_ports"))
+    if not isinstance(host, str) or not 0 < len(host) <= 253 or not host.isprintable() or " " in host:
+        raise _damaged(index, "without a host")
+    if not _are_ports(ports) or not _are_ports(sparse):
+        raise _damaged(index, "without valid ports")
+    return ServerRecord(index, incarnation, host, tuple(ports or ()), tuple(sparse or ()))
+
+
+def _are_ports(found: Any) -> bool:
+    return isinstance(found, list) and len(found) <= MOST_PORTS and all(is_integer(one, 1, LAST_PORT) for one in found)
+
+
+def _damaged(index: int, what: str) -> DamagedError:
+    return DamagedError(
+        f"the registry's {SERVERS}{index} has a record {what}; another program has written this key: give the job "
+        "another name"
+    )
+
+
+def _describe(registry: Registry, desired: int, only: int) -> str:
+    """Return a text that says which index must become free, and which servers hold it."""
+    held = [
+        f"index {one.index} is held by {one.host}:{one.ports[0]}"
+        if one.ports
+        else f"index {one.index} is held by {one.host}"
+        for one in find_servers(registry)
+        if one is not None and only in (-1, one.index)
+    ]
+    what = f"one of {desired} indices of servers" if only < 0 else f"index {only}"
+    return f"{what} is free: {'; '.join(held[:10]) or 'every holder is a server that is being started'}"

@@ -1,0 +1,212 @@
+"""Writes files durably by sync and rename: after a power failure, a file or directory is either complete or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import VolumeError
+from paddle_base.runtime.regular_files import open_regular, require_regular
+
+# Maximum number of attempts. A directory handle of NFS may become stale when the server restarts; the next attempt then
+# opens the directory again.
+STALE_ATTEMPTS = 3
+
+# errors of a working volume: the path does not exist, or is a directory, a pipe or a loop of links
+NO_SUCH_FILE = frozenset({
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL,
+})  # fmt: skip
+# what a user can do if no file can be written into a directory
+REMEDY = "make room, mount the volume read-write, or give the directory to the uid that writes"
+PENDING = ".set-aside"  # name of the mark of a PendingMove
+MOST_PENDING_BYTES = 100
+MOST_TEXT_BYTES = 64 << 20  # maximum bytes of a JSON file about a job
+
+# the content of a file, in parts, which avoids copies of large arrays
+Content = Iterable[bytes | memoryview]
+
+
+def saving_error(directory: Path | str, error: OSError) -> VolumeError:
+    """Return the error of a directory into which nothing can be written."""
+    remedy = REMEDY
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        remedy = "a file has this name, or that of a directory above it: remove the file, or name another directory"
+    return VolumeError(f"cannot save to {directory}: {error.strerror} ({error.filename}); {remedy}")
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable; syncing a file does not sync the directory of the file."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # some network file systems do not support fsync of a directory; their renames are always durable
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(handle)
+
+
+def write_durably(directory: Path, write: Callable[[], Any]) -> None:
+    """Call a function that writes, and repeat the call if a handle is stale.
+
+    Raises: VolumeError: the volume is full, read-only or not writable.
+    """
+    for attempt in range(1, STALE_ATTEMPTS + 1):
+        try:
+            write()
+        except OSError as error:
+            if error.errno == errno.ESTALE and attempt < STALE_ATTEMPTS:
+                continue
+            raise saving_error(directory, error) from error
+        return
+
+
+def warn_if_removed(save_dir: Path) -> None:
+    """Warn if the directory of all saves has been removed since training began.
+
+    The next save creates the directory again, because further training is worth saving.
+    """
+    if not save_dir.is_dir():
+        glog.warning(f"{save_dir} has been removed since training began: it is created again without its content")
+
+
+def write_file(path: Path, content: Content) -> int:
+    """Write and sync a file, and return its number of bytes."""
+    try:
+        with path.open("wb") as file:
+            for part in content:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+    except OSError as error:
+        error.filename = error.filename or str(path)  # the error of a failed write has no file name
+        raise
+
+
+def read_text_file(path: Path, most: int = MOST_TEXT_BYTES) -> bytes:
+    """Return the bytes of a regular file about a job.
+
+    Raises: OSError: the file cannot be read, is not a regular file, or has more than `most` bytes (EFBIG).
+    """
+    with open_regular(path) as file:
+        found = file.read(most + 1)
+    if len(found) > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return found
+
+
+def tells_nothing(error: OSError) -> bool:
+    """Return whether an error of reading a file about a job means that there is no such file, or no regular one.
+
+    After any other error, such as a missing permission, the file may exist, and must not count as absent.
+    """
+    return error.errno in NO_SUCH_FILE or error.errno == errno.EFBIG
+
+
+def write_mark(path: Path, content: Content) -> None:
+    """Write and sync a small file whose existence marks a directory as complete. The file is always complete.
+
+    Raises: OSError.
+    """
+    staging = staging_of(path)
+    try:
+        write_file(staging, content)
+        staging.replace(path)
+    except BaseException:
+        remove_if_possible(staging)
+        raise
+    sync_directory(path.parent)
+
+
+class PendingMove(NamedTuple):
+    """Saves of an earlier job that move to the subdirectory `target` when the new job has read its first batch.
+
+    The launcher decides it, and trainer 0 moves them. Until then no save in the directory is the new job's.
+
+    Attributes: has_passes: whether the passes move, and not only state/.
+    """
+
+    target: str
+    has_passes: bool = True
+
+    def write(self, save_dir: Path) -> None:
+        """Write the mark of this move into the directory of the saves. Raises: OSError."""
+        write_mark(save_dir / PENDING, [f"{self.target}\n{'all' if self.has_passes else 'state'}\n".encode()])
+
+
+def find_pending_move(save_dir: Path) -> PendingMove | None:
+    """Return the move that a directory of saves still has to see, or None. Raises: OSError."""
+    try:
+        with open_regular(save_dir / PENDING) as file:
+            target, what = [*file.read(MOST_PENDING_BYTES).decode("utf-8", "replace").split("\n"), "", ""][:2]
+    except FileNotFoundError:
+        return None
+    return PendingMove(target, what != "state") if re.fullmatch(r"run-[0-9]+", target) else None
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a small file; readers see the old or the new content. The new content may not survive a power failure.
+
+    Raises: OSError.
+    """
+    staging = path.with_name(f".{path.name}.writing")
+    staging.write_text(text, encoding="utf-8")
+    staging.replace(path)
+
+
+def find_output(path: Path) -> Path:
+    """Return the path that a rename can replace to write the file that a user named.
+
+    A rename would also replace a link, a device or a pipe of that name. For a link, this function therefore returns the
+    target of the link. For a device or a pipe, this function raises an error.
+    Raises: OSError: EISDIR for a directory, EINVAL for a pipe, socket or device, ELOOP for a loop of links.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        require_regular(path, path.stat().st_mode)
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def staging_of(directory: Path) -> Path:
+    """Return the temporary path under which a directory is written before it is renamed."""
+    return directory.with_name(f".{directory.name}.writing")
+
+
+def old_of(directory: Path) -> Path:
+    """Return the path to which an old directory is moved when a new directory replaces it."""
+    return directory.with_name(f".{directory.name}.old")
+
+
+def replace_directory(staging: Path, directory: Path) -> Path:
+    """Move an old directory away, and rename a directory to its final name; a rename needs an empty target.
+
+    Returns: the path to which an old directory was moved; without an old directory, nothing exists at this path.
+    """
+    old = old_of(directory)
+    remove_if_possible(old)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            directory.rename(old)
+        staging.rename(directory)
+    except BaseException:
+        if old.is_dir() and not directory.exists():
+            old.rename(directory)
+        raise
+    return old
+
+
+def remove_if_possible(path: Path) -> None:
+    """Remove a directory with its content, a file, or a link without its target."""
+    if path.is_symlink() or path.is_file():
+        with contextlib.suppress(OSError):
+            path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,193 @@
+"""The requests of the driver to an agent, and the answers of the agent.
+
+- `GET /agent/state` asks for the state; the answer is {"agent": "ID", "workers": 2, "is_leaving": false}.
+- `PUT /workers/<incarnation>?agent=ID` starts a worker; the body is {"argv": [...], "environ": {...}, "rank": 0}.
+- `PUT /ends/<incarnation>?agent=ID` ends a worker by SIGTERM, and by SIGKILL after a grace period.
+- `GET /output/<incarnation>?agent=ID&stdout=A.B&stderr=A.B&most=N&wait=S` asks for the output and the exit code.
+
+All requests and answers are signed with the job's secret. ID is a text that is unique to each agent. A request that is
+replayed to a later agent at the same address therefore has no effect. A replay to the same agent has no effect either,
+because a worker is started once and ended once. A.B is a mark, which consists of two offsets in a stream. The driver
+has shown the bytes before A, and the agent may drop them. The driver has received the bytes before B. A is -1 if the
+driver does not know how many bytes it has shown. The answer to /output is a line of JSON and the bytes of both streams:
+
+    {"stdout": [first, length, total], "stderr": [first, length, total], "exit": null}
+
+`first` is the offset of the answer's bytes in the stream, and `length` is the number of these bytes. `total` is the
+number of bytes that the worker has written so far. `exit` is the exit code, or null while the worker runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+
+KINDS = ("stdout", "stderr")
+MOST_LAUNCH_BYTES = 256 << 10
+MOST_WORDS = 2000  # maximum number of words of a command line and of its variables together
+MOST_CHUNK = 128 << 10  # maximum bytes of a stream in an answer
+MOST_ANSWER = 2 * MOST_CHUNK + 4096
+_MOST_NUMBER = (1 << 31) - 1
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_TEXT = re.compile(r"[0-9a-zA-Z_.-]{1,64}")
+_MARK = re.compile(r"(-1|[0-9]{1,18})\.([0-9]{1,18})")
+
+
+class AgentProtocolError(ValueError):
+    """A malformed request or answer."""
+
+
+class WorkerLaunch(NamedTuple):
+    """A worker that an agent is to start.
+
+    Attributes: environ: variables in addition to the variables of the agent.
+    """
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    rank: int
+
+    def encode(self) -> bytes:
+        """Return the body of a request."""
+        return json.dumps({"argv": self.argv, "environ": dict(self.environ), "rank": self.rank}).encode()
+
+
+class AgentState(NamedTuple):
+    """The state of an agent.
+
+    Attributes: agent: unique name of the agent; the next agent at the same address has another name.  workers: number
+        of running workers.  is_leaving: the agent starts no more workers.
+    """
+
+    agent: str
+    workers: int
+    is_leaving: bool
+
+    def encode(self) -> bytes:
+        """Return the body of an answer."""
+        return json.dumps(self._asdict()).encode()
+
+
+class StreamMark(NamedTuple):
+    """The part of a stream that the driver has shown, and the part that it has received; a request names them as A.B.
+
+    Attributes: shown: number of shown bytes, which the agent may drop; -1: unknown.  seen: number of received bytes.
+    """
+
+    shown: int = -1
+    seen: int = 0
+
+
+class StreamPart(NamedTuple):
+    """A part of the output of a worker.
+
+    Attributes: first: offset of the part in bytes.  total: number of bytes that the worker has written so far.
+    """
+
+    first: int
+    data: bytes
+    total: int
+
+
+class WorkerNews(NamedTuple):
+    """The output of a worker by stream, and its exit code: None while the worker runs, -n after signal n."""
+
+    parts: Mapping[str, StreamPart]
+    exit_code: int | None
+
+    def encode(self) -> bytes:
+        """Return the body of an answer."""
+        head: dict[str, Any] = {kind: [one.first, len(one.data), one.total] for kind, one in self.parts.items()}
+        line = json.dumps({**head, "exit": self.exit_code}).encode()
+        return b"\n".join([line, b"".join(self.parts[kind].data for kind in KINDS)])
+
+
+def read_launch(body: bytes) -> WorkerLaunch:
+    """Parse the body of a request to start a worker.
+
+    Raises: AgentProtocolError: the body is malformed.
+    """
+    fields = _parse(body)
+    argv, environ, rank = (fields.get(name) for name in WorkerLaunch._fields)
+    if not isinstance(argv, list) or not argv or not all(map(_is_word, argv)) or not argv[0]:
+        raise AgentProtocolError("argv is no list of words")
+    if not isinstance(environ, dict) or not all(_NAME.fullmatch(name) for name in environ):
+        raise AgentProtocolError("environ is no object of variables")
+    if not all(map(_is_word, environ.values())):
+        raise AgentProtocolError("a variable has a value that is no text")
+    if not is_integer(rank, 0, _MOST_NUMBER):
+        raise AgentProtocolError("rank is no number")
+    return WorkerLaunch(tuple(argv), environ, int(rank or 0))
+
+
+def read_state(body: bytes) -> AgentState:
+    """Parse the state of an agent from an answer.
+
+    Raises: AgentProtocolError: the body is malformed.
+    """
+    fields = _parse(body)
+    agent, workers, is_leaving = (fields.get(name) for name in AgentState._fields)
+    if not isinstance(agent, str) or not is_name(agent) or not is_integer(workers, 0, _MOST_NUMBER):
+        raise AgentProtocolError("the body is no state of an agent")
+    return AgentState(agent, int(workers or 0), is_leaving is True)
+
+
+def read_news(body: bytes) -> WorkerNews:
+    """Parse the output and the exit code of a worker from an answer.
+
+    Raises: AgentProtocolError: the body is malformed.
+    """
+    line, newline, data = body.partition(b"\n")
+    fields = _parse(line)
+    exit_code = fields.get("exit")
+    if not newline or (exit_code is not None and not is_integer(exit_code, -64, 255)):
+        raise AgentProtocolError("the body is no output of a worker")
+    parts, at = {}, 0
+    for kind in KINDS:
+        numbers = fields.get(kind)
+        if not isinstance(numbers, list) or len(numbers) != 3 or not all(is_integer(one, 0) for one in numbers):
+            raise AgentProtocolError(f"{kind} is no list of three numbers")
+        first, length, total = numbers
+        if first + length > total:
+            raise AgentProtocolError(f"the part of {kind} exceeds the stream")
+        parts[kind] = StreamPart(first, data[at : at + length], total)
+        at += length
+    if at != len(data):
+        raise AgentProtocolError("the bytes do not have the announced lengths")
+    return WorkerNews(parts, exit_code)
+
+
+def write_mark(mark: StreamMark) -> str:
+    """Return a mark as the text in a request."""
+    return f"{mark.shown}.{mark.seen}"
+
+
+def read_mark(text: str) -> StreamMark:
+    """Parse the text of a mark in a request.
+
+    Raises: AgentProtocolError: the mark is malformed.
+    """
+    found = _MARK.fullmatch(text)
+    if not found:
+        raise AgentProtocolError("a mark has to be two numbers with a dot between them")
+    return StreamMark(int(found[1]), int(found[2]))
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text is a name of an agent or of a worker's process."""
+    return _TEXT.fullmatch(text) is not None
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        return parse_bounded(body, depth=2, values=MOST_WORDS)
+    except BoundedJsonError as exc:
+        raise AgentProtocolError(f"a body {exc}") from exc
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value

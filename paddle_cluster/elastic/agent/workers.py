@@ -1,0 +1,161 @@
+"""The workers of an agent; the agent ends a worker if no driver sends requests for this worker any more."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import LostPeerError
+from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_cluster.elastic.agent.output import WorkerOutput
+from paddle_cluster.elastic.agent.protocol import StreamMark, WorkerLaunch, WorkerNews
+from paddle_cluster.elastic.launching.processes import keep_exported, run_process, start_command
+from paddle_cluster.elastic.membership.results import describe_exit
+
+MOST_LIVE = 256  # maximum number of running workers
+MOST_ENDED = 1024  # maximum number of ended workers whose exit codes are kept
+NO_START = 126  # exit code for a worker that could not be started
+
+
+class AgentBusyError(Exception):
+    """The agent starts no worker now."""
+
+
+@dataclass
+class AgentWorker:
+    """A process that the driver has requested.
+
+    Attributes: asked: time of the driver's last request in seconds of `time.monotonic`.  askers: number of unanswered
+        requests.
+    """
+
+    name: str
+    launch: WorkerLaunch
+    asked: float
+    askers: int = 0
+    output: WorkerOutput = field(default_factory=WorkerOutput)
+    end: threading.Event = field(default_factory=threading.Event)
+    is_over: bool = False
+
+
+class AgentWorkers:
+    """All workers of an agent, each by the name of its process.
+
+    Args: environ: variables of each worker in addition to the variables from the driver.  patience_s: seconds without
+        a request of a driver after which a worker is ended.
+
+    Thread safety: every method may be called from any thread.
+    """
+
+    def __init__(self, environ: Mapping[str, str], patience_s: float) -> None:
+        self._environ, self._patience = keep_exported(environ), patience_s
+        self._changed = threading.Condition()
+        self._workers: dict[str, AgentWorker] = {}
+        self._is_leaving = False
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the agent starts no more workers."""
+        return self._is_leaving
+
+    def count(self) -> int:
+        """Return the number of running workers."""
+        with self._changed:
+            return sum(not one.is_over for one in self._workers.values())
+
+    def start(self, name: str, launch: WorkerLaunch) -> None:
+        """Start a worker; do nothing if the worker was started before.
+
+        Raises: AgentBusyError: there are too many workers, or the agent is about to end.
+        """
+        with self._changed:
+            if name in self._workers:
+                return
+            if self._is_leaving:
+                raise AgentBusyError("this agent is about to end")
+            if sum(not one.is_over for one in self._workers.values()) >= MOST_LIVE:
+                raise AgentBusyError(f"this agent has {MOST_LIVE} workers")
+            worker = self._workers[name] = AgentWorker(name, launch, time.monotonic())
+            ended = [one for one in self._workers.values() if one.is_over]
+            for one in ended[: max(0, len(ended) - MOST_ENDED)]:
+                del self._workers[one.name]
+        glog.info(f"the agent starts {name} as rank {launch.rank}: {glog.clean(' '.join(launch.argv), 200)}")
+        ServiceThread(partial(self._run, worker), name).start()
+
+    def end(self, name: str) -> None:
+        """End a worker by SIGTERM, and by SIGKILL if it has not ended after a grace period.
+
+        Raises: LostPeerError: there is no worker with this name.
+        """
+        self._find(name).end.set()
+
+    def read(self, name: str, marks: Mapping[str, StreamMark], most: int, wait: float) -> WorkerNews:
+        """Return output of a worker that the driver has not shown yet; see `WorkerOutput.read`.
+
+        Raises: LostPeerError: there is no worker with this name.
+        """
+        worker = self._find(name)
+        with self._changed:
+            worker.askers += 1
+        try:
+            return worker.output.read(marks, most, wait)
+        finally:
+            with self._changed:
+                worker.askers -= 1
+                worker.asked = time.monotonic()
+
+    def check(self, now: float) -> None:
+        """End every worker for which no driver has sent a request recently; `now` is in seconds of `time.monotonic`."""
+        with self._changed:
+            lonely = [one for one in self._workers.values() if not one.askers and now - one.asked > self._patience]
+        for worker in lonely:
+            if not worker.is_over and not worker.end.is_set():
+                glog.error(f"{worker.name} is ended: no driver has sent a request about it for {self._patience:g} s")
+            worker.end.set()
+            worker.output.discard()
+
+    def leave(self) -> None:
+        """Refuse to start further workers."""
+        with self._changed:
+            self._is_leaving = True
+
+    def end_all(self) -> None:
+        """End every worker."""
+        with self._changed:
+            for worker in self._workers.values():
+                worker.end.set()
+
+    def wait_for_none(self, seconds: float) -> bool:
+        """Wait at most `seconds` until no worker runs; return whether no worker runs."""
+        with self._changed:
+            return self._changed.wait_for(lambda: all(one.is_over for one in self._workers.values()), seconds)
+
+    def is_all_shown(self) -> bool:
+        """Return whether the driver has shown all output of the workers."""
+        with self._changed:
+            return all(one.output.is_empty for one in self._workers.values())
+
+    def _find(self, name: str) -> AgentWorker:
+        with self._changed:
+            worker = self._workers.get(name)
+        if worker is None:
+            raise LostPeerError("this agent has no worker with this name")
+        return worker
+
+    def _run(self, worker: AgentWorker) -> None:
+        environ = {**self._environ, **worker.launch.environ}
+        code = NO_START
+        try:
+            start = start_command(worker.launch.argv)
+            code = run_process(start, environ, worker.launch.rank, worker.output, [worker.end]).exit_code
+        except (OSError, ValueError) as exc:
+            glog.error(f"{worker.name} cannot be started: {exc}")
+        worker.output.finish(code)
+        glog.info(f"{worker.name} {describe_exit(code)}")
+        with self._changed:
+            worker.is_over = True
+            self._changed.notify_all()

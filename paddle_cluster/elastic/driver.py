@@ -1,0 +1,304 @@
+"""The driver watches the hosts, assigns a rank to every worker, and begins a new generation when workers come or go.
+
+    driver = ElasticDriver(rendezvous, FixedHosts({"host-1": 2}), min_num_proc=1, max_num_proc=4)
+    rendezvous.start(create_rendezvous_handler(driver))
+    driver.start(2, create_worker)       # create_worker(slot, events) runs a worker and returns its exit code and time
+    results = driver.get_results()
+
+A slot is a place for a worker on a host. A generation is a set of workers with fixed ranks; it lasts until workers come
+or go. The process of a worker is called an incarnation, and has a unique name.
+
+Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.driver`. The driver differs from Horovod's in
+three ways. A slot gets a new process exactly when its old process has ended, regardless of other changes of its host. A
+report counts only for the process that made the report, and not for a later process of the slot. A worker process that
+exits with 0 succeeds only if the process has reported that its work is done.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from paddle_base.runtime import glog
+from paddle_cluster.elastic.collectives.joining import LOST
+from paddle_cluster.elastic.constants import HOROVOD_ELASTIC_TIMEOUT, read_seconds
+from paddle_cluster.elastic.discovery import DiscoveredHosts, HostDiscovery, HostManager
+from paddle_cluster.elastic.hosts import INVALID_SLOT_INFO, HostInfo, SlotInfo, complete_slots
+from paddle_cluster.elastic.membership.decisions import FAILURE, GenerationPlan, Slot, assign_slots
+from paddle_cluster.elastic.membership.heartbeats import HeartbeatWatch
+from paddle_cluster.elastic.membership.host_watch import HostWatch
+from paddle_cluster.elastic.membership.journal import DriverJournal, DriverRecord
+from paddle_cluster.elastic.membership.members import Incarnation
+from paddle_cluster.elastic.membership.reports import WorkerReports
+from paddle_cluster.elastic.membership.results import CreateWorker, Results
+from paddle_cluster.elastic.registration import WorkerStateRegistry
+from paddle_cluster.elastic.rendezvous.handler import GROUP_SCOPE
+from paddle_cluster.elastic.worker import HostUpdateResult
+
+DISCOVER_HOSTS_FREQUENCY_SECS = 1.0
+ELASTIC_TIMEOUT_SECS = 600
+NO_STATE = (
+    "no worker is left that has the state of the job: the hosts of all such workers are gone or blacklisted; look at "
+    "the output of the workers"
+)
+
+
+class FailurePolicy(NamedTuple):
+    """The limits at which a worker or a host counts as failed; the defaults are Horovod's.
+
+    Attributes: failures_per_host: number of worker failures at which a host is blacklisted.  heartbeat_timeout: seconds
+        without a heartbeat after which a worker is ended; 0: never.
+    """
+
+    failures_per_host: int = 1
+    heartbeat_timeout: float = 0.0
+
+
+class _Bounds(NamedTuple):
+    least: int
+    most: int | None
+    timeout: float
+
+
+class ElasticDriver(WorkerReports):
+    """The driver of a job; host discovery starts with the construction of the driver.
+
+    Args: min_num_proc: minimum number of workers with which the job may resume.  max_num_proc: maximum number of
+        workers; None: any number.  timeout: maximum seconds of a wait for slots.  reset_limit: maximum number of times
+        that the workers may resume; None: any number.
+
+    Raises: ConfigError: there is no `timeout`, and HOROVOD_ELASTIC_TIMEOUT is no number of seconds.
+
+    Thread safety: every method may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        rendezvous: Any,
+        discovery: HostDiscovery,
+        min_num_proc: int,
+        max_num_proc: int | None,
+        timeout: float | None = None,
+        reset_limit: int | None = None,
+        cooldown_range: Sequence[float] | None = None,
+        verbose: int = 0,
+        policy: FailurePolicy | None = None,
+        secret: str = "",
+        journal: DriverJournal | None = None,
+    ) -> None:
+        seconds = timeout or read_seconds(os.environ, HOROVOD_ELASTIC_TIMEOUT, ELASTIC_TIMEOUT_SECS)
+        self._bounds = _Bounds(min_num_proc, max_num_proc, seconds)
+        policy = policy or FailurePolicy()
+        self._rendezvous = rendezvous
+        self._host_manager = HostManager(discovery, cooldown_range)
+        registry = WorkerStateRegistry(self, self._host_manager, reset_limit, verbose, policy.failures_per_host)
+        super().__init__(registry, secret, getattr(discovery, "hearing", None))
+        registry.is_blamed = self._is_blamed
+        self._journal, self.port = journal, 0
+        self._plan = GenerationPlan({}, {})
+        self._planning = threading.Lock()  # serialises the handling of changed hosts and the making of plans
+        self._watch = HostWatch(self._host_manager, self._note_change, lambda: DISCOVER_HOSTS_FREQUENCY_SECS)
+        stop = self._watch.is_stopped
+        self._heartbeats = HeartbeatWatch(self._members, policy.heartbeat_timeout, stop, self._hearing, registry)
+        self._watch.start(self._discover_hosts)
+
+    # ---- the life of a job
+
+    def start(self, num_proc: int, create_worker_fn: CreateWorker) -> None:
+        """Wait for `num_proc` slots, and start a worker in each slot of the first generation.
+
+        Raises: TimeoutException, RuntimeError: see `wait_for_available_slots`.
+        """
+        self._create_worker_fn = create_worker_fn
+        self._heartbeats.start()
+        self._activate_workers(num_proc)
+
+    def adopt(self, record: DriverRecord, create_worker_fn: CreateWorker) -> None:
+        """Take over the generation and the processes of a driver that has ended.
+
+        Args: create_worker_fn: attaches to the process that `events.incarnation` names, or starts that process.
+        """
+        self._create_worker_fn = create_worker_fn
+        self._heartbeats.start()
+        found = sorted(record.members, key=lambda one: one.rank)
+        slots = [SlotInfo(one.host, one.rank, one.local_rank, 0) for one in found]
+        complete_slots(slots)
+        for host in record.blacklist:
+            self._host_manager.blacklist(host)
+        self.notices.continue_from(record.revision)
+        with self._planning:
+            self._set_plan(slots)
+            self._worker_registry.restore(record.generation, len(slots), record.resets)
+            members = [self._members.add(one.revive(self._list_ends(one.host))) for one in found]
+            self.history.begin(record.generation, slots, self._members)
+        self.is_open = True
+        glog.info(f"generation {record.generation} continues with {len(slots)} workers of a driver that has ended")
+        for slot, member in zip(slots, members, strict=True):
+            self._start_worker_process(slot, member)
+        if self._host_manager.current_hosts.host_slots:  # hosts may have changed while no driver ran
+            self._note_change(HostUpdateResult.mixed)
+
+    def resume(self) -> None:
+        """Begin the next generation with the live workers, and start a worker in each free slot.
+
+        Raises: TimeoutException: see `wait_for_available_slots`.  RuntimeError: no worker is left that has the state;
+            see also `wait_for_available_slots`.
+        """
+        self._activate_workers(self._bounds.least)
+
+    def stop(self, error_message: str | None = None) -> None:
+        """End all workers; further calls are allowed.
+
+        Args: error_message: reason why the job has failed, independent of the results of the workers.
+        """
+        self._results.set_error_message(error_message)
+        self._watch.is_stopped.set()
+        self._worker_registry.wake()
+        self._notifier.board.close()
+        self._rendezvous.stop()
+        self._watch.stop()
+        self._heartbeats.join()
+
+    def freeze(self) -> None:
+        """Stop all decisions, because this process is about to end; the next driver continues from the journal."""
+        self._planning.acquire()
+
+    def finished(self) -> bool:
+        """Return whether the job is over."""
+        return self._watch.is_stopped.is_set()
+
+    def wait_for_available_slots(self, min_num_proc: int, min_hosts: int = 1) -> DiscoveredHosts:
+        """Wait for enough slots and hosts, and return the hosts.
+
+        Raises: TimeoutException: there are too few slots within the timeout.  RuntimeError: the job has been stopped.
+        """
+        self.history.wait_for(min_num_proc)
+        return self._watch.wait(min_num_proc, min_hosts, self._bounds.timeout)
+
+    def get_results(self) -> Results:
+        """Wait for all workers, and return the results of the workers of the last generation."""
+        return self._results.get_results()
+
+    # ---- the rank of each slot
+
+    @property
+    def host_assignments(self) -> dict[str, list[SlotInfo]]:
+        """The slots of this generation by host."""
+        return self._plan.hosts
+
+    def world_size(self) -> int:
+        """Return the number of workers in this generation."""
+        return len(self._plan.ranks)
+
+    def local_size(self, host: str) -> int:
+        """Return the number of workers on a host in this generation."""
+        return len(self.host_assignments.get(host, []))
+
+    def get_slot_info(self, host: str, slot: int) -> SlotInfo:
+        """Return a slot with its ranks, or `INVALID_SLOT_INFO` if the slot has no worker in this generation."""
+        slots = [] if self._host_manager.is_blacklisted(host) else self.host_assignments.get(host, [])
+        return next((one for one in slots if one.local_rank == slot), INVALID_SLOT_INFO)
+
+    def get_coordinator_info(self) -> SlotInfo | None:
+        """Return the slot of rank 0, or None if there is no rank 0."""
+        return self._plan.ranks.get(0)
+
+    # ---- generations
+
+    def _activate_workers(self, min_num_proc: int) -> None:
+        self.wait_for_available_slots(min_num_proc)
+        with self._planning:
+            pending = self._update_host_assignments(self._host_manager.current_hosts)
+            members = [self._begin_process(slot) for slot in pending]
+            self._save_record(self._worker_registry.last_rendezvous() + 1)
+            self._worker_registry.reset(self.world_size())
+            self.history.begin(self._worker_registry.last_rendezvous(), self._plan.ranks.values(), self._members)
+        for slot, member in zip(pending, members, strict=True):
+            self._start_worker_process(slot, member)
+
+    def _save_record(self, generation: int) -> None:
+        """Write the decided generation to the journal, if the driver has a journal."""
+        if self._journal is None:
+            return
+        numbers = (generation, self._worker_registry.resets, self.port, self.notices.revision)
+        members = {rank: self._members.find(slot) for slot, rank in self._plan.slots.items()}
+        blacklist = self._host_manager.list_blacklisted()
+        self._journal.save(DriverRecord.of(numbers, members, blacklist))
+
+    def _update_host_assignments(self, current_hosts: DiscoveredHosts) -> list[SlotInfo]:
+        """Assign a rank to every slot; return the slots that need a new process.
+
+        Raises: RuntimeError: no worker is left that has the state.
+        """
+        live = self._list_survivors(current_hosts)
+        holders = {slot: rank for slot, rank in live.items() if self._members.has_state(slot)}
+        slots = self._assign(current_hosts, holders)
+        survivors = live.keys() & {(one.hostname, one.local_rank) for one in slots}
+        if self._plan.ranks and not holders.keys() & survivors:
+            raise RuntimeError(NO_STATE)
+        self._members.keep(survivors)
+        self._set_plan(slots)
+        return [one for one in slots if (one.hostname, one.local_rank) not in survivors]
+
+    def _keep_record(self) -> None:
+        with self._planning:
+            self._save_record(self._worker_registry.last_rendezvous())
+
+    def _set_plan(self, slots: Sequence[SlotInfo]) -> None:
+        self._plan = GenerationPlan.of(slots)
+        self._rendezvous.init(slots)
+        self._notifier.begin_generation(self._plan.slots.keys())
+
+    def _list_survivors(self, hosts: DiscoveredHosts) -> dict[Slot, int]:
+        """Return the slots of this generation that have a live worker, with their ranks."""
+        live = {one.slot for one in self._members.list_live(hosts.uids)} - self._worker_registry.get(FAILURE)
+        return {slot: rank for slot, rank in self._plan.slots.items() if slot in live}
+
+    def _assign(self, hosts: DiscoveredHosts, survivors: dict[Slot, int]) -> list[SlotInfo]:
+        order = [HostInfo(host, hosts.get_slots(host)) for host in hosts.host_assignment_order]
+        return assign_slots(order, survivors, self._bounds.least, self._bounds.most)
+
+    def _discover_hosts(self) -> None:  # Horovod's tests replace this method
+        self._watch.run()
+
+    def _note_change(self, result: int) -> None:
+        """Notify rank 0 of changed hosts, unless the next generation would have the same slots as this generation."""
+        with self._planning:
+            hosts = self._host_manager.current_hosts
+            is_enough = hosts.count_available_slots() >= self._bounds.least
+            plan = GenerationPlan.of(self._assign(hosts, self._list_survivors(hosts)) if is_enough else [])
+            if plan.hosts == self.host_assignments:
+                return
+            notice = self._notifier.post(plan.slots.keys(), result) if self._plan.ranks else None
+            if notice is not None:  # the next driver continues with the next revision
+                self._save_record(self._worker_registry.last_rendezvous())
+            self.history.note_hosts()
+        coordinator = self.get_coordinator_info()
+        client = None if coordinator is None else self.get_worker_client(coordinator)
+        if client is not None and notice is not None:
+            self._notifier.tell_soon(client, notice)
+
+    # ---- processes
+
+    def note_failure(self, generation: int, slot: Slot) -> None:
+        """Tell the workers that wait for a failed one to connect to their generation, so that they wait no longer."""
+        text = f"the process of {slot[0]}[{slot[1]}] has ended"
+        put = getattr(self._rendezvous, "put", lambda *_: None)  # a server of the user's may lack it
+        put(f"{GROUP_SCOPE}{generation}", LOST, text.encode())
+
+    def _is_blamed(self, slot: Slot) -> bool:
+        """Return whether a failed worker ran on the host that has the name now; an older host may have had the name."""
+        member = self._members.find(slot)
+        return member is None or self._host_manager.is_same(member.host, member.host_uid)
+
+    def _list_ends(self, host: str) -> list[threading.Event]:
+        return [self._watch.is_stopped, self._host_manager.get_host_event(host)]
+
+    def _begin_process(self, slot_info: SlotInfo) -> Incarnation:
+        """Return the record of a new process for a slot in the next generation."""
+        host = slot_info.hostname
+        uid = self._host_manager.current_hosts.uids.get(host, "")
+        generation = self._worker_registry.last_rendezvous() + 1
+        return self._members.begin((host, slot_info.local_rank), uid, generation, self._list_ends(host))

@@ -1,0 +1,394 @@
+"""The HTTP servers of the driver, with a key-value store that every program of the job reads and writes.
+
+    server = RendezvousServer(secret=...)
+    port = server.start(create_rendezvous_handler(driver))
+
+A path is `/<scope>/<key>`. A GET is answered with 200 and the value, or with 404. GET with `?wait=seconds` waits for
+the value. PUT and DELETE are answered with 200. Another path is answered with 400, a request without the signature of
+the job's secret with 403, one that is not fresh (`paddle_cluster.elastic.keyvalue.signature`) with 428, and a missing
+body with 408. Answers are signed, too. A client may be hostile, so a front (`paddle_base.runtime.network.front`) reads
+the head of a request, and only a request whose head proves the secret gets a thread. The server limits the size and the
+time of head and body.
+
+Class names are those of Horovod 0.28's `horovod.runner.http.http_server`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import unquote
+
+from paddle_base.runtime import glog
+from paddle_base.runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits, Refused
+from paddle_base.runtime.network.open_files import make_room
+from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.keyvalue.freshness import Checker
+from paddle_cluster.elastic.keyvalue.signature import HEADER, STALE, RequestProof, digest
+from paddle_cluster.elastic.keyvalue.store import MOST_VALUE_BYTES, FullStoreError, KeyValueStore
+
+# simultaneous requests, and connections that wait for the next one; a worker has up to three requests at a time, for
+# its rank, notices and heartbeat
+LIMITS = FrontLimits(proven=4096)
+MOST_PATH = 1024  # characters
+BODY_S = 3.0  # maximum seconds that a client may send nothing while its body is incomplete
+REQUEST_S = 30.0  # seconds after whose end no further data of a body is received
+ANSWER_S = 30.0  # seconds that a client may read nothing of its answer
+MOST_WAIT_S = 30.0  # maximum seconds that a GET waits; the client then repeats the request
+_HEAD = re.compile(rb"([A-Z]{1,16}) ([^ \r\n]{1,4096}) HTTP/1\.[01]\r?\n(?:.*\n)*?\r?\n")
+_SIGNATURE = re.compile(rb"\n%b: *([0-9a-f.]{1,256}) *\r?\n" % HEADER.encode(), re.IGNORECASE)
+_PART = re.compile(r"[!-.0-~]{1,400}")  # a scope or a key: printable characters without blanks and "/"
+_SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
+
+
+class HttpRequest(NamedTuple):
+    """A request that is well-formed and signed."""
+
+    method: str
+    scope: str
+    key: str
+    query: Mapping[str, str] = {}
+    body: bytes = b""
+
+    @property
+    def wait(self) -> float:
+        """The seconds that the client is ready to wait, but at most `MOST_WAIT_S`."""
+        text = self.query.get("wait", "0")
+        return min(float(text), MOST_WAIT_S) if _SECONDS.fullmatch(text) else 0.0
+
+
+class HttpAnswer(NamedTuple):
+    """The answer to a request."""
+
+    status: HTTPStatus
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+
+
+class _BadRequestError(Exception):
+    """A request whose answer is an error status."""
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class _RequestReader:
+    """Reads a request, whose first bytes have arrived, from a connection; raises TimeoutError if the rest is late."""
+
+    closed = False
+
+    def __init__(self, connection: socket.socket, data: bytes) -> None:
+        self._connection, self._data = connection, data
+        self._deadline = time.monotonic() + REQUEST_S
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every byte that has arrived is read."""
+        return not self._data
+
+    def readline(self, limit: int = -1) -> bytes:
+        """Return the next line of the head, which has arrived as a whole."""
+        line, end, _ = self._data.partition(b"\n")
+        line = (line + end)[: limit if limit >= 0 else None]
+        self._data = self._data[len(line) :]
+        return line
+
+    def read(self, count: int) -> bytes:
+        """Return so many bytes, or fewer if the client has ended the connection."""
+        parts, missing = [self._data[:count]], count - len(self._data)
+        self._data = self._data[count:]
+        while missing > 0:
+            if time.monotonic() > self._deadline:
+                raise TimeoutError
+            part = self._connection.recv(min(missing, 1 << 16))
+            if not part:
+                break
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Do nothing; the front closes the connection."""
+
+
+class KVStoreHandler(BaseHTTPRequestHandler):
+    """Answers GET and PUT requests for values.
+
+    Args: request: the connection.  data: the bytes of the request that have arrived, with its whole head.  proof: what
+        the head proves; None without a secret.
+    """
+
+    protocol_version = "HTTP/1.1"
+    timeout = ANSWER_S
+    most_body = MOST_VALUE_BYTES
+    server: Any  # a KVStoreHTTPServer
+    rfile: Any
+
+    def __init__(
+        self, request: Any, client_address: Any, server: Any, data: bytes = b"", proof: RequestProof | None = None
+    ) -> None:
+        self._data, self._proof = data, proof
+        super().__init__(request, client_address, server)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the connection may stay open for another request."""
+        return not self.close_connection and self.rfile.is_empty
+
+    def setup(self) -> None:
+        """Prepare to receive the rest of the request within REQUEST_S."""
+        super().setup()
+        self.rfile = _RequestReader(self.connection, self._data)
+
+    def handle(self) -> None:
+        """Answer one request."""
+        self.close_connection = True
+        self.handle_one_request()
+
+    def do_GET(self) -> None:
+        """Answer a GET."""
+        self._serve("GET")
+
+    def do_PUT(self) -> None:
+        """Answer a PUT."""
+        self._serve("PUT")
+
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        """Return the answer to a request; a subclass answers further requests."""
+        if request.method == "PUT":
+            self.server.store.put(request.scope, request.key, request.body)
+            return HttpAnswer(HTTPStatus.OK)
+        if request.method == "DELETE":
+            self.server.store.delete(request.scope, request.key)
+            return HttpAnswer(HTTPStatus.OK)
+        value = self.server.store.get(request.scope, request.key, request.wait)
+        return HttpAnswer(HTTPStatus.NOT_FOUND) if value is None else HttpAnswer(HTTPStatus.OK, value)
+
+    def _serve(self, method: str) -> None:
+        try:
+            given = self.answer(self._read(method))
+        except _BadRequestError as exc:
+            given = HttpAnswer(exc.status, f"{exc}\n".encode())
+            self.close_connection = True  # the rest of the body may still come
+        except FullStoreError as exc:
+            given = HttpAnswer(HTTPStatus.INSUFFICIENT_STORAGE, f"{exc}\n".encode())
+        self.send_response(given.status)
+        self.send_header("Content-Length", str(len(given.body)))
+        for name, value in given.headers.items():
+            self.send_header(name, value)
+        if self._proof is not None:
+            texts = [str(int(given.status)), *given.headers.values()]
+            self.send_header(HEADER, self.server.checker.sign_answer(self._proof, texts, given.body))
+        self.end_headers()
+        self.wfile.write(given.body)
+
+    def _read(self, method: str) -> HttpRequest:
+        path, _, query = self.path.partition("?")
+        parts = path.split("/")
+        body = self._read_body() if method == "PUT" else b""
+        if self._proof is not None and self._proof.digest != digest(body):
+            raise _BadRequestError(HTTPStatus.FORBIDDEN, "the body is not the one that the head of the request names")
+        pairs = {name: unquote(value) for name, _, value in (one.partition("=") for one in query.split("&"))}
+        return HttpRequest(method, parts[1], parts[2], pairs, body)
+
+    def _read_body(self) -> bytes:
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise _BadRequestError(HTTPStatus.LENGTH_REQUIRED, "a PUT needs a Content-Length")
+        if len(length) > 12 or int(length) > self.most_body:
+            raise _BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a value has at most {self.most_body} bytes")
+        self.connection.settimeout(BODY_S)
+        try:
+            body: bytes = self.rfile.read(int(length))
+        except TimeoutError:
+            body = b""
+        self.connection.settimeout(ANSWER_S)
+        if len(body) < int(length):
+            raise _BadRequestError(HTTPStatus.REQUEST_TIMEOUT, "the body of the request has not arrived")
+        return body
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing, because a line for every request would hide other lines of the log."""
+
+
+class RendezvousHandler(KVStoreHandler):
+    """Answers GET, PUT and DELETE requests for values."""
+
+    def do_DELETE(self) -> None:
+        """Answer a DELETE."""
+        self._serve("DELETE")
+
+
+_S = TypeVar("_S", bound="KVStoreHTTPServer")
+
+
+class KVStoreHTTPServer:
+    """A server with a store; a front reads the head of each request, and a separate thread answers the request.
+
+    Args: addr: address and port to listen on.
+    Raises: OSError: another program has the port.
+    """
+
+    def __init__(
+        self,
+        addr: tuple[str, int],
+        handler: type[KVStoreHandler],
+        verbose: int = 0,
+        secret: str = "",
+        limits: FrontLimits = LIMITS,
+    ) -> None:
+        self.store, self.verbose, self.checker = KeyValueStore(), verbose, Checker(secret)
+        self._handler = handler
+        listener = socket.create_server(addr, backlog=1024)
+        self.server_address = listener.getsockname()
+        self.server_port: int = self.server_address[1]
+        self._front = Front(listener, FrontHandlers(self._judge, self._serve), limits)
+
+    @property
+    def secret(self) -> str:
+        """The secret that every request has to prove; empty: none."""
+        return self.checker.secret
+
+    def __enter__(self: _S) -> _S:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the port."""
+        self.store.close()
+        self._front.close()
+
+    def _judge(self, data: bytes, greeting: bytes) -> Admitted | Refused | None:
+        """Admit a request with a right path and a signature; refuse others."""
+        if b"\n\r\n" not in data and b"\n\n" not in data:
+            return None
+        head = _HEAD.match(data)
+        if head is None:
+            return _refuse(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1")
+        method, target = head[1].decode(), head[2].decode("latin-1")
+        parts = target.partition("?")[0].split("/")
+        if not hasattr(self._handler, f"do_{method}"):
+            return _refuse(HTTPStatus.NOT_IMPLEMENTED, f"there is no {method}")
+        if len(target) > MOST_PATH or len(parts) != 3 or parts[0] or not all(map(_PART.fullmatch, parts[1:])):
+            return _refuse(HTTPStatus.BAD_REQUEST, "a path has the form /<scope>/<key>")
+        if not self.secret:
+            return Admitted(None)
+        signature = _SIGNATURE.search(head[0])
+        proof = self.checker.read(signature[1].decode() if signature else "", method, target)
+        if proof is None:
+            return _refuse(
+                HTTPStatus.FORBIDDEN,
+                f"{HEADER} does not prove this job's secret; client and server need the same PADDLE_SECRET",
+            )
+        if not self.checker.is_fresh(proof):
+            return _refuse(HTTPStatus(STALE), "", {HEADER: self.checker.sign_answer(proof, [str(STALE)], b"")})
+        return Admitted(proof)
+
+    def _serve(self, stream: socket.socket, address: str, data: bytes, proof: RequestProof | None) -> bool:
+        return self._handler(stream, (address, 0), self, data, proof).is_kept
+
+
+def _refuse(status: HTTPStatus, text: str, headers: Mapping[str, str] = {}) -> Refused:
+    """Return an answer that closes the connection."""
+    body = f"{text}\n".encode() if text else b""
+    lines = [f"HTTP/1.1 {int(status)} {status.phrase}", f"Content-Length: {len(body)}", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return Refused("\r\n".join([*lines, "", ""]).encode() + body)
+
+
+class RendezvousHTTPServer(KVStoreHTTPServer):
+    """The server of a key-value store that has a scope for each group of slots of a generation."""
+
+    def init(self, host_alloc_plan: Sequence[SlotInfo]) -> None:
+        """Remove all values; plan the scopes global, local_<host> and cross_<local rank>; see `KeyValueStore.plan`."""
+        sizes: Counter[str] = Counter()
+        for slot in host_alloc_plan:
+            sizes.update(["global", f"local_{slot.hostname}", f"cross_{slot.local_rank}"])
+        self.store.plan(sizes)
+
+
+_Make = Callable[[tuple[str, int], type[KVStoreHandler], int, str, FrontLimits], _S]
+
+
+class _HttpServerThread(Generic[_S]):
+    """A server that runs in a separate thread."""
+
+    def __init__(self, make: _Make[_S], verbose: int, secret: str, limits: FrontLimits) -> None:
+        self._make, self._verbose, self._secret, self._limits = make, verbose, secret, limits
+        self._httpd: _S | None = None
+        self._stopping = threading.Lock()
+
+    def _start(self, handler_cls: type[KVStoreHandler], address: tuple[str, int]) -> int:
+        limits = self._limits
+        if limits is LIMITS:  # a program that serves a whole job; a worker keeps the limit that its user has chosen
+            room = make_room(limits.unproven + limits.proven)
+            limits = limits._replace(proven=max(1, room - limits.unproven))
+        self._httpd = self._make(address, handler_cls, self._verbose, self._secret, limits)
+        if self._httpd.verbose:
+            glog.info(f"the rendezvous server listens on port {self._httpd.server_port}")
+        return self._httpd.server_port
+
+    def stop(self) -> None:
+        """End the thread and close the port; further calls do nothing."""
+        with self._stopping:
+            httpd, self._httpd = self._httpd, None
+            if httpd is not None:
+                httpd.close()
+
+
+class KVStoreServer(_HttpServerThread[KVStoreHTTPServer]):
+    """A key-value store on a port."""
+
+    def __init__(self, verbose: int = 0, secret: str = "", limits: FrontLimits = LIMITS) -> None:
+        super().__init__(KVStoreHTTPServer, verbose, secret, limits)
+
+    def start_server(self, handler_cls: type[KVStoreHandler] = KVStoreHandler, port: int = 0, address: str = "") -> int:
+        """Start the server and return its port.
+
+        Args: port: 0: any free port.  address: address to listen on; empty: all addresses.
+        Raises: OSError: another program has the port.
+        """
+        return self._start(handler_cls, (address, port))
+
+    def shutdown_server(self) -> None:
+        """Stop the server."""
+        self.stop()
+
+
+class RendezvousServer(_HttpServerThread[RendezvousHTTPServer]):
+    """The server by which the workers of a job find each other."""
+
+    def __init__(self, verbose: int = 0, secret: str = "") -> None:
+        super().__init__(RendezvousHTTPServer, verbose, secret, LIMITS)
+
+    def start(self, handler_cls: type[KVStoreHandler] = RendezvousHandler, port: int = 0, address: str = "") -> int:
+        """Start the server and return its port.
+
+        Args: port: 0: any free port.  address: address to listen on; empty: all addresses.
+        Raises: OSError: another program has the port.
+        """
+        return self._start(handler_cls, (address, port))
+
+    def init(self, host_alloc_plan: Sequence[SlotInfo]) -> None:
+        """Begin a new generation: see `RendezvousHTTPServer.init`."""
+        httpd = self._httpd
+        if httpd is not None:
+            httpd.init(host_alloc_plan)
+
+    def put(self, scope: str, key: str, value: bytes) -> None:
+        """Store a value of the driver, if there is room for it."""
+        httpd = self._httpd
+        if httpd is not None:
+            with contextlib.suppress(FullStoreError):
+                httpd.store.put(scope, key, value)

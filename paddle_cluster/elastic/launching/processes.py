@@ -1,0 +1,226 @@
+"""Starts a worker as a process on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import ipaddress
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.network.interfaces import list_nics
+from paddle_cluster.elastic import constants as names
+from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.launching import guard
+from paddle_cluster.elastic.launching.output import KINDS, OutputSink, WorkerPipe
+from paddle_cluster.elastic.membership.results import WorkerExit
+
+LOOK_S = 0.1  # seconds between two checks of the events that end the worker
+DRAIN_S = 5.0  # maximum seconds of reading the output that is left at the end of a worker
+NOT_EXPORTED = ("BASH_FUNC_*", "OLDPWD", "*CUDA_VISIBLE_DEVICES", "HOROVOD_SECRET_KEY", "_HOROVOD_SECRET_KEY")
+
+
+def make_environment(
+    base: Mapping[str, str], slot: SlotInfo, incarnation: str, generation: int, more: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables of a worker.
+
+    Args: base: variables of the driver; `keep_exported` selects some of them.  more: variables that all workers get.
+    """
+    return {
+        **keep_exported(base),
+        "PYTHONUNBUFFERED": "1",
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        **list_slot_variables(slot),
+        names.PADDLE_ELASTIC_INCARNATION: incarnation,
+        names.PADDLE_ELASTIC_GENERATION: str(generation),
+        **more,
+    }
+
+
+def list_slot_variables(slot: SlotInfo) -> dict[str, str]:
+    """Return the variables that contain a worker's slot and ranks."""
+    numbers = {
+        names.HOROVOD_RANK: slot.rank,
+        names.HOROVOD_SIZE: slot.size,
+        names.HOROVOD_LOCAL_RANK: slot.local_rank,
+        names.HOROVOD_LOCAL_SIZE: slot.local_size,
+        names.HOROVOD_CROSS_RANK: slot.cross_rank,
+        names.HOROVOD_CROSS_SIZE: slot.cross_size,
+    }
+    return {names.HOROVOD_HOSTNAME: slot.hostname, **{name: str(value) for name, value in numbers.items()}}
+
+
+def keep_exported(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a worker inherits from the program that starts the worker."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in NOT_EXPORTED)
+    }
+
+
+def check_local(host: str) -> None:
+    """Check that a host is this machine.
+
+    Raises: ConfigError: the host is another machine, or unknown.
+    """
+    if host == socket.gethostname():
+        return
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError) as exc:  # UnicodeError: a text that cannot be a host name, such as a..b
+        raise ConfigError(
+            f"the host {host} has no address: {exc}; correct the name. Names of this machine are localhost and "
+            "127.0.0.1 to 127.0.0.9; for workers on other machines see paddle elastic agent"
+        ) from exc
+    own = set(list_nics().values())
+    if not any(address in own or ipaddress.ip_address(address).is_loopback for address in found):
+        raise ConfigError(
+            f"the host {host} is another machine ({', '.join(sorted(found))}); to run workers there, start "
+            "`paddle elastic agent` on it, and set PADDLE_SECRET to the same text on both machines"
+        )
+
+
+class ProcessFiles(NamedTuple):
+    """The descriptors of a new worker.
+
+    Attributes: watched: end of a connection whose other end stays open while the driver runs. The guard of the worker
+        sends the worker's exit code over it, or -n after signal n.
+    """
+
+    stdout: int
+    stderr: int
+    watched: int
+
+
+class WorkerProcess(Protocol):
+    """A started worker, which leads a process group."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when the worker ends."""
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process group; do nothing after the end of the worker."""
+
+    def wait(self) -> int:
+        """Wait for the end of the worker; return its exit code, or -n after signal n."""
+
+    def close(self) -> None:
+        """Close the descriptors."""
+
+
+StartProcess = Callable[[Mapping[str, str], ProcessFiles], WorkerProcess]
+
+
+class CommandProcess:
+    """A command that runs under a guard; see `paddle_cluster.elastic.launching.guard`."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], files: ProcessFiles) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(guard.__file__)), "pipe", str(files.watched), *command],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=files.stdout,
+            stderr=files.stderr,
+            pass_fds=[files.watched],
+            start_new_session=True,
+        )
+        self._ended = os.pidfd_open(self._process.pid)
+
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when the command ends."""
+        return self._ended
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process group; do nothing after the end of the worker."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def wait(self) -> int:
+        """Wait for the end of the worker; return its exit code, or -n after signal n."""
+        with contextlib.suppress(OSError):
+            guard.kill_left(self._process.pid)
+        return self._process.wait()
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._ended)
+
+
+def start_command(command: Sequence[str]) -> StartProcess:
+    """Return a function that starts a command as a worker."""
+    return lambda environ, files: CommandProcess(command, environ, files)
+
+
+def run_process(
+    start: StartProcess, environ: Mapping[str, str], rank: int, writer: OutputSink, ends: Sequence[threading.Event]
+) -> WorkerExit:
+    """Run a worker to its end, or end the worker when an event is set; copy its output.
+
+    Raises: VolumeError: the output files cannot be written.  OSError: the worker cannot be started.
+        LostPeerError: the worker is gone, and its exit code is unknown.
+    """
+    files = writer.open(rank)
+    (stdout, its_stdout), (stderr, its_stderr), (watched, held) = os.pipe(), os.pipe(), socket.socketpair()
+    given = ProcessFiles(its_stdout, its_stderr, watched.detach())
+    try:
+        process = start(environ, given)
+    except BaseException:
+        os.close(stdout)
+        os.close(stderr)
+        held.close()
+        raise
+    finally:
+        for descriptor in given:
+            os.close(descriptor)
+    sources = [WorkerPipe(descriptor) for descriptor in (stdout, stderr)]
+    for kind, source in zip(KINDS, sources, strict=True):
+        ServiceThread(partial(writer.copy, source, rank, kind, files[kind]), f"output of rank {rank}").start()
+    try:
+        was_stopped = _wait(process, ends)
+        code = _read_code(held, process.wait())
+    finally:
+        held.close()
+        process.close()
+    end = time.time()
+    for source in sources:
+        source.wait_until_drained(DRAIN_S)
+    return WorkerExit(code, end, was_stopped)
+
+
+def _read_code(held: socket.socket, status: int) -> int:
+    """Return what the guard has sent about the end of its worker, or the end of the guard, if the guard was killed.
+
+    A worker may exit with 137 itself, so the status of the guard does not tell whether a signal has ended the worker.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        return int(held.recv(16, socket.MSG_DONTWAIT))
+    return status
+
+
+def _wait(process: WorkerProcess, ends: Sequence[threading.Event]) -> bool:
+    """Wait for the end of a worker; return whether an event has ended the worker."""
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    while not poll.poll(LOOK_S * 1000):
+        if any(event.is_set() for event in ends):
+            process.signal(signal.SIGTERM)
+            process.signal(signal.SIGCONT)  # a stopped process takes SIGTERM only when it continues
+            if not poll.poll(guard.GRACE_S * 1000):
+                process.signal(signal.SIGKILL)
+            return True
+    return False

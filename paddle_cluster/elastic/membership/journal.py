@@ -1,0 +1,203 @@
+"""The decisions of a driver in the registry of the job, from which a restarted driver continues the job.
+
+- `elastic/lead`: the lease of the leading driver.
+- `elastic/state`: a `DriverRecord`. The driver writes each decision before it carries the decision out.
+
+A driver that loses its lease, or cannot write a record, ends at once and does not end its workers. The next driver
+takes over the workers.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from paddle_base.registry.interface import MOST_VALUE_BYTES, Claim, Registry
+from paddle_base.runtime import glog
+from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+from paddle_base.runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError
+from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_cluster.elastic.membership.members import Incarnation
+
+LEAD, STATE = "elastic/lead", "elastic/state"
+LOOK_S = 1.0  # seconds between two attempts to lead
+MOST_NUMBER = (1 << 31) - 1
+MOST_TEXT = 253  # maximum characters of a name
+MOST_VALUES = MOST_VALUE_BYTES // 4  # maximum number of JSON values; a process takes 9 values and at least 45 bytes
+
+
+class MemberRecord(NamedTuple):
+    """A process of a generation; see `Incarnation`.
+
+    Attributes: has_spoken: whether the process has ever sent a heartbeat; only then does its silence count.
+    """
+
+    host: str
+    local_rank: int
+    rank: int
+    name: str
+    host_uid: str
+    generation: int
+    is_done: bool
+    has_spoken: bool = False  # the value for records of older drivers without this field
+
+    @classmethod
+    def of(cls, one: Incarnation, rank: int) -> MemberRecord:
+        """Return the record of a process."""
+        has_spoken = one.heard is not None
+        return cls(one.host, one.local_rank, rank, one.name, one.host_uid, one.generation, one.is_done, has_spoken)
+
+    def revive(self, ends: Sequence[threading.Event]) -> Incarnation:
+        """Return the process of the record; each of `ends`, and an additional event, ends the process."""
+        ends = [*ends, threading.Event()]
+        heard = time.monotonic() if self.has_spoken else None
+        slot = (self.host, self.local_rank)
+        return Incarnation(*slot, self.name, self.host_uid, self.generation, ends, is_done=self.is_done, heard=heard)
+
+
+class DriverRecord(NamedTuple):
+    """The generation that the driver has decided on.
+
+    Attributes: resets: number of times that the workers have resumed.  port: port of the rendezvous server.  blacklist:
+        excluded hosts.  revision: number of notices of changed hosts.
+    """
+
+    generation: int
+    resets: int
+    port: int
+    members: tuple[MemberRecord, ...]
+    blacklist: tuple[str, ...]
+    revision: int = 0  # the value for records of older drivers without this field
+
+    @classmethod
+    def of(
+        cls,
+        numbers: tuple[int, int, int, int],
+        members: Mapping[int, Incarnation | None],
+        blacklist: Sequence[str],
+    ) -> DriverRecord:
+        """Return the record of a generation. Args: numbers: generation, resets, port, revision.  members: by rank."""
+        found = tuple(MemberRecord.of(one, rank) for rank, one in members.items() if one is not None)
+        return cls(*numbers[:3], found, tuple(blacklist), numbers[3])
+
+    @property
+    def text(self) -> str:
+        """The record as a text for the registry."""
+        return json.dumps(self._asdict(), separators=(",", ":"))
+
+
+def read_record(text: str) -> DriverRecord:
+    """Parse a record.
+
+    Raises: DamagedError: the text is no record.
+    """
+    try:
+        fields = parse_bounded(text.encode(), depth=4, values=MOST_VALUES)
+    except BoundedJsonError as exc:
+        raise _damaged(f"a value {exc}") from exc
+    generation, resets, port, members, blacklist, revision = (fields.get(name, 0) for name in DriverRecord._fields)
+    if not (all(map(_is_number, (generation, resets, revision))) and is_integer(port, 1, 65535)):
+        raise _damaged("no valid generation, revision or port")
+    if not isinstance(members, list) or not all(map(_is_member, members)):
+        raise _damaged("no processes")
+    if not isinstance(blacklist, list) or not all(map(_is_text, blacklist)):
+        raise _damaged("no blacklist")
+    ranks = sorted(one[2] for one in members)
+    if not ranks or ranks != list(range(len(ranks))) or len({(one[0], one[1]) for one in members}) != len(ranks):
+        raise _damaged("invalid ranks")
+    found = tuple(MemberRecord(*one) for one in members)
+    return DriverRecord(generation, resets, port, found, tuple(blacklist), revision)
+
+
+def _is_member(found: Any) -> bool:
+    if not isinstance(found, list) or len(MemberRecord._fields) - len(found) not in (0, 1):
+        return False
+    host, local_rank, rank, name, host_uid, generation, *flags = found
+    numbers = (local_rank, rank, generation)
+    is_right = all(map(_is_text, (host, name, host_uid))) and all(map(_is_number, numbers))
+    return is_right and all(isinstance(flag, bool) for flag in flags)
+
+
+def _is_number(found: Any) -> bool:
+    return is_integer(found, 0, MOST_NUMBER)
+
+
+def _is_text(found: Any) -> bool:
+    return isinstance(found, str) and len(found) <= MOST_TEXT and found.isprintable()
+
+
+def _damaged(what: str) -> DamagedError:
+    return DamagedError(f"{STATE} of --store-dir has {what}; no driver can continue this job; use another --store-dir")
+
+
+class DriverJournal:
+    """The record of a job, which only the leading driver writes.
+
+    Args: on_loss: called by any thread when the lease is lost or a record cannot be written; must end the process.
+
+    Thread safety: every method may be called from any thread.
+    """
+
+    def __init__(self, registry: Registry, ttl: float, on_loss: Callable[[PaddleError], None]) -> None:
+        self._registry, self._ttl, self._on_loss = registry, ttl, on_loss
+        self._claim: Claim | None = None
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._renewing = ServiceThread(self._renew, "lease")
+
+    def lead(self) -> DriverRecord | None:
+        """Wait until no other driver leads; return the record of an earlier driver, or None.
+
+        Raises: DamagedError, PeerUnreachableError, VolumeError: see `Registry`.
+        """
+        has_noted = False
+        while self._claim is None:
+            taken = self._registry.read(LEAD)
+            self._claim = None if LEAD in taken else self._registry.claim(LEAD, "driver")
+            if self._claim is None:
+                if not has_noted:
+                    glog.info("another driver leads this job, or led it seconds ago; this driver waits for the lead")
+                has_noted = True
+                self._registry.wait(LEAD, taken, LOOK_S)
+        self._renewing.start()
+        found = self._registry.read(STATE).get(STATE)
+        return read_record(found.value) if found is not None and found.value else None
+
+    def save(self, record: DriverRecord | None) -> None:
+        """Write a record; None: the job is over.
+
+        Raises: LeaseLostError: another driver may lead.  PeerUnreachableError, VolumeError: the record is not written.
+            `on_loss` is called before the exception, except at the end of a job that this driver still leads.
+        """
+        if self._claim is None:
+            raise BugError("only the leading driver may write its record")
+        try:
+            with self._lock:
+                self._claim.put(STATE, "" if record is None else record.text)
+        except PaddleError as exc:
+            if record is not None or isinstance(exc, LeaseLostError):
+                self._on_loss(exc)
+            raise
+
+    def close(self) -> None:
+        """Release the lead to another driver."""
+        self._is_over.set()
+        if self._renewing.ident is not None:
+            self._renewing.join()
+        if self._claim is not None:
+            self._claim.release()
+        self._registry.close()
+
+    def _renew(self) -> None:
+        while not self._is_over.wait(self._ttl / 3):
+            try:
+                if self._claim is not None:
+                    self._claim.renew()
+            except LeaseLostError as exc:
+                self._on_loss(exc)
+                return
+            except PaddleError as exc:
+                glog.warning(f"the lease of the driver could not be renewed: {exc}")

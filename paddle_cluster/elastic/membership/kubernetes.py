@@ -1,0 +1,95 @@
+"""The host discovery of `--discovery=kubernetes`, which asks the Kubernetes API for the pods of a label selector."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from paddle_base.runtime import glog
+from paddle_base.runtime.backoff import exponential_backoff
+from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.kubernetes.client import ApiClient, ApiProblem, find_place
+from paddle_cluster.elastic.discovery import FoundHosts, HostDiscovery
+from paddle_cluster.elastic.membership.pods import SELECTOR, read_pods
+
+REFUSED_S = 10.0  # seconds after the start in which a refusal is no error, because the rights may be given later
+LONGEST_S = 30.0  # maximum seconds between two requests to an API server that does not answer
+ADVICE = "The driver's service account needs the verb `list` on pods, which k8s/allreduce/access.yaml gives"
+
+
+class PodDiscovery(HostDiscovery):
+    """Finds pods that can run workers. While the API server does not answer, the hosts are the pods of its last answer.
+
+    Args: default_slots: number of slots of a pod without the annotation `paddle/slots`.  make_client: returns the
+        client of the API server.
+    Raises: ConfigError: this process does not run in a pod of a cluster.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        namespace: str = "",
+        selector: str = SELECTOR,
+        default_slots: int = 1,
+        make_client: Callable[[Any], ApiClient] = ApiClient,
+    ) -> None:
+        place = find_place(environ)
+        self._client = make_client(place)
+        namespace = namespace or environ.get("JOB_NAMESPACE", "") or place.namespace
+        if not namespace:
+            raise ConfigError(
+                "--namespace is not given, and the service account of this pod has no namespace: give a namespace"
+            )
+        self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+        self._selector, self._default_slots = selector, default_slots
+        self._found: FoundHosts | None = None
+        self._problem = ""
+        self._noted: set[str] = set()  # problems of pods that have been logged
+        self._began = time.monotonic()
+        self._next = 0.0  # time of the next request, in seconds of `time.monotonic`
+        self._delays = exponential_backoff(1.0, LONGEST_S)
+
+    def find_available_hosts_and_slots(self) -> FoundHosts:
+        """Ask the API server for the pods; send no request during the delay after a failed request.
+
+        Raises: RuntimeError: the API server has refused every request since the start.
+        """
+        now = time.monotonic()
+        if now >= self._next:
+            try:
+                self._found = self._list()
+            except ApiProblem as problem:
+                self._take_problem(problem, now)
+            else:
+                if self._problem:
+                    glog.info("the API server lists the pods again")
+                self._problem, self._delays = "", exponential_backoff(1.0, LONGEST_S)
+        return FoundHosts({}) if self._found is None else self._found
+
+    def _list(self) -> FoundHosts:
+        pods: list[dict[str, Any]] = []
+        self._client.list_all(self._path, pods.append, {"labelSelector": self._selector})
+        hosts, problems = read_pods(pods, self._default_slots)
+        for problem in set(problems) - self._noted:
+            glog.warning(problem)
+        self._noted = set(problems)
+        return FoundHosts(
+            {one.name: one.slots for one in hosts},
+            {one.name: one.uid for one in hosts},
+            {one.name: one.address for one in hosts},
+        )
+
+    def _take_problem(self, problem: ApiProblem, now: float) -> None:
+        if problem.is_refusal and self._found is None and now - self._began > REFUSED_S:
+            raise RuntimeError(str(problem.to_error(ADVICE)))
+        self._next = now + max(next(self._delays), problem.retry_after)
+        text = f"{problem}. {ADVICE}" if problem.is_refusal else str(problem)
+        if text != self._problem:
+            known = "no hosts are known yet"
+            if self._found is not None:
+                count = len(self._found)
+                known = "the last host is used" if count == 1 else f"the last {count} hosts are used"
+            glog.warning(f"the pods cannot be listed, and {known}: {text}; the driver tries again")
+        self._problem = text

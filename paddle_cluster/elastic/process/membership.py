@@ -1,0 +1,258 @@
+"""The membership of this worker, which forms the group of a generation, sends heartbeats, and joins new generations.
+
+- `WORKER.init()` joins the first generation, which the environment describes. After `shutdown`, `init` joins the next
+  generation.
+- `WORKER.group` runs the collectives.
+- `WORKER.shutdown()` leaves the group.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+
+from paddle_base.runtime import glog
+from paddle_base.runtime.environment import read_environment
+from paddle_base.runtime.errors import ConfigError, PaddleError
+from paddle_base.runtime.health.places import name_process
+from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.network.interfaces import resolve_nics
+from paddle_cluster.elastic.collectives.forming import form
+from paddle_cluster.elastic.collectives.group import RankGroup
+from paddle_cluster.elastic.collectives.joining import GroupPlan
+from paddle_cluster.elastic.errors import HorovodInternalError, RemovedFromJobError
+from paddle_cluster.elastic.process.leaving import end_without_traceback
+from paddle_cluster.elastic.process.placement import (
+    ProcessPlacement,
+    WorkerSettings,
+    describe_foreign,
+    read_placement,
+    read_settings,
+)
+from paddle_cluster.elastic.rendezvous.client import RendezvousClient
+
+HEARTBEAT_S = 2.0  # seconds between two heartbeats
+
+
+class WorkerMembership:
+    """The place of this process in its job.
+
+    Attributes:
+    - has_state: whether this process has had the state of the job, which rank 0 sends to the other ranks; None:
+      unknown, because the program does not use `hvd.elastic.run`.
+    - on_placed: called by `init` when the driver has assigned a slot to this worker.
+    - notice_addresses: the addresses at which this worker receives notices. Each heartbeat contains the addresses,
+      because a driver that takes over the job does not know them.
+
+    Thread safety: a single thread calls `init` and `shutdown`.
+    """
+
+    def __init__(self) -> None:
+        self.placement = ProcessPlacement()
+        self.settings = WorkerSettings()
+        self.client: RendezvousClient | None = None
+        self.has_state: bool | None = None
+        self.on_placed: Callable[[], None] = lambda: None
+        self.notice_addresses: tuple[tuple[str, int], ...] = ()
+        self._group: RankGroup | None = None
+        self.secret = ""
+        self._has_begun = False
+        self._process = ""  # name of the process that has called `init`
+        self._heart: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this process has called `init`, or is no worker of a driver."""
+        return self._has_begun or not read_settings(os.environ).address
+
+    @property
+    def is_initialised(self) -> bool:
+        """Whether this process is in a group now."""
+        return self._group is not None
+
+    @property
+    def group(self) -> RankGroup:
+        """The collectives of this generation.
+
+        Raises: ConfigError: `init` was not called.
+        """
+        if self._group is None:
+            raise ConfigError("hvd.init() has not been called; call it before ranks and collectives are used")
+        return self._group
+
+    def init(self) -> None:
+        """Form the group of this generation; block until all ranks have connected.
+
+        If a rank is lost during the call, the worker joins the next generation instead. This may happen several times.
+
+        Raises: RemovedFromJobError: the driver has no slot for this worker any more.
+            HorovodInternalError: the job is not elastic, and a rank is missing.
+            ConfigError: the environment is wrong, or it is that of a worker whose child this process is.
+            PeerUnreachableError: the driver does not answer.
+        """
+        self._check_process()
+        if self._group is not None:
+            return
+        is_known = not self._has_begun
+        if is_known:
+            self._begin()
+        while True:
+            if not is_known and self.settings.is_elastic:
+                self._ask_for_place()
+            self.on_placed()
+            try:
+                self._group = form(self._plan(), self.client, self.settings.patience)
+            except HorovodInternalError as exc:
+                if not self.settings.is_elastic:
+                    raise
+                glog.warning(f"generation {self.placement.generation} could not be formed: {exc}")
+                is_known = False
+                continue
+            return
+
+    def shutdown(self) -> None:
+        """Leave the group; `init` joins the next generation."""
+        group, self._group = self._group, None
+        if group is not None:
+            group.leave()
+
+    def finish(self) -> None:
+        """Report to the driver that this worker has finished its work, so that its exit code 0 means success."""
+        if self.client is not None:
+            place = self.placement
+            self.client.done(place.hostname, place.local_rank, self.settings.incarnation)
+
+    def end(self) -> None:
+        """Leave the group and stop the heartbeats before the end of the process."""
+        self.shutdown()
+        self._stop.set()
+
+    def forget(self) -> None:
+        """Reset the membership as in a new process, because a forked process inherits the membership of its parent."""
+        vars(self).update(vars(WorkerMembership()))
+
+    def _check_process(self) -> None:
+        """Raises: ConfigError: this process is a fork of the worker."""
+        if self._has_begun and self._process != name_process():
+            raise ConfigError(describe_foreign(self.placement, self._process))
+
+    # ----- With the driver -----
+
+    def _check_place(self, client: RendezvousClient) -> None:
+        """Take the place of this worker.
+
+        Raises: ConfigError: another process has the place.
+        """
+        place = self.placement
+        holder = client.claim(place.hostname, place.local_rank, self.settings.incarnation, self._process)
+        if holder != self._process:
+            raise ConfigError(describe_foreign(place, holder))
+
+    def _begin(self) -> None:
+        """Read the environment once per process."""
+        self.placement = read_placement(os.environ)
+        settings = read_settings(os.environ)
+        self.settings = settings._replace(incarnation=settings.incarnation or uuid.uuid4().hex)
+        os.environ["PADDLE_ELASTIC_INCARNATION"] = self.settings.incarnation
+        self.secret = read_environment(os.environ).secret
+        if settings.address:
+            self.client = RendezvousClient(settings.address, settings.port, self.secret, settings.elastic_timeout)
+        elif self.placement.size > 1:
+            raise ConfigError(
+                f"HOROVOD_SIZE is {self.placement.size}, and HOROVOD_GLOO_RENDEZVOUS_ADDR is empty; start the program "
+                "by `paddle elastic run`"
+            )
+        self._process = name_process()
+        if self.client is not None:
+            self._check_place(self.client)
+        self._has_begun = True
+        end_without_traceback()
+        atexit.register(self.end)
+        if self.client is not None and settings.is_elastic:
+            self._heart = ServiceThread(self._beat, "worker-heartbeat")
+            self._heart.start()
+
+    def _ask_for_place(self) -> None:
+        assert self.client is not None
+        place = self.placement
+        slot, generation = self.client.query_rank(
+            place.hostname,
+            place.local_rank,
+            self.settings.incarnation,
+            place.generation,
+            self.settings.elastic_timeout,
+            self.has_state is not False,
+        )
+        if slot.rank < 0:
+            raise RemovedFromJobError(
+                f"{place.hostname}[{place.local_rank}] was removed from the elastic job: the driver has no rank for it"
+            )
+        self.placement = ProcessPlacement(
+            place.hostname,
+            slot.rank,
+            slot.size or 1,
+            slot.local_rank,
+            slot.local_size or 1,
+            slot.cross_rank,
+            slot.cross_size or 1,
+            generation,
+        )
+        os.environ.update(self.placement.variables())
+
+    def _plan(self) -> GroupPlan:
+        place = self.placement
+        return GroupPlan(
+            place.rank,
+            place.size,
+            f"group_{place.generation}",
+            self._own_address(),
+            self.secret,
+            self.settings.timeout,
+            incarnation=self.settings.incarnation,
+        )
+
+    def _own_address(self) -> str:
+        """Return the address at which other workers reach this worker.
+
+        The default is the local address on the route to the driver.
+        """
+        if self.settings.nic:
+            return resolve_nics(self.settings.nic)[0]
+        if self.settings.own_address:
+            return self.settings.own_address
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+            probe.connect((self.settings.address, self.settings.port or 9))  # connecting a UDP socket sends nothing
+            return str(probe.getsockname()[0])
+        return "127.0.0.1"
+
+    def _beat(self) -> None:
+        is_heard = True
+        client = RendezvousClient(self.settings.address, self.settings.port, self.secret, HEARTBEAT_S)
+        while True:  # send at once, because the driver ignores a worker's silence before its first heartbeat
+            place = self.placement
+            try:
+                client.heartbeat(
+                    place.hostname,
+                    place.local_rank,
+                    self.settings.incarnation,
+                    place.generation,
+                    self.notice_addresses,
+                    self._process,
+                )
+            except PaddleError as exc:
+                if is_heard:
+                    glog.warning(f"the driver receives no heartbeat of this worker: {exc}")
+                is_heard = False
+            else:
+                is_heard = True
+            if self._stop.wait(HEARTBEAT_S):
+                return
+
+
+WORKER = WorkerMembership()  # the only membership of this process, as in Horovod

@@ -1,0 +1,135 @@
+"""A launcher's information about the newest attempt; most launchers receive it from trainer 0's launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from paddle_base.runtime.errors import LostPeerError
+from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, failure_in, is_later, parse_record
+from paddle_cluster.launcher.failures import RETURNED_POD, describe_error
+from paddle_cluster.launcher.text import JsonObject, in_one_line, say
+
+KEPT_ENDS = 3  # number of attempts whose end is kept
+
+
+@dataclasses.dataclass(frozen=True)
+class AttemptView:
+    """This launcher's information about the newest attempt."""
+
+    record: JobRecord | None = None
+    # {name of an ended attempt: its first failure, or None while the failure is unknown}
+    ends: Mapping[str, JsonObject | None] = dataclasses.field(default_factory=dict)
+    done: str = ""  # the name of the attempt that has trained all passes
+
+    def failure_in(self, record: JobRecord) -> JsonObject | None:
+        """Return the first failure of an attempt, or None while the failure is unknown.
+
+        `ends` contains the failures of ended attempts. The record of a later attempt also contains the failures of
+        earlier attempts.
+        """
+        before = [one for one in (self.record.attempts if self.record else []) if one["name"] == record.name]
+        return self.ends.get(record.name) or (failure_in(before[0]) if before else None)
+
+
+class AttemptNews:
+    """The newest AttemptView, and a file descriptor that becomes readable when the view has changed.
+
+    Thread safety: any thread may call any method.
+    """
+
+    def __init__(self) -> None:
+        self.wakeup, self._waker = os.pipe()
+        os.set_blocking(self.wakeup, False)
+        os.set_blocking(self._waker, False)
+        self._lock = threading.Lock()
+        self._view = AttemptView()
+
+    @property
+    def view(self) -> AttemptView:
+        """The newest view."""
+        with self._lock:
+            return self._view
+
+    def begin(self, record: JobRecord) -> None:
+        """Record a new attempt; do nothing if this attempt is recorded already."""
+        with self._lock:
+            if not self._view.record or record.name != self._view.record.name:
+                self._view = AttemptView(record, self._view.ends)
+        self.signal()
+
+    def end(self, attempt: str, failure: JsonObject | None) -> None:
+        """Record the end of an attempt. Args: failure: the attempt's first failure, or None if it is not known yet."""
+        with self._lock:
+            ends = {**{name: self._view.ends[name] for name in [*self._view.ends][-KEPT_ENDS:]}, attempt: failure}
+            self._view = dataclasses.replace(self._view, ends=ends)
+        self.signal()
+
+    def finish(self, attempt: str) -> None:
+        """Record that an attempt has trained all passes."""
+        with self._lock:
+            self._view = dataclasses.replace(self._view, done=attempt)
+        self.signal()
+
+    def forget(self) -> None:
+        """Reset the view, because the channel closes the connection to trainer 0's launcher."""
+        with self._lock:
+            self._view = AttemptView()
+
+    def signal(self) -> None:
+        """Make `wakeup` readable."""
+        with contextlib.suppress(OSError):  # a full pipe is readable already
+            os.write(self._waker, b"x")
+
+    def acknowledge(self) -> bool | None:
+        """Reset `wakeup`. Return True if `wakeup` was readable, and None otherwise."""
+        with contextlib.suppress(BlockingIOError):
+            return bool(os.read(self.wakeup, 4096))
+        return None
+
+    # ----- Messages
+
+    def take(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Apply a pushed message of protocol.RENDEZVOUS."""
+        if kind == "ended":
+            self.end(body["attempt"], body["failure"])
+        elif kind == "done":
+            self.finish(body["attempt"])
+        elif record := parse_record(body["record"].encode()):
+            self.begin(record)
+        else:
+            say("trainer 0's launcher has announced an attempt in a form that this launcher cannot read")
+
+    def take_welcome(self, welcome: Mapping[str, Any]) -> None:
+        """Apply the welcome message that a launcher receives when it connects."""
+        if welcome["record"]:
+            self.take("begin", welcome)
+        for ended in welcome["ended"]:
+            self.take("ended", ended)
+        if welcome["done"]:
+            self.take("done", {"attempt": welcome["done"]})
+
+
+def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) -> AttemptResult | None:
+    """Return the result of an attempt that has ended in another pod, or None. Args: trainer_id: id of this pod."""
+    newest = view.record
+    if newest and newest.job_uid == record.job_uid and is_later(newest, record):
+        message = f"attempt {newest.attempt} has begun without this pod"
+    elif record.name not in view.ends or ((failure := view.failure_in(record)) and failure["trainer_id"] == trainer_id):
+        return None
+    else:
+        message = describe_elsewhere(failure, record)
+    return AttemptResult(LostPeerError.exit_code, "launcher", message)
+
+
+def describe_elsewhere(failure: JsonObject | None, record: JobRecord | None = None) -> str:
+    """Return a text about the pod that has ended an attempt. Args: record: the record of the attempt."""
+    if failure is None:
+        return "another pod has ended the attempt; what failed first is not known yet"
+    if failure["program"] == RETURNED_POD:
+        return f"trainer 0 has ended the attempt: {failure['message']}"
+    return f"another pod has failed: {in_one_line(describe_error(failure, record))}"

@@ -1,0 +1,152 @@
+"""Files of the shared volume: atomic writes, bounded reads, and error descriptions."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from paddle_base.runtime.durable_files import tells_nothing
+from paddle_base.runtime.errors import MissingInputError, VolumeError, reading_error
+from paddle_cluster.launcher.errors import LostMountError
+from paddle_cluster.launcher.text import DEPTH_LIMIT, JsonObject, is_shallow, parse_json
+
+Answer = TypeVar("Answer")
+FILE_LIMIT = 64 << 20  # maximum bytes of a parsed file of the volume; job.json has 200 bytes for each pod
+MOST_STALE = 9  # maximum number of retries of a file operation that fails with ESTALE
+
+
+def on_volume(action: Callable[[], Answer]) -> Answer:
+    """Run a file operation on the shared volume. Repeat it after ESTALE, the error of NFS after a remote rename."""
+    for _ in range(MOST_STALE):
+        try:
+            return action()
+        except OSError as problem:
+            if problem.errno != errno.ESTALE:
+                raise
+    return action()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file atomically: readers see the old or the new text, even after a power failure."""
+    staging = path.with_name(f".{path.name}.{os.getpid()}.{socket.gethostname()}")
+    try:
+        with staging.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(path)
+    finally:
+        staging.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def read_file(path: Path, limit: int = FILE_LIMIT) -> bytes:
+    """Return the content of a file of the volume. For a named pipe, raise an error instead of waiting for a writer.
+
+    Raises: OSError: the file cannot be read, is not a regular file, or has more than `limit` bytes.
+    """
+    descriptor, content = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), bytearray()
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "is no plain file", str(path))
+        while len(content) <= limit and (chunk := os.read(descriptor, 1 << 20)):
+            content += chunk
+    finally:
+        os.close(descriptor)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"has more than {limit} bytes", str(path))
+    return bytes(content)
+
+
+def load(path: Path, limit: int = FILE_LIMIT) -> Any:
+    """Return the JSON of a file of the volume, with None for NaN and Infinity.
+
+    Raises: OSError: see read_file. ValueError: the content is not JSON, or is nested too deep.
+    """
+    found = parse_json(on_volume(lambda: read_file(path, limit)), lambda _: None)
+    if not is_shallow(found):
+        raise ValueError(f"{path} is nested more than {DEPTH_LIMIT} deep")
+    return found
+
+
+def check_mount(volume: Path) -> None:
+    """Check that this pod's mount of the volume is alive. Ignore other errors of the volume, which may be temporary.
+
+    Raises: LostMountError.
+    """
+    try:
+        on_volume(volume.stat)
+    except OSError as problem:
+        if problem.errno == errno.ENOTCONN:
+            raise LostMountError(
+                f"this pod's mount of the volume, {volume}, is dead: {problem.strerror}. The mount's client on this "
+                "node has ended. Only a new pod gets a new mount; if the new pod cannot start, repair the client on "
+                "its node"
+            ) from problem
+
+
+@contextlib.contextmanager
+def volume_errors(path: Path) -> Iterator[None]:
+    """Convert an OSError inside this block to a VolumeError, whose text contains user, owner and mode.
+
+    Args: path: the path that the text names if the OSError names no file.
+    """
+    try:
+        yield
+    except OSError as problem:
+        raise VolumeError(describe_volume_error(path, problem)) from problem
+
+
+def describe_volume_error(path: Path, problem: OSError) -> str:
+    """Describe what failed on the volume, the current user, the owner of the path, and what to do."""
+    failed = Path(problem.filename or path)
+    existing = next((place for place in (failed, *failed.parents) if os.path.lexists(place)), Path("/"))
+    facts = existing.lstat()
+    give = f"make this user its owner: chown {os.getuid()}:{os.getgid()} {existing}"
+    known = {
+        errno.EACCES: give,
+        errno.EPERM: give,
+        errno.ENOSPC: "the volume is full: make room",
+        errno.EDQUOT: "the quota is used up: make room",
+        errno.EROFS: "the volume is read-only: mount it read-write",
+    }
+    advice = known.get(problem.errno or 0, "remove the file that is in the way, or repair the volume")
+    return (
+        f"cannot write {failed}: {problem.strerror}. This pod runs as uid {os.getuid()}, {existing} "
+        f"belongs to uid {facts.st_uid} with mode {facts.st_mode & 0o7777:04o}; {advice}"
+    )
+
+
+def read_json(path: Path) -> JsonObject:
+    """Return the JSON object in a file, or {} if the file cannot be read or contains something else."""
+    try:
+        found = load(path)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def show_json(path: Path) -> JsonObject:
+    """Return the same as read_json, for a user: a file that exists but cannot be read is an error.
+
+    Raises: MissingInputError, VolumeError: see above.
+    """
+    try:
+        found = load(path)
+    except OSError as problem:
+        if not tells_nothing(problem):
+            raise reading_error(MissingInputError, f"{path} cannot be read", problem) from problem
+        return {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

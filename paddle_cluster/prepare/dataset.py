@@ -1,0 +1,53 @@
+"""The result of reading a source: the samples, and the other files that each trainer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paddle_cluster.prepare.settings import Settings
+from paddle_cluster.prepare.split import LabelledLine
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set before it is split.
+
+    Args: training: shuffled training samples.  test: all test samples.  training_name, test_name: names of the files
+    for the training and test samples.  common: file name -> content, for files that are the same for all trainers
+    (dictionaries, labels).
+    facts: additional entries of `prepared.json`.
+    """
+
+    training: Sequence[LabelledLine]
+    test: Sequence[LabelledLine]
+    training_name: str = "train.txt"
+    test_name: str = "test.txt"
+    common: Mapping[str, bytes] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+Content = bytes | Path
+"""The content of a file, as bytes or as the path of an existing file on the volume, which is moved into the shard."""
+Shard = Mapping[str, Content]
+"""The files of one shard's data directory: file name -> content."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A data set after it is split.
+
+    Args: training, test: numbers of samples.  shards: the files of each trainer.  common: the files that are the same
+    for all trainers; the volume holds one copy of each file.  facts: additional entries of `prepared.json`.
+    """
+
+    training: int
+    test: int
+    shards: Sequence[Shard]
+    common: Shard
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+Source = Callable[[Settings, Path], Dataset | Split]
+"""A function that reads a data set; its second argument is an empty directory on the volume for temporary files."""

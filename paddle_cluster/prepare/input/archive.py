@@ -1,0 +1,146 @@
+"""Unpacks tar and zip archives into a directory, within limits; links and devices in an archive are errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from paddle_cluster.prepare.errors import InputError, writing_to
+from paddle_cluster.prepare.input import tar
+from paddle_cluster.prepare.input.packed import from_start, unpacked
+from paddle_cluster.prepare.limits import DEPTH, FILES, Meter
+
+CHUNK = 1 << 20
+NAME_BYTES = 255  # maximum length of a path component on any file system
+STORED_OR_DEFLATED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+ENCRYPTED = 0x1
+DAMAGES = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError, OverflowError)
+# errors of the file system if a member cannot be created, for example because its directory is a file
+IMPOSSIBLE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
+
+
+def unpack_if_archive(descriptor: int, name: str, folder: Path, disk: Meter, memory: Meter) -> bool:
+    """Unpack a zip archive or a tar archive (packed or not) into a new directory; return False for any other file.
+
+    Args: descriptor, name: the file, and its name for messages.  folder: the new directory.
+    Raises: InputError: if the archive is damaged, if a member is a link or a device or lies outside the directory, or
+    if the number of files or bytes exceeds a limit.  OutputError: if the files cannot be written.
+    """
+    with unpacked(from_start(descriptor), name, disk.fresh(), memory.limit) as content:
+        is_tar = tar.is_tar(content.read(tar.BLOCK))
+    if not is_tar:
+        with from_start(descriptor) as source:
+            if not zipfile.is_zipfile(source):
+                return False
+    with writing_to(folder):
+        folder.mkdir()
+    if is_tar:
+        with unpacked(from_start(descriptor), name, disk, memory.limit) as content:
+            for member in tar.members(content, name):
+                _write(member.pieces(), _target(folder, member.name), member.name)
+    else:
+        with from_start(descriptor) as source:
+            _unpack_zip(source, name, folder, disk, memory)
+    return True
+
+
+def _unpack_zip(source: IO[bytes], name: str, folder: Path, disk: Meter, memory: Meter) -> None:
+    with _reading(name):
+        archive = zipfile.ZipFile(_Directory(source, name, memory))  # type: ignore[arg-type]
+    if len(archive.filelist) > FILES:
+        raise InputError(f"archive {name} has more than {FILES} members; give it in parts")
+    for member in archive.filelist:
+        if member.is_dir():
+            continue
+        _require_plain(member)
+        _write(_pieces(archive, member, name, disk), _target(folder, member.filename), member.filename)
+
+
+def _require_plain(member: zipfile.ZipInfo) -> None:
+    file_type = (member.external_attr >> 16) & 0o170000
+    if file_type not in (0, 0o100000):
+        raise InputError(f"archive member {member.filename!r} is a link or a device; only plain files are unpacked")
+    if member.flag_bits & ENCRYPTED:
+        raise InputError(f"archive member {member.filename!r} is encrypted; make the archive without a password")
+    if member.compress_type not in STORED_OR_DEFLATED:
+        raise InputError(
+            f"archive member {member.filename!r} is packed by method {member.compress_type}, which cannot be unpacked "
+            "piece by piece; make the archive with deflate, or as a tar"
+        )
+
+
+def _pieces(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, disk: Meter) -> Iterator[bytes]:
+    with _reading(name):
+        content = archive.open(member)
+    while True:
+        with _reading(name):
+            piece = content.read(CHUNK)
+        if not piece:
+            return
+        disk.take(len(piece), f"{name}, member {member.filename!r}")
+        yield piece
+
+
+class _Directory:
+    """The file of a zip archive. A long list of members is an error, because zipfile reads the whole list at once."""
+
+    def __init__(self, source: IO[bytes], name: str, memory: Meter) -> None:
+        self._source = source
+        self._name = name
+        self._memory = memory
+        self._most = max(CHUNK, memory.limit // 16)  # zipfile needs about 700 bytes of memory for an entry of 46 bytes
+        self.seek, self.tell, self.close = source.seek, source.tell, source.close
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            size = os.fstat(self._source.fileno()).st_size - self._source.tell()
+        if size > self._most:
+            raise InputError(
+                f"archive {self._name}: its list of members has {size} bytes, and must fit into memory; set "
+                f"{self._memory.variable} to 16 times that number, or give the archive in parts"
+            )
+        return self._source.read(size)
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGES as error:
+        raise InputError(f"archive {name} is damaged: {error}; give another copy of it") from error
+
+
+def _target(folder: Path, name: str) -> Path:
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
+        raise InputError(f"archive member {name!r} lies outside the archive's folder")
+    if len(parts) > DEPTH or any(len(os.fsencode(part)) > NAME_BYTES for part in parts):
+        raise InputError(f"archive member {name[:100]!r}... has too long a name; rename it")
+    return folder.joinpath(*parts)
+
+
+def _write(pieces: Iterator[bytes], target: Path, name: str) -> None:
+    with writing_to(target):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            output = target.open("wb")
+        except OSError as error:
+            if error.errno not in IMPOSSIBLE:
+                raise
+            raise InputError(f"archive member {name!r} cannot be a file: {error.strerror}; rename it") from error
+    with output:
+        for piece in pieces:
+            with writing_to(target):
+                output.write(piece)
+        with writing_to(target):
+            output.flush()

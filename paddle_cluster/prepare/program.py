@@ -1,0 +1,180 @@
+"""`paddle prepare` reads a data set from a source, and writes shards of the data set into the job's directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType, MappingProxyType
+
+from paddle_cluster.prepare.dataset import Dataset, Shard, Source, Split
+from paddle_cluster.prepare.errors import InputMissingError, PrepareError, reading_input, writing_to
+from paddle_cluster.prepare.log import say
+from paddle_cluster.prepare.mounts import MOUNTINFO, require_volume
+from paddle_cluster.prepare.settings import Settings, example_of, find_misspelt, name_flags, read_settings
+from paddle_cluster.prepare.sources.csv_source import read_csv
+from paddle_cluster.prepare.sources.digits import read_digits
+from paddle_cluster.prepare.sources.movielens import read_movielens
+from paddle_cluster.prepare.sources.synthetic import read_synthetic
+from paddle_cluster.prepare.sources.text import read_quick_start
+from paddle_cluster.prepare.split import LabelledLine, deal, file_names
+from paddle_cluster.prepare.tree import copy_config, give_to, publish, same_files, staging, write_marker, write_shards
+
+SOURCES: Mapping[str, Source] = MappingProxyType(
+    {
+        "digits": read_digits,
+        "quick_start": read_quick_start,
+        "movielens": read_movielens,
+        "csv": read_csv,
+        "synthetic": read_synthetic,
+    }
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the data job and return its exit status."""
+    before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    os.umask(0o002)
+    arguments = sys.argv[1:] if argv is None else argv
+    for name, close in sorted(find_misspelt(os.environ).items()):
+        say(f"WARNING: {name} is set, but is no variable of the data job: did you mean {close}?")
+    try:
+        prepare(read_settings(arguments, os.environ))
+    except PrepareError as error:
+        say(f"error: {error}{name_flags(str(error)) if arguments else ''}")
+        return error.exit_code
+    except Exception:
+        traceback.print_exc()
+        return PrepareError.exit_code
+    finally:  # the handler must not raise while the interpreter ends
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 0
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def prepare(settings: Settings) -> None:
+    """Create the job's directory according to the settings.
+
+    Raises: PrepareError: the message describes the error. After an error, the directory contains its old data set, or
+    no shard 0. Therefore no job can start with a mixture of two data sets.
+    """
+    if settings.require_volume:
+        require_volume(settings.out_dir, MOUNTINFO)
+    with reading_input():
+        _require_example(settings)
+    with staging(settings.out_dir, settings.data_owner) as directory:
+        scratch = directory / "input"
+        with writing_to(scratch):
+            scratch.mkdir()
+        with reading_input():
+            found = SOURCES[settings.data_source](settings, scratch)
+        split = found if isinstance(found, Split) else split_dataset(found, settings)
+        write_shards(directory, split.shards, split.common)
+        with writing_to(scratch):
+            shutil.rmtree(scratch)
+        with reading_input():
+            _stage_config(settings, directory)
+        write_marker(directory, describe(split, settings))
+        give_to(settings.data_owner, directory)
+        publish(directory, settings.out_dir, settings.split_count, settings.train_config_dir)
+    if settings.data_source == "synthetic":
+        say(
+            "WARNING: DATA_SOURCE=synthetic: all samples are generated; to use your own data, set DATA_SOURCE "
+            "and DATA_PATH or DATA_URL"
+        )
+    samples = f"{split.training} training and {split.test} test samples"
+    shards = "1 shard" if settings.split_count == 1 else f"{settings.split_count} shards"
+    say(f"{settings.out_dir}: {shards} of {settings.data_source}, {samples}; ready")
+
+
+def split_dataset(dataset: Dataset, settings: Settings) -> Split:
+    """Split a data set that is held in memory into the files of its shards.
+
+    Raises: InputError: if there are fewer samples than shards.
+    """
+    settings.check_counts(len(dataset.training), len(dataset.test))
+    shards, common = make_shards(dataset, settings), make_common(dataset, settings)
+    return Split(len(dataset.training), len(dataset.test), shards, common, dataset.facts)
+
+
+def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
+    """Return the files of each trainer's shard."""
+    names = file_names(dataset.training_name, settings.shard_files)
+    shards = [
+        {name: _text(part) for name, part in zip(names, deal(samples, len(names)), strict=True)}
+        for samples in deal(dataset.training, settings.split_count)
+    ]
+    if settings.test_data == "split" and dataset.test:
+        for shard, samples in zip(shards, deal(dataset.test, settings.split_count), strict=True):
+            shard[dataset.test_name] = _text(samples)
+    return list[Shard](shards)
+
+
+def make_common(dataset: Dataset, settings: Settings) -> Shard:
+    """Return the files that are equal for all trainers: lists, dictionaries, and the test set if TEST_DATA=whole."""
+    names = file_names(dataset.training_name, settings.shard_files)
+    common = {**dataset.common, "train.list": "".join(f"data/{name}\n" for name in names).encode()}
+    if dataset.test:
+        common["test.list"] = f"data/{dataset.test_name}\n".encode()
+        if settings.test_data == "whole":
+            common[dataset.test_name] = _text(dataset.test)
+    return common
+
+
+def describe(split: Split, settings: Settings) -> dict[str, object]:
+    """Return the content of `prepared.json` for a finished data set."""
+    return {
+        "format": 1,
+        "source": settings.data_source,
+        "split_count": settings.split_count,
+        "training": split.training,
+        "test": split.test,
+        "test_data": settings.test_data,
+        "seed": settings.seed,
+        "config": settings.train_config_dir,
+        **split.facts,
+    }
+
+
+def _text(samples: Sequence[LabelledLine]) -> bytes:
+    return "".join(f"{sample.line}\n" for sample in samples).encode()
+
+
+def _require_example(settings: Settings) -> None:
+    """Check that the example of the data source exists if its config must be copied.
+
+    A config directory with another name need not exist, because users can add their own config later.
+    Raises: InputMissingError: if the example does not exist; the message names its directory.
+    """
+    name = settings.train_config_dir
+    own = example_of(settings.data_source, settings.synthetic_shape)
+    example, present = settings.examples_dir / name, settings.out_dir / name
+    if name and name == own and not example.is_dir() and not present.is_dir():
+        raise InputMissingError(
+            f"the example {example} does not exist; set EXAMPLES_DIR to the folder that holds {name}/, "
+            f"or put a config into {present} first"
+        )
+
+
+def _stage_config(settings: Settings, directory: Path) -> None:
+    """Copy the example's config. Keep a config directory that is already on the volume if REPLACE_CONFIG is 0."""
+    name = settings.train_config_dir
+    example, present = settings.examples_dir / name, settings.out_dir / name
+    if not name:
+        return  # the source has no example; the user supplies the config
+    if not example.is_dir():
+        if not present.is_dir():
+            say(f"no example is called {name!r} in {settings.examples_dir}; put your config into {present}")
+    elif present.is_dir() and not settings.replace_config:
+        if not same_files(example, present):
+            say(f"{present} differs from the example and is kept; REPLACE_CONFIG=1 replaces it")
+    else:
+        copy_config(example, directory / name)
