@@ -41,7 +41,7 @@ REASONS = {
         "paddle_cluster/elastic/membership/history.py",
         "first_*",
     ): "membership.json has them, written from the fields of the class",
-    ("paddle_cluster/elastic/membership/reports.py", "record_ready"): _HOROVOD,
+    ("paddle_cluster/elastic/reports.py", "record_ready"): _HOROVOD,
     ("paddle_cluster/elastic/process/callbacks.py", "*"): _HOROVOD,
     ("paddle_cluster/elastic/registration.py", "record_*"): _HOROVOD,
     ("paddle_cluster/elastic/runner/*", "*"): _HOROVOD,

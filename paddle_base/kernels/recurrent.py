@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from paddle_base.kernels.steps import KINDS, are_compiled
 
 from paddle_base.kernels import compiled, fits
+from paddle_base.kernels.steps import KINDS, are_compiled
 
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]

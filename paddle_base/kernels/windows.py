@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from paddle_base.kernels.rows import as_int64, spread_maxima
 
 from paddle_base.kernels import compiled, fits, plain
+from paddle_base.kernels.rows import as_int64, spread_maxima
 
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]

@@ -3,7 +3,7 @@
 The transport reports when a connection is ready or broken, and which messages have arrived. The clock reports the time.
 The core returns a list of effects for the transport and the application. If a request has no answer when the connection
 breaks, the core sends the request again after the next join. The repeated request has the id of the first request. The
-server therefore handles the request only once.
+server therefore handles the request only once. No I/O.
 """
 
 from __future__ import annotations

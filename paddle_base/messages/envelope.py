@@ -8,7 +8,7 @@
 - `body`: content of the message according to the protocol's table.
 
 The limits of a message are checked before the message is parsed. The parser accepts only JSON; a message therefore
-cannot contain code.
+cannot contain code. No I/O.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Each of these errors is a `ControlError`:
 - `NoCurveError`: the job has a secret, and this libzmq lacks CURVE.
 
 A faulty message from outside never raises an error in the application, because paddle_base/messages/ counts faulty
-messages, and answers or drops them.
+messages, and answers or drops them. No I/O.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ network.advance(3.0)        # advance the clock
 network.cut(client)         # break the connection until network.mend(client)
 
 The fake server and client have the same interface and the same code as the real server and client, except the sockets.
-Events occur only in `run` and `advance`, in a reproducible order.
+Events occur only in `run` and `advance`, in a reproducible order. No I/O.
 """
 
 from __future__ import annotations

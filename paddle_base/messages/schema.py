@@ -11,7 +11,7 @@
 
 A message with a missing, unknown, out-of-range or wrongly typed field is refused, with an error that names the field.
 No field is optional. The two sides must therefore have the same version of a table, and a change of a table needs a new
-`version`.
+`version`. No I/O.
 """
 
 from __future__ import annotations

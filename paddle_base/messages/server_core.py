@@ -5,7 +5,7 @@ consequences of a message as a list of effects.
 
 A request is handled once. A member that reconnects repeats its unanswered requests. The server then sends the stored
 answer; if the handler still runs, the server later sends the answer of the handler. The server stores an answer until
-the member acknowledges it (`ack`). A new server has no record of the requests of the old server.
+the member acknowledges it (`ack`). A new server has no record of the requests of the old server. No I/O.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@
          +- InterruptError   130  ended by Ctrl-C (SIGINT); the `paddle` command then dies of SIGINT itself
 
 Errors with the exit codes 64, 65, 66, 77 and 78 recur at every retry. Programs are therefore not restarted after these
-errors. Other errors may be temporary.
+errors. Other errors may be temporary. No I/O.
 """
 
 from __future__ import annotations

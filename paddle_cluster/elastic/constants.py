@@ -1,4 +1,4 @@
-"""Names of environment variables, and messages; most of these are Horovod's."""
+"""Names of environment variables, and messages; most of these are Horovod's. No I/O."""
 
 from __future__ import annotations
 

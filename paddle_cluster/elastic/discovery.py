@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from paddle_base.runtime import glog
 from paddle_cluster.elastic.hosts import MOST_HOST_SLOTS
-from paddle_cluster.elastic.membership.script import run_script
+from paddle_cluster.elastic.script import run_script
 from paddle_cluster.elastic.worker import HostUpdateResult
 
 LONGEST_COOLDOWN_S = 3600.0

@@ -31,10 +31,10 @@ from paddle_cluster.elastic.membership.heartbeats import HeartbeatWatch
 from paddle_cluster.elastic.membership.host_watch import HostWatch
 from paddle_cluster.elastic.membership.journal import DriverJournal, DriverRecord
 from paddle_cluster.elastic.membership.members import Incarnation
-from paddle_cluster.elastic.membership.reports import WorkerReports
 from paddle_cluster.elastic.membership.results import CreateWorker, Results
 from paddle_cluster.elastic.registration import WorkerStateRegistry
 from paddle_cluster.elastic.rendezvous.handler import GROUP_SCOPE
+from paddle_cluster.elastic.reports import WorkerReports
 from paddle_cluster.elastic.worker import HostUpdateResult
 
 DISCOVER_HOSTS_FREQUENCY_SECS = 1.0

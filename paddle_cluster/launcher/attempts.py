@@ -1,6 +1,8 @@
 """The data of an attempt: its record, its result in this pod, and what a launcher remembers of earlier attempts.
 
 In an attempt, an agreed set of pods runs the job's programs until all programs finish or one of the programs fails.
+
+No I/O.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ import functools
 import hashlib
 from collections.abc import Iterable
 
-from paddle_cluster.launcher.cluster.layout import PodLayout
 from paddle_cluster.launcher.cluster.pods import IdMap, PodStatus
 from paddle_cluster.launcher.errors import NEVER_RETRY
+from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.shards.overlay import StagedData
 from paddle_cluster.launcher.text import JsonObject, is_shallow, is_time, list_some, parse_json, say
 from paddle_cluster.launcher.variables import MOST_TRAINERS

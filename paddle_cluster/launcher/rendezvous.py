@@ -49,7 +49,7 @@ from paddle_cluster.launcher.errors import ApiError, IndivisibleError, LostMount
 from paddle_cluster.launcher.failures import describe_attempts
 from paddle_cluster.launcher.resume import decide_start, next_record
 from paddle_cluster.launcher.settings import LauncherConfig
-from paddle_cluster.launcher.shards.staging import plan_portions
+from paddle_cluster.launcher.staging import plan_portions
 from paddle_cluster.launcher.text import say
 from paddle_cluster.launcher.volume import check_mount, volume_errors
 

@@ -1,4 +1,4 @@
-"""Decide from which save an attempt resumes, and make its record. The module does no input or output."""
+"""Decide from which save an attempt resumes, and make its record. No I/O."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 from paddle_base.runtime.environment import MAKE_SECRET, SECRET, SECRET_FILE, WITHOUT_SECRET, read_environment
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.kubernetes.account import read_text
-from paddle_cluster.launcher.cluster.layout import PodLayout
+from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.text import say
 from paddle_cluster.launcher.variables import VARIABLES, find_misspelt, parse_variable
 

@@ -1,4 +1,4 @@
-"""All environment variables of the launcher: name, default, meaning, and a parser that rejects wrong values."""
+"""All environment variables of the launcher: name, default, meaning, and a parser that rejects wrong values. No I/O."""
 
 from __future__ import annotations
 

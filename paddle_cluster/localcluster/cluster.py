@@ -24,7 +24,7 @@ from paddle_cluster.localcluster.host import make_directories, make_host, make_l
 from paddle_cluster.localcluster.job.manifest import JobSpec
 from paddle_cluster.localcluster.pods.kubelet import Kubelet, Places, Pod
 from paddle_cluster.localcluster.pods.plan import PodIdentity, match_volumes, volumes_to_read
-from paddle_cluster.localcluster.report import JobReporter
+from paddle_cluster.localcluster.pods.report import JobReporter
 from paddle_cluster.localcluster.result import OutputLine, Result, make_result, new_lines, tail
 from paddle_cluster.localcluster.scratch import PREFIX, Scratch, sweep
 

@@ -22,7 +22,7 @@ try:
     from paddle_cluster.localcluster.cluster import Cluster
     from paddle_cluster.localcluster.host import find_entrypoint, load_job
     from paddle_cluster.localcluster.job.policy import SIGNALLED
-    from paddle_cluster.localcluster.report import ConsoleReporter, JobReporter
+    from paddle_cluster.localcluster.pods.report import ConsoleReporter, JobReporter
     from paddle_cluster.localcluster.result import Result, tail
 except ModuleNotFoundError as absent:
     if absent.name not in ("trustme", "yaml"):

@@ -1,4 +1,7 @@
-"""The definitions of the messages between trainers and the master; the package `messages` transfers the messages."""
+"""The definitions of the messages between trainers and the master; the package `messages` transfers the messages.
+
+No I/O.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pure functions that summarize the state of a master for users."""
+"""Pure functions that summarize the state of a master for users. No I/O."""
 
 from __future__ import annotations
 

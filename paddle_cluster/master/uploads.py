@@ -1,4 +1,4 @@
-"""The transfer of a file list to the master: one member sends parts of its list, while other members wait."""
+"""The transfer of a file list to the master: one member sends parts of its list, while other members wait. No I/O."""
 
 from __future__ import annotations
 

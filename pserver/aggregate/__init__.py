@@ -4,5 +4,5 @@
 - `async_dense` and `async_sparse` serve asynchronous training: every gradient is a separate step.
 - `elastic_rounds` makes synchronous rounds in two phases, for trainers that join and leave.
 - `round_agreement` decides whether a round of an elastic job counts; a round counts on all services or on none.
-- `staleness` decides which gradients of slow trainers are discarded in asynchronous training.
+- `staleness` decides which gradients of slow trainers are discarded in asynchronous training. No I/O.
 """

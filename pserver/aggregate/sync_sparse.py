@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from paddle_base.kernels.tables import RowIds, is_rising
 
+from paddle_base.kernels.tables import RowIds, is_rising
 from paddle_base.runtime.errors import BugError
 from pserver.optim.settings import Array
 from pserver.store.sparse_shard import SparseGradient, SparseShard

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from paddle_base.kernels.tables import RowIds
-
 from pserver.client.membership import JobMember, ModelSetup
 from pserver.client.request import FetchVector, ServiceRequest
 from pserver.client.server_channel import ServerChannel

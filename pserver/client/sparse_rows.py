@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from paddle_base.kernels.tables import RowIds, put_rows, take_rows
 
+from paddle_base.kernels.tables import RowIds, put_rows, take_rows
 from paddle_base.runtime.errors import BugError
 from pserver.client.request import ServiceRequest
 from pserver.client.server_channel import ServerChannel

@@ -1,1 +1,1 @@
-"""Optimizers: update rules, learning methods, schedules, weight decay and averaging."""
+"""Optimizers: update rules, learning methods, schedules, weight decay and averaging. No I/O."""

@@ -1,6 +1,6 @@
 """Check the trainers and probes that want to join a server. A refusal names both sides.
 
-In this module, `caller` is the description of the trainer or probe for messages.
+In this module, `caller` is the description of the trainer or probe for messages. No I/O.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Functions for a service's shard and gradients; this is the only module through which the service uses numpy.
 
 The service imports this module when it computes for the first time, because without numpy a server answers its first
-hello 0.15 s earlier.
+hello 0.15 s earlier. No I/O.
 """
 
 from __future__ import annotations

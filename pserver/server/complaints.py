@@ -1,4 +1,4 @@
-"""Count invalid messages, and log them at a bounded rate. The module reads no clock."""
+"""Count invalid messages, and log them at a bounded rate. The module reads no clock. No I/O."""
 
 from __future__ import annotations
 

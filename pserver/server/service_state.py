@@ -1,6 +1,6 @@
 """The state that the handlers of one service share: the service's options, its values and the progress of its pass.
 
-The module uses no sockets and no clock.
+The module uses no sockets and no clock. No I/O.
 """
 
 from __future__ import annotations

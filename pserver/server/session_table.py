@@ -1,4 +1,4 @@
-"""The trainers that have joined one service, the lost trainers, and the reason why a job ends."""
+"""The trainers that have joined one service, the lost trainers, and the reason why a job ends. No I/O."""
 
 from __future__ import annotations
 

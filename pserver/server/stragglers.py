@@ -1,4 +1,4 @@
-"""Find the trainers that delay the rounds. Log lines and metrics report these trainers."""
+"""Find the trainers that delay the rounds. Log lines and metrics report these trainers. No I/O."""
 
 from __future__ import annotations
 

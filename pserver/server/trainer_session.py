@@ -1,4 +1,4 @@
-"""A trainer that has joined a service: its connections, its current request and the answers to this request."""
+"""A trainer that has joined a service: its connections, its current request and the answers to this request. No I/O."""
 
 from __future__ import annotations
 

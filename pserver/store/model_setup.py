@@ -1,4 +1,4 @@
-"""The note of INITIALISE: a description of the model, written by the client and read by the server."""
+"""The note of INITIALISE: a description of the model, written by the client and read by the server. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The groups of a shard: the elements that are updated together, and the effective settings of each group."""
+"""The groups of a shard: the elements that are updated together, and the effective settings of each group. No I/O."""
 
 from __future__ import annotations
 

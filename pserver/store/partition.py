@@ -3,7 +3,7 @@
 The elements of all non-static parameters, in order, form one flat vector. Each parameter is cut into blocks of equal
 size. Block b of a parameter is stored on service |(b + hash(name)) rem S|. Here S is the number of services, and `rem`
 is the remainder with the sign of the dividend. Ranges are half-open. Every client must compute the same partition, so a
-hello contains a digest of the names and sizes of the parameters.
+hello contains a digest of the names and sizes of the parameters. No I/O.
 """
 
 from __future__ import annotations

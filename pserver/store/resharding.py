@@ -2,7 +2,7 @@
 
 The partition of the parameters depends on the number of services. The state of each old service is restored into a
 shard of the old layout; the restoration checks the whole state. Then all lazy rows are brought up to date, because the
-set of lazy rows also depends on the partition. The elements are then copied to their new shards, bit for bit.
+set of lazy rows also depends on the partition. The elements are then copied to their new shards, bit for bit. No I/O.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A trainer without servers has one `DenseShard` of all parameters. Each service of a server has its own shard: a
 `DenseShard` of blocks, or a `SparseShard` (`pserver.store.sparse_shard`) of rows. The parts of a step are in `steps`,
-`decay_steps` and `average_sums`; the data is in `shard_state`.
+`decay_steps` and `average_sums`; the data is in `shard_state`. No I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The shard of a service, made from trainer 0's setup and filled piece by piece."""
+"""The shard of a service, made from trainer 0's setup and filled piece by piece. No I/O."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ Taking a snapshot does not bring the shard up to date: lazy rows and due decay s
 changes no bit of the run.
 
 Counters are JSON-compatible: floats are written as hexadecimal text, because decimal text may not restore every bit.
+
+No I/O.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Row r of a parameter is stored on service |(r + hash(name)) rem S|, where S is t
 `pserver.store.partition`). Every S-th row of the table is therefore on the same service, and row r of the table is row
 r // S of its service. No list of rows is needed. A service stores its rows one after the other.
 
-Source: spec/distributed.md 3.2.
+Source: spec/distributed.md 3.2. No I/O.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from paddle_base.kernels.tables import RowIds, deal_rows
 
+from paddle_base.kernels.tables import RowIds, deal_rows
 from paddle_base.runtime.errors import BugError, ConfigError
 from pserver.optim.settings import ParameterSpec
 from pserver.store.partition import hash_name, place_block

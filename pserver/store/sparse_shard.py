@@ -6,7 +6,7 @@ trainer requests them. On asynchronous servers, only the rows of received gradie
 
 L1 and L2 are applied separately after the step, as in v0.10 for sparse parameters.
 
-Source: spec/distributed.md 3.6 to 3.8, spec/trainer.md 4.12, 4.14.
+Source: spec/distributed.md 3.6 to 3.8, spec/trainer.md 4.12, 4.14. No I/O.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from paddle_base.kernels.tables import RowIds, descend_rows, merge_rows, put_rows, take_rows
 
+from paddle_base.kernels.tables import RowIds, descend_rows, merge_rows, put_rows, take_rows
 from paddle_base.runtime.errors import BugError
 from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from pserver.optim.method import Hyperparameters

@@ -15,6 +15,8 @@ the HMAC is empty; the format of the records does not change. The client sends i
 to a peer that has not sent a valid proof. Instead of an answer, either side may send a refusal, which has its reason at
 offset 8 and ends the handshake. The keys that sign the messages of the connection are also derived from the secret, the
 nonces and the name. Each direction has its own key, so that no side accepts its own messages when they come back.
+
+No I/O.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Binary data ("blobs") that trainers store on a server for the next checkpoint, as arrays of bytes.
 
 With S dense services, trainer t stores its blob on service t modulo S. The blob becomes an additional array `own.<t>`
-of that service's state, and is restored with the state in the attempt that resumes from the checkpoint.
+of that service's state, and is restored with the state in the attempt that resumes from the checkpoint. No I/O.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Notes: the JSON objects of messages, written and read within limits.
 
 A note comes from another program, so its size, its depth and the number of its values are checked before it is parsed
-(`paddle_base.runtime.bounded_json`).
+(`paddle_base.runtime.bounded_json`). No I/O.
 """
 
 from __future__ import annotations

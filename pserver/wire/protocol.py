@@ -18,7 +18,7 @@ array longer than PIECE_BYTES is sent in pieces, in several messages with one `s
 authenticates the sender on this connection: it is computed from the other bytes of the header and from the note, with
 the key from the handshake. Without a secret, `tag` is zero. In memory a message is a list of frames: header, note, and
 the payload in any number of buffers. The first 8 bytes have the same meaning in every version, so that different
-versions recognize each other.
+versions recognize each other. No I/O.
 """
 
 from __future__ import annotations

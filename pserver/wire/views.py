@@ -6,7 +6,7 @@ PUSH    {"epoch": E, "round": r, "pass": p}     on every piece
 COMMIT  {"epoch": E, "round": r, "view": E'}    E': the epoch that the trainer has entered last
 
 The master defines the view: an epoch, and the numbers of the trainers with a task. `docs/protocol.md` describes the
-messages.
+messages. No I/O.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+
 from paddle_base.kernels.steps import (
     activate,
     differentiate,
@@ -20,7 +21,6 @@ from paddle_base.kernels.steps import (
     differentiate_softmax,
     softmax,
 )
-
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Array, Ids, PickedGradient
 

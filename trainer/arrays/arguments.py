@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from paddle_base.kernels.rows import add_rows, all_inside, put_columns
 
+from paddle_base.kernels.rows import add_rows, all_inside, put_columns
 from paddle_base.runtime.errors import BugError
 
 Array = npt.NDArray[np.floating[Any]]

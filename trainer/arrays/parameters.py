@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import numpy.typing as npt
-from paddle_base.kernels.products import multiply
-from paddle_base.kernels.rules import zeros_apart
 
 from paddle_base.kernels import rows as hot_rows
+from paddle_base.kernels.products import multiply
+from paddle_base.kernels.rules import zeros_apart
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from paddle_base.runtime.errors import ConfigError
 from pserver.optim.settings import ParameterSpec

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
 from paddle_base.kernels.samples import fill
 
 _MULTIPLIER = 1103515245

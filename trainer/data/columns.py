@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from paddle_base.kernels.samples import find_spans, join_spans, list_places
 
+from paddle_base.kernels.samples import find_spans, join_spans, list_places
 from trainer.arrays.arguments import Argument, Array, Ids, Sparse, is_finite
 from trainer.arrays.growing import Growing
 from trainer.data.checks import SampleError, find_missing, shorten

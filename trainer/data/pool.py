@@ -12,8 +12,8 @@ from array import array
 from collections.abc import Callable
 
 import numpy as np
-from paddle_base.kernels.samples import pick_samples
 
+from paddle_base.kernels.samples import pick_samples
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.rng import Stream

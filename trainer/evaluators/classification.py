@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-from paddle_base.kernels.rows import find_largest
 
+from paddle_base.kernels.rows import find_largest
 from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id

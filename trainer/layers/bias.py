@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from paddle_base.kernels.rows import sum_columns
-
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Array
 from trainer.layers.base import Layer

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from paddle_base.kernels.rows import take_sum
 
+from paddle_base.kernels.rows import take_sum
 from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, Ids, Sparse, sum_repeated
 from trainer.layers.workspace import Workspace
 

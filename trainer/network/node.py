@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from paddle_base.kernels.samples import keep
 
+from paddle_base.kernels.samples import keep
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError

@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from paddle_base.kernels.tables import RowIds
 
+from paddle_base.kernels.tables import RowIds
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Ids, find_bad_id, list_distinct

@@ -30,7 +30,6 @@ from trainer.updaters.remote import RemoteUpdater
 
 if TYPE_CHECKING:
     from paddle_base.kernels.tables import RowIds
-
     from pserver.client.sparse_client import SparseClient
 
 SPARSE_PORTS = (

@@ -9,7 +9,7 @@ output.
 A greeting has 64 bytes: ff, 8 bytes, 7f, major and minor version, the mechanism in 20 bytes, a byte that says whether
 the sender is a server, and 31 zeros. A frame has a byte of flags (1: more frames follow, 2: the length has 8 bytes, 4:
 a command), the length and the body. A command's body begins with the length and the text of its name. Source:
-rfc.zeromq.org/spec/23 and 26.
+rfc.zeromq.org/spec/23 and 26. No I/O.
 """
 
 from __future__ import annotations

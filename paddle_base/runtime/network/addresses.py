@@ -1,4 +1,7 @@
-"""Pure functions for the addresses of parameter servers: the hosts of `--pservers=host,host:port`, and their ports."""
+"""Pure functions for the addresses of parameter servers: the hosts of `--pservers=host,host:port`, and their ports.
+
+No I/O.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ driver does not know how many bytes it has shown. The answer to /output is a lin
     {"stdout": [first, length, total], "stderr": [first, length, total], "exit": null}
 
 `first` is the offset of the answer's bytes in the stream, and `length` is the number of these bytes. `total` is the
-number of bytes that the worker has written so far. `exit` is the exit code, or null while the worker runs.
+number of bytes that the worker has written so far. `exit` is the exit code, or null while the worker runs. No I/O.
 """
 
 from __future__ import annotations

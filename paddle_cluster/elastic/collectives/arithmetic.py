@@ -1,6 +1,6 @@
 """Sums, averages, minima and maxima of the arrays of several ranks, always computed in the same order.
 
-Sums of float16 are computed in float32 and rounded once. Averages of integers are rounded down, as in Horovod.
+Sums of float16 are computed in float32 and rounded once. Averages of integers are rounded down, as in Horovod. No I/O.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ messages. A message has a header of 40 bytes, a note and a payload. The header h
 An exchange is a step in which the ranks of the group send messages to each other. `sequence` is the number of the
 exchange. By this number, two ranks detect that they are at different exchanges. `piece` is the number of a data message
 among the data messages that a rank sends in one exchange. `tag` authenticates the preceding header fields and the note
-with the key of the handshake for the sender's direction; without a secret `tag` is zeros.
+with the key of the handshake for the sender's direction; without a secret `tag` is zeros. No I/O.
 """
 
 from __future__ import annotations

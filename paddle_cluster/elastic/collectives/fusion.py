@@ -2,6 +2,8 @@
 
 The cost of a small array is mostly the cost of its messages. Therefore requests with the same kind, type and reduction
 form a batch of up to `FUSION_BYTES`. The other modules treat the arrays of a batch as a single concatenated array.
+
+No I/O.
 """
 
 from __future__ import annotations

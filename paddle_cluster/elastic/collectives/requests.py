@@ -6,6 +6,8 @@ them. So ranks may call any number of collectives in any order before they wait 
 
 A request without a name gets a name from its number in the order of the calls. If two ranks call different collectives
 without names at the same position, the requests have the same name and different kinds. This is a mismatch, too.
+
+No I/O.
 """
 
 from __future__ import annotations

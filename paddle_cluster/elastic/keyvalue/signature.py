@@ -13,7 +13,7 @@ that it has seen, with the status 428 and its epoch, and does nothing else; a cl
 right epoch. Requests that were recorded from an earlier job with the same secret, or from an earlier driver, agent or
 worker of this job, have another epoch. The MAC of an answer is HMAC-SHA256(secret, "answer", epoch, sender, number,
 method, path, status, texts, digest). Because of the sender and the number an answer belongs to one request. The texts
-are the values of the project's own headers.
+are the values of the project's own headers. No I/O.
 """
 
 from __future__ import annotations

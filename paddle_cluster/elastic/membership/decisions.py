@@ -8,7 +8,7 @@ The decision depends on the states of all workers:
   the workers resume.
 - If all states are READY, the hosts have changed, and the workers resume.
 
-Source: Horovod 0.28, `horovod/runner/elastic/registration.py`.
+Source: Horovod 0.28, `horovod/runner/elastic/registration.py`. No I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read the hosts from the pods that the Kubernetes API lists."""
+"""Read the hosts from the pods that the Kubernetes API lists. No I/O."""
 
 from __future__ import annotations
 

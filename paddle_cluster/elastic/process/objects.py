@@ -1,7 +1,7 @@
 """Encodes objects as bytes without pickle. The bytes are JSON, followed by the bytes of the arrays.
 
 None, truth values, numbers, texts, bytes, lists, tuples, dictionaries, and numpy arrays and scalars keep their type and
-value. The reader limits the size and the depth of received bytes, and never runs code from them.
+value. The reader limits the size and the depth of received bytes, and never runs code from them. No I/O.
 """
 
 from __future__ import annotations

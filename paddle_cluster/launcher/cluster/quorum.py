@@ -1,4 +1,4 @@
-"""Choose the pods of an Indexed Job that begin an attempt if some pods are gone. The module does no input or output.
+"""Choose the pods of an Indexed Job that begin an attempt if some pods are gone. No I/O.
 
 A pod that is not live is gone in two cases: the last attempt ran without the pod, or the other pods have waited
 REJOIN_TIMEOUT for it. An attempt does not wait for pods that are gone. The live pod with the lowest index becomes the
@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
-from paddle_cluster.launcher.cluster.layout import PodLayout
 from paddle_cluster.launcher.cluster.pods import IdMap, PodStatus
+from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.text import JsonObject, list_some
 
 # Seconds for the launcher of a live pod to connect to the leader. The launcher finds the leader by calls to the API

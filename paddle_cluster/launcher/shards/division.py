@@ -1,4 +1,4 @@
-"""Divide the shards of absent trainers among the present trainers. The module does no input or output.
+"""Divide the shards of absent trainers among the present trainers. No I/O.
 
 Each trainer trains one whole shard, which is its own shard if it has one. The lists of the remaining shards name files,
 and exactly one trainer trains each of these files. A file is never split, because only a data provider can determine

@@ -20,7 +20,7 @@ from paddle_cluster.localcluster.job.manifest import JobSpec
 from paddle_cluster.localcluster.pods.node import PodProcess
 from paddle_cluster.localcluster.pods.pause import START_ERROR
 from paddle_cluster.localcluster.pods.plan import Host, PodIdentity, PodPlan, plan_pod
-from paddle_cluster.localcluster.report import JobReporter
+from paddle_cluster.localcluster.pods.report import JobReporter
 
 # Kubernetes uses the same letters for names, because they cannot form words
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"

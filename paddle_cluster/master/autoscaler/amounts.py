@@ -1,4 +1,4 @@
-"""Pure functions that convert Kubernetes quantities to integers, and that sum the requests of a pod."""
+"""Pure functions that convert Kubernetes quantities to integers, and that sum the requests of a pod. No I/O."""
 
 from __future__ import annotations
 

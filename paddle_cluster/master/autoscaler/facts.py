@@ -1,4 +1,4 @@
-"""Pure functions that extract the facts that the autoscaler needs from the API's Node, Pod and Job objects."""
+"""Pure functions that extract the facts that the autoscaler needs from the API's Node, Pod and Job objects. No I/O."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Amounts are tuples of integers, one integer for each resource that a trainer of any job requests. The unit is a
 thousandth of a CPU for CPUs, a byte for memory, and a pod for pods. All tuples of a cluster have the same length and
-order.
+order. No I/O.
 """
 
 from __future__ import annotations

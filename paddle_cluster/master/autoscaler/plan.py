@@ -10,7 +10,7 @@ lowered. While the cluster and the jobs do not change, each job is therefore onl
 
 Source: the autoscaler of 2017, without its faults. The autoscaler of 2017 moved one trainer in each step. It added
 trainers if the sum of the nodes' room was large enough, even if no single node had enough room. It made no change while
-a pod was pending.
+a pod was pending. No I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Pure functions that compute the input of `make_plan` (room and jobs) from the facts about nodes, pods and Jobs."""
+"""Pure functions that compute the input of `make_plan` (room and jobs) from the facts about nodes, pods and Jobs.
+
+No I/O.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""The master's rules for tasks, members and passes, and its stored state. The rules use no clock, files or sockets."""
+"""The master's rules for tasks, members and passes, and its stored state. The rules use no clock, files or sockets.
+
+No I/O.
+"""

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from paddle_base.kernels.tables import RowIds
-
 from pserver.client.client import Client
 from pserver.client.elastic.options import ElasticOptions
 from pserver.client.elastic.requests import (

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from paddle_base.kernels.tables import RowIds
-
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import PaddleError
 from pserver.client.elastic.clients import ElasticClient, ElasticSparseClient

@@ -3,6 +3,8 @@
 In synchronous training the answers to the pushes of a round announce a checkpoint, and all trainers send their parts
 after the same batch. In asynchronous training the next answer to each trainer announces the checkpoint. Requests arrive
 in a different order at each service, so a trainer may send its part before this service knows of the checkpoint.
+
+No I/O.
 """
 
 from __future__ import annotations

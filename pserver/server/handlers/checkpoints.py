@@ -1,4 +1,7 @@
-"""CHECKPOINT and CHECKPOINT_BLOB: trainers send their parts of a checkpoint, and trainer 0 fetches the state."""
+"""CHECKPOINT and CHECKPOINT_BLOB: trainers send their parts of a checkpoint, and trainer 0 fetches the state.
+
+No I/O.
+"""
 
 from __future__ import annotations
 

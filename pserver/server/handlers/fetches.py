@@ -1,4 +1,4 @@
-"""Answer FETCH with values, averages, rows, or data of the other handlers."""
+"""Answer FETCH with values, averages, rows, or data of the other handlers. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Handles PUSH: one step applies the gradients of all trainers, or a separate step the gradient of each trainer."""
+"""Handles PUSH: one step applies the gradients of all trainers, or a separate step the gradient of each trainer.
+
+No I/O.
+"""
 
 from __future__ import annotations
 

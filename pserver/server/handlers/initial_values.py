@@ -1,4 +1,7 @@
-"""INITIALISE, RESTORE and the first FETCH: trainer 0 sends the initial values, and all other trainers fetch them."""
+"""INITIALISE, RESTORE and the first FETCH: trainer 0 sends the initial values, and all other trainers fetch them.
+
+No I/O.
+"""
 
 from __future__ import annotations
 

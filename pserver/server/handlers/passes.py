@@ -1,6 +1,6 @@
 """START_PASS, FINISH_PASS, GOODBYE and ABORT.
 
-At START_PASS and FINISH_PASS, all trainers wait for each other. A trainer leaves with GOODBYE or ABORT.
+At START_PASS and FINISH_PASS, all trainers wait for each other. A trainer leaves with GOODBYE or ABORT. No I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SAVE and LOAD: a service writes its values to a file, or reads them from a file, in a background thread."""
+"""SAVE and LOAD: a service writes its values to a file, or reads them from a file, in a background thread. No I/O."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ number of steps that the sum does not contain yet.
 from __future__ import annotations
 
 import numpy as np
-from paddle_base.kernels.tables import put_rows, take_rows
 
+from paddle_base.kernels.tables import put_rows, take_rows
 from pserver.optim.averaging import SUMS
 from pserver.optim.settings import Array, Rows
 from pserver.store.parameter_groups import ParameterGroup

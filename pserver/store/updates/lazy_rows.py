@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
-from paddle_base.kernels.tables import RowIds
 
+from paddle_base.kernels.tables import RowIds
 from pserver.optim.adagrad import DecayingAverages
 from pserver.optim.method import Method
 from pserver.optim.settings import Array, Steps

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from paddle_base.kernels.rules import zeros_apart
 
+from paddle_base.kernels.rules import zeros_apart
 from paddle_base.runtime.processor.thread_pool import ThreadPool
 from pserver.optim.averaging import SUMS, Averaging
 from pserver.optim.settings import Array, Optimization, Steps

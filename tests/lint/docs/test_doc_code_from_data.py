@@ -32,7 +32,7 @@ ALLOWED = {
         "importlib.import_module",
     ): "the user's function that a worker runs: the driver, which has the job's secret, names it",
     (
-        "paddle_cluster/elastic/membership/script.py",
+        "paddle_cluster/elastic/script.py",
         "shell=",
     ): "runs the host discovery script that the user's command line names",
     (

@@ -6,6 +6,9 @@ import os
 import numpy as np
 import pytest
 from each import each
+
+from paddle_base import kernels
+from paddle_base.kernels import rows
 from paddle_base.kernels.rows import (
     add_outer,
     add_rows,
@@ -16,9 +19,6 @@ from paddle_base.kernels.rows import (
     put_columns,
     sum_rows,
 )
-
-from paddle_base import kernels
-from paddle_base.kernels import rows
 
 TYPES = [np.float64, np.float32]  # numpy, and compiled where that is there
 

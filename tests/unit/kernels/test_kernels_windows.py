@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 from each import each
+
 from paddle_base.kernels.rows import spread_maxima
 from paddle_base.kernels.windows import (
     SequenceWindows,

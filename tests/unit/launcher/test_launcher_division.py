@@ -15,7 +15,7 @@ from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord
 from paddle_cluster.launcher.errors import IndivisibleError
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.division import Piece, Portion, ShardLists, assign_bases, divide, find_pieces
-from paddle_cluster.launcher.shards.staging import plan_portions, stage_shard
+from paddle_cluster.launcher.staging import plan_portions, stage_shard
 
 BASES = {
     "the second of three is absent": (3, [0, 2], [0, 2]),

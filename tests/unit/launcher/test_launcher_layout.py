@@ -15,7 +15,6 @@ import start_paddle
 from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, Rendezvous
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
-from paddle_cluster.launcher.cluster.layout import PodLayout
 from paddle_cluster.launcher.cluster.pods import IdMap
 from paddle_cluster.launcher.cluster.waiting import is_first_live
 from paddle_cluster.launcher.command_lines import build_pserver_command, build_trainer_command, check_flags, print_plan
@@ -24,6 +23,7 @@ from paddle_cluster.launcher.control.ending import finish
 from paddle_cluster.launcher.control.job_record import wanted_record
 from paddle_cluster.launcher.control.watch import SILENCE_S, AttemptWatch
 from paddle_cluster.launcher.failures import describe_error, describe_followers, make_error
+from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.settings import LauncherConfig, read_layout
 
 # trainers, pservers, apart -> what each pod runs: t a trainer, p a pserver, b both

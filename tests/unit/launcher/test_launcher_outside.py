@@ -33,7 +33,7 @@ from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.failures import read_errors
 from paddle_cluster.launcher.programs.process import run_bounded
 from paddle_cluster.launcher.settings import LauncherConfig
-from paddle_cluster.launcher.shards.staging import read_split_count
+from paddle_cluster.launcher.staging import read_split_count
 from paddle_cluster.launcher.status import describe_job, list_pods_of, tabulate_pods
 from paddle_cluster.launcher.text import LauncherLog, end_in_one_line, say
 

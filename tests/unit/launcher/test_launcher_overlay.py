@@ -17,7 +17,7 @@ from paddle_base.runtime.errors import DataError, VolumeError
 from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.overlay import Overlay
-from paddle_cluster.launcher.shards.staging import stage_shard
+from paddle_cluster.launcher.staging import stage_shard
 
 ROOT = Path(__file__).parents[3]
 NOBODY = 65534

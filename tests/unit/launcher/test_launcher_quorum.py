@@ -18,7 +18,6 @@ import start_paddle
 from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
 from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous, parse_record
 from paddle_cluster.launcher.cluster.kubernetes import FEW, PodApi
-from paddle_cluster.launcher.cluster.layout import PodLayout
 from paddle_cluster.launcher.cluster.pods import PodStatus, hosts_of, parse_pods
 from paddle_cluster.launcher.cluster.quorum import (
     Quorum,
@@ -34,6 +33,7 @@ from paddle_cluster.launcher.control.job_record import attempt_config, read_reco
 from paddle_cluster.launcher.control.returning import ReturnWatch, find_returned
 from paddle_cluster.launcher.control.watch import AttemptWatch
 from paddle_cluster.launcher.failures import RETURNED_POD, describe_error, is_passed_on, make_error
+from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.resume import Saved, choose_origin
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.status import describe_job, tabulate_pods

@@ -32,7 +32,6 @@ from paddle_cluster.launcher.control.watch import AttemptWatch
 from paddle_cluster.launcher.errors import NEVER_RETRY, GivenUpError
 from paddle_cluster.launcher.failures import first_failure, give_up, read_errors, write_error
 from paddle_cluster.launcher.programs.process import Stop
-from paddle_cluster.launcher.programs.supervisor import prepare_node_dir
 from paddle_cluster.launcher.rendezvous import agree, find_invitation
 from paddle_cluster.launcher.resume import (
     Decision,
@@ -45,7 +44,8 @@ from paddle_cluster.launcher.resume import (
 )
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.overlay import Overlay
-from paddle_cluster.launcher.shards.staging import stage_data, stage_shard
+from paddle_cluster.launcher.staging import stage_data, stage_shard
+from paddle_cluster.launcher.supervisor import prepare_node_dir
 from paddle_cluster.launcher.volume import describe_volume_error, on_volume
 from trainer.flags import parse_flags
 from trainer.storage.save_directory import SaveDirectory

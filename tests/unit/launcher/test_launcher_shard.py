@@ -18,7 +18,7 @@ from builders import JOB, pod_environment
 from paddle_base.runtime.errors import DataError, MissingInputError
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.overlay import Overlay
-from paddle_cluster.launcher.shards.staging import stage_data
+from paddle_cluster.launcher.staging import stage_data
 
 ROOT = Path(__file__).parents[3]
 NOBODY = 65534
@@ -104,7 +104,7 @@ def test_a_farm_of_links_is_counted_and_not_copied(
     config: LauncherConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two links to the next directory in each of thirty: a thousand million copies, and no loop."""
-    monkeypatch.setattr("paddle_cluster.launcher.shards.staging.MAX_FILES", 1000)
+    monkeypatch.setattr("paddle_cluster.launcher.staging.MAX_FILES", 1000)
     shard = fill(config, {"train.txt": "1\n"})
     for number in range(30):
         (shard / f"{number}").mkdir()
@@ -170,7 +170,7 @@ sys.path.insert(0, sys.argv[1])
 from paddle_base.runtime.errors import PaddleError
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.overlay import Overlay
-from paddle_cluster.launcher.shards.staging import stage_data
+from paddle_cluster.launcher.staging import stage_data
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(int(sys.argv[3]))

@@ -21,7 +21,7 @@ from paddle_cluster.launcher.programs.process import Program, copy_output
 from paddle_cluster.launcher.rendezvous import decide_attempt, volume_obstacles
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.overlay import Overlay
-from paddle_cluster.launcher.shards.staging import stage_data
+from paddle_cluster.launcher.staging import stage_data
 
 IN_AN_ATTEMPT = AttemptHistory(record=JobRecord("this", 10, False, attempt=1, pod_uids=["a"], start_pass=0))
 

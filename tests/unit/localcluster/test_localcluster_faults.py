@@ -7,7 +7,7 @@ from paddle_cluster.localcluster.api.objects import PodState
 from paddle_cluster.localcluster.api.server import peak_rate
 from paddle_cluster.localcluster.errors import OptionError
 from paddle_cluster.localcluster.faults import Orders, concerns, parse_fault, parse_faults, parse_follow
-from paddle_cluster.localcluster.report import ConsoleReporter
+from paddle_cluster.localcluster.pods.report import ConsoleReporter
 
 POD = PodState("j-1-abcde", "j", "u", "c", index=1)
 

@@ -5,7 +5,7 @@ from typing import Any
 from each import each
 
 from paddle_cluster.localcluster.api.objects import PodState, pod_object
-from paddle_cluster.localcluster.report import age_column, pod_row, status_column
+from paddle_cluster.localcluster.pods.report import age_column, pod_row, status_column
 
 PENDING = PodState(
     "j-1-abcde", "j", "u-1", "job-uid", index=1, created=1000.0, labels={"app": "x"}, annotations={"note": "y"}

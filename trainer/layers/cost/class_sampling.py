@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from paddle_base.kernels.rows import sum_stretches
 
+from paddle_base.kernels.rows import sum_stretches
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.activations import find_activation
@@ -22,8 +22,8 @@ from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_matrix, require_weight
-from trainer.layers.cost.sampling import AliasTable, SampleStream
 from trainer.layers.ragged import starts_of
+from trainer.layers.sampling import AliasTable, SampleStream
 
 LIMIT = 40.0  # scores of the tree's inner nodes are limited to [-LIMIT, LIMIT]
 

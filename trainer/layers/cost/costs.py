@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from paddle_base.kernels.rows import pick_columns, put_columns
 
+from paddle_base.kernels.rows import pick_columns, put_columns
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Flowing, Ids, PickedGradient, Sparse, find_bad_id

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from paddle_base.kernels.chain import LabelChain
 
+from paddle_base.kernels.chain import LabelChain
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from paddle_base.kernels.rows import sum_columns
 
+from paddle_base.kernels.rows import sum_columns
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array

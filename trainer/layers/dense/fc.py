@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from paddle_base.kernels.products import multiply
 from paddle_base.kernels.rows import add_taken, sum_columns, sum_rows
-
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, sum_repeated

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from paddle_base.kernels.rows import sum_rows
 
+from paddle_base.kernels.rows import sum_rows
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, Sparse

@@ -13,7 +13,7 @@ from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_ids, require_matrix, require_rows, require_same_rows
-from trainer.layers.cost.sampling import SampleStream
+from trainer.layers.sampling import SampleStream
 
 
 class MultiplexLayer(Layer):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from paddle_base.kernels.rows import sum_columns
 
+from paddle_base.kernels.rows import sum_columns
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.activations import find_activation

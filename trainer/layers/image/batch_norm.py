@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from paddle_base.kernels.images import normalise, normalise_gradient
 
+from paddle_base.kernels.images import normalise, normalise_gradient
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import ParameterTable

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import numpy as np
-from paddle_base.kernels.images import find_largest, spread_largest
 
+from paddle_base.kernels.images import find_largest, spread_largest
 from trainer.arrays.arguments import Array
 from trainer.layers.image.windows import ImageWindows, WindowAxis
 from trainer.layers.workspace import Buffer

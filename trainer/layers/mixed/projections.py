@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+
 from paddle_base.kernels.products import multiply
 from paddle_base.kernels.rows import sum_rows
-
 from paddle_base.proto.ModelConfig_pb2 import ProjectionConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Ids

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from paddle_base.kernels.rows import add_rows
 
+from paddle_base.kernels.rows import add_rows
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig, LinkConfig, MemoryConfig, ModelConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.activations import find_activation

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from paddle_base.kernels.recurrent import GruRun
 from paddle_base.kernels.rows import sum_columns
-
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.arguments import Argument, Array, Flowing
 from trainer.arrays.parameters import Parameter, ParameterTable

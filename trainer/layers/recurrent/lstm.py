@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from paddle_base.kernels.rows import sum_columns
 
 from paddle_base.kernels import recurrent as hot
+from paddle_base.kernels.rows import sum_columns
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, Flowing

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from paddle_base.kernels.steps import activate, differentiate
 
+from paddle_base.kernels.steps import activate, differentiate
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.activations import BRELU_CEILING, STANH_SCALE, STANH_SLOPE
 from trainer.arrays.arguments import Array

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from paddle_base.kernels.products import multiply
 from paddle_base.kernels.rows import differentiate_weighted_sums, sum_rows
 from paddle_base.kernels.steps import differentiate_tanh_sums, tanh_sums
-
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument, Array, Ids

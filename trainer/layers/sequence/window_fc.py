@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+
 from paddle_base.kernels.rows import sum_columns
 from paddle_base.kernels.windows import (
     SequenceWindows,
@@ -21,7 +22,6 @@ from paddle_base.kernels.windows import (
     max_windows,
     sum_windows,
 )
-
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.activations import find_activation

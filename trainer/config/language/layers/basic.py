@@ -21,6 +21,7 @@ from trainer.config.building.layer import (
     to_layers,
     to_parameter_attr,
 )
+from trainer.config.language.maps.geometry import set_shape
 
 
 @helper("layers")
@@ -144,11 +145,6 @@ def addto_layer(
     set_shape(layer, shape)
     layer.add_bias(bias_attr, default=False)
     return layer.output(inputs, activation=activation, num_filters=num_filters)
-
-
-def set_shape(layer: LayerBuilder, shape: tuple[int, int, int]) -> None:
-    """Write (height, width, depth) into the message of a layer."""
-    layer.message.height, layer.message.width, layer.message.depth = shape
 
 
 @helper("layers", prefix="dropout")

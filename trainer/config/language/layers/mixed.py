@@ -16,9 +16,9 @@ from trainer.config.building.attrs import ParameterAttribute
 from trainer.config.building.declare import helper
 from trainer.config.building.layer import LayerBuilder, LayerOutput, columns_of, to_activation, to_layers
 from trainer.config.building.state import current
-from trainer.config.language.layers.basic import fc_layer, set_shape
+from trainer.config.language.layers.basic import fc_layer
 from trainer.config.language.layers.projections import OperatorTerm, ProjectionTerm, dotmul_operator, table_projection
-from trainer.config.language.maps.geometry import to_count
+from trainer.config.language.maps.geometry import set_shape, to_count
 
 Term = ProjectionTerm | OperatorTerm
 

@@ -178,3 +178,8 @@ def set_volume(layer: LayerBuilder, channels: int, width: int, height: int, dept
 
 def _tell(layer: LayerBuilder, shape: str) -> None:
     log(logging.INFO, f"output for {layer.name}: {shape}, size = {layer.size}", "layers.py:2539")
+
+
+def set_shape(layer: LayerBuilder, shape: tuple[int, int, int]) -> None:
+    """Write (height, width, depth) into the message of a layer."""
+    layer.message.height, layer.message.width, layer.message.depth = shape

@@ -22,11 +22,11 @@ from trainer.config.building.layer import (
     to_layers,
     to_parameter_attr,
 )
-from trainer.config.language.layers.basic import set_shape
 from trainer.config.language.maps.geometry import (
     channels_of,
     map_of,
     set_map,
+    set_shape,
     set_volume,
     to_count,
     volume_of,

@@ -12,7 +12,7 @@ from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.cost import class_sampling, costs, ranking
-from trainer.layers.cost.sampling import SampleStream
+from trainer.layers.sampling import SampleStream
 from trainer.network.network import Network
 
 ROWS, WIDTH = 6, 4

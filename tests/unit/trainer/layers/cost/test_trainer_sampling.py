@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trainer.layers.cost.sampling import AliasTable, SampleStream
+from trainer.layers.sampling import AliasTable, SampleStream
 
 SHARES = [
     [1.0],

@@ -1,4 +1,4 @@
-"""The ids of the pods that run a trainer and of the pods that run a pserver. The module does no input or output."""
+"""The ids of the pods that run a trainer and of the pods that run a pserver. No I/O."""
 
 from __future__ import annotations
 
