@@ -111,6 +111,7 @@ setup(
             "kubernetes-validate>=1.31",
             "mypy>=1.10",
             "pillow>=10",
+            "proto-plus>=1.24",  # its import name was once that of a package of ours
             "pytest>=8",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.5",

@@ -24,25 +24,34 @@ from paddle_base.runtime import VERSION
 HELP = """usage: paddle [--help] [<args>]
 These are common paddle commands used in various situations:
 
+run:
     train             Start a paddle trainer
-    merge_model       Start a paddle merge_model
     pserver           Start a paddle parameter server
+    master            Give the tasks of a data set to trainers that join and leave
+    elastic run       Start workers that join and leave, with all-reduce as in Horovod
+    elastic agent     Start such workers on this machine for a driver on another one
+    launch            Start the programs of one pod: start_paddle.py, the image's launcher
+    localcluster run  Run the Job of a manifest on this machine, without containers
+    prepare           Read a data set, and write the shards of a job: the data job
+    autoscaler        Share the nodes of a Kubernetes cluster among jobs
+
+look:
+    status            Print the progress of a job: paddle status OUTPUT_DIR
+    report            Write the report of a job as an HTML page, or compare two jobs
+    usage             Print how long a run took: paddle usage -l train.log
+    plotcurve         Draw the curves of a log; needs matplotlib
+    tensorboard       Write the records of a job as event files; needs tensorboardX
+    doctor            Check whether a job could run on this machine or in this pod
     version           Print paddle version
+
+convert:
+    merge_model       Start a paddle merge_model
     dump_config       Dump the trainer config as proto string
     make_diagram      Make a model diagram by graphviz
+    recordio          Show, check and write RecordIO files
+    completion        Print the script with which bash or zsh completes these commands
 
-'paddle train --help', 'paddle pserver --help', 'paddle dump_config --help' will list subcommands options.
-'paddle elastic run --help' explains workers that join and leave, with all-reduce as in Horovod;
-'paddle elastic agent --help' explains how to run them on other machines.
-'paddle master --help' explains how to distribute the tasks of a data set to trainers that join and leave.
-'paddle autoscaler --help' explains how jobs of a Kubernetes cluster share its nodes.
-'paddle plotcurve --help' explains how to draw the curves of a log; it needs matplotlib.
-'paddle tensorboard OUTPUT_DIR' writes the records of a job as event files; it needs tensorboardX.
-'paddle recordio show|check|convert FILE...' shows, checks and writes RecordIO files.
-'paddle completion bash' prints a script with which bash completes these commands and their flags; also for zsh.
-'paddle doctor' checks whether a job could run on this machine or in this pod, and prints what to do if not.
-'paddle report OUTPUT_DIR [OTHER]' writes the report of a job as an HTML page, or compares two jobs;
-'paddle status OUTPUT_DIR' prints the progress of a job; 'paddle usage -l train.log' prints how long a run took.
+'paddle COMMAND --help' lists the flags of a command.
 """
 EX_USAGE = 64
 EX_SOFTWARE = 70

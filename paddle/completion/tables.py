@@ -19,10 +19,13 @@ SOURCES: Mapping[str, tuple[str, str]] = {
     "paddle dump_config": ("paddle.completion.tables", "DUMP_CONFIG"),
     "paddle elastic agent": ("paddle.completion.tables", "AGENT"),
     "paddle elastic run": ("paddle_cluster.elastic.launching.flags", "make_parser"),
+    "paddle launch": ("trainer.flags", "FLAGS"),
+    "paddle localcluster": ("paddle_cluster.localcluster.flags", "build_parser"),
     "paddle make_diagram": ("paddle.completion.tables", "NONE"),
     "paddle master": ("paddle_cluster.master.flags", "FLAGS"),
     "paddle merge_model": ("paddle.completion.tables", "MERGE_MODEL"),
     "paddle plotcurve": ("paddle.utils.plotcurve", "build_parser"),
+    "paddle prepare": ("paddle_cluster.prepare.settings", "make_parser"),
     "paddle pserver": ("pserver.flags", "FLAGS"),
     "paddle recordio": ("paddle.utils.recordio", "build_parser"),
     "paddle report": ("trainer.report.__main__", "build_parser"),
@@ -63,7 +66,8 @@ def collect_words() -> dict[str, CommandWords]:
     for path, (module, name) in SOURCES.items():
         for inner, words in read_source(path, getattr(importlib.import_module(module), name)):
             found[inner] = words
-    found["start_paddle.py"].flags += LAUNCHER
+    for launcher in ("paddle launch", "start_paddle.py"):
+        found[launcher].flags += LAUNCHER
     for path in list(found):
         while " " in path:
             path, _, name = path.rpartition(" ")

@@ -13,7 +13,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16proto/DataFormat.proto\x12\x06paddle\"Q\n\nVectorSlot\x12\x12\n\x06values\x18\x01 \x03(\x02\x42\x02\x10\x01\x12\x0f\n\x03ids\x18\x02 \x03(\rB\x02\x10\x01\x12\x10\n\x04\x64ims\x18\x03 \x03(\rB\x02\x10\x01\x12\x0c\n\x04strs\x18\x04 \x03(\t\"+\n\nSubseqSlot\x12\x0f\n\x07slot_id\x18\x01 \x02(\r\x12\x0c\n\x04lens\x18\x02 \x03(\r\"\xd2\x01\n\x07SlotDef\x12&\n\x04type\x18\x01 \x02(\x0e\x32\x18.paddle.SlotDef.SlotType\x12\x0b\n\x03\x64im\x18\x02 \x02(\r\"\x91\x01\n\x08SlotType\x12\x10\n\x0cVECTOR_DENSE\x10\x00\x12\x1b\n\x17VECTOR_SPARSE_NON_VALUE\x10\x01\x12\x17\n\x13VECTOR_SPARSE_VALUE\x10\x02\x12\t\n\x05INDEX\x10\x03\x12\x12\n\x0eVAR_MDIM_DENSE\x10\x04\x12\x12\n\x0eVAR_MDIM_INDEX\x10\x05\x12\n\n\x06STRING\x10\x06\"0\n\nDataHeader\x12\"\n\tslot_defs\x18\x01 \x03(\x0b\x32\x0f.paddle.SlotDef\"\xbc\x01\n\nDataSample\x12\x1a\n\x0cis_beginning\x18\x01 \x01(\x08:\x04true\x12(\n\x0cvector_slots\x18\x02 \x03(\x0b\x32\x12.paddle.VectorSlot\x12\x14\n\x08id_slots\x18\x03 \x03(\rB\x02\x10\x01\x12(\n\x0cvar_id_slots\x18\x04 \x03(\x0b\x32\x12.paddle.VectorSlot\x12(\n\x0csubseq_slots\x18\x05 \x03(\x0b\x32\x12.paddle.SubseqSlot')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"paddle_base/proto/DataFormat.proto\x12\x06paddle\"Q\n\nVectorSlot\x12\x12\n\x06values\x18\x01 \x03(\x02\x42\x02\x10\x01\x12\x0f\n\x03ids\x18\x02 \x03(\rB\x02\x10\x01\x12\x10\n\x04\x64ims\x18\x03 \x03(\rB\x02\x10\x01\x12\x0c\n\x04strs\x18\x04 \x03(\t\"+\n\nSubseqSlot\x12\x0f\n\x07slot_id\x18\x01 \x02(\r\x12\x0c\n\x04lens\x18\x02 \x03(\r\"\xd2\x01\n\x07SlotDef\x12&\n\x04type\x18\x01 \x02(\x0e\x32\x18.paddle.SlotDef.SlotType\x12\x0b\n\x03\x64im\x18\x02 \x02(\r\"\x91\x01\n\x08SlotType\x12\x10\n\x0cVECTOR_DENSE\x10\x00\x12\x1b\n\x17VECTOR_SPARSE_NON_VALUE\x10\x01\x12\x17\n\x13VECTOR_SPARSE_VALUE\x10\x02\x12\t\n\x05INDEX\x10\x03\x12\x12\n\x0eVAR_MDIM_DENSE\x10\x04\x12\x12\n\x0eVAR_MDIM_INDEX\x10\x05\x12\n\n\x06STRING\x10\x06\"0\n\nDataHeader\x12\"\n\tslot_defs\x18\x01 \x03(\x0b\x32\x0f.paddle.SlotDef\"\xbc\x01\n\nDataSample\x12\x1a\n\x0cis_beginning\x18\x01 \x01(\x08:\x04true\x12(\n\x0cvector_slots\x18\x02 \x03(\x0b\x32\x12.paddle.VectorSlot\x12\x14\n\x08id_slots\x18\x03 \x03(\rB\x02\x10\x01\x12(\n\x0cvar_id_slots\x18\x04 \x03(\x0b\x32\x12.paddle.VectorSlot\x12(\n\x0csubseq_slots\x18\x05 \x03(\x0b\x32\x12.paddle.SubseqSlot')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'paddle_base.proto.DataFormat_pb2', globals())
@@ -28,16 +28,16 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _VECTORSLOT.fields_by_name['dims']._serialized_options = b'\020\001'
   _DATASAMPLE.fields_by_name['id_slots']._options = None
   _DATASAMPLE.fields_by_name['id_slots']._serialized_options = b'\020\001'
-  _VECTORSLOT._serialized_start=34
-  _VECTORSLOT._serialized_end=115
-  _SUBSEQSLOT._serialized_start=117
-  _SUBSEQSLOT._serialized_end=160
-  _SLOTDEF._serialized_start=163
-  _SLOTDEF._serialized_end=373
-  _SLOTDEF_SLOTTYPE._serialized_start=228
-  _SLOTDEF_SLOTTYPE._serialized_end=373
-  _DATAHEADER._serialized_start=375
-  _DATAHEADER._serialized_end=423
-  _DATASAMPLE._serialized_start=426
-  _DATASAMPLE._serialized_end=614
+  _VECTORSLOT._serialized_start=46
+  _VECTORSLOT._serialized_end=127
+  _SUBSEQSLOT._serialized_start=129
+  _SUBSEQSLOT._serialized_end=172
+  _SLOTDEF._serialized_start=175
+  _SLOTDEF._serialized_end=385
+  _SLOTDEF_SLOTTYPE._serialized_start=240
+  _SLOTDEF_SLOTTYPE._serialized_end=385
+  _DATAHEADER._serialized_start=387
+  _DATAHEADER._serialized_end=435
+  _DATASAMPLE._serialized_start=438
+  _DATASAMPLE._serialized_end=626
 # @@protoc_insertion_point(module_scope)

@@ -19,7 +19,7 @@ from paddle_cluster.localcluster.job.manifest import Container, JobSpec, parse_j
 from paddle_cluster.localcluster.pods.plan import JOB_SECRET, Host, PodIdentity, PodPlan, plan_pod
 from paddle_cluster.localcluster.pods.scripts import FOLDER, LAUNCHER, START_SCRIPT, find_scripts
 
-PROJECT = Path(__file__).resolve().parents[1]
+PROJECT = Path(__file__).resolve().parents[2]
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 LEAST_LETTERS, SIMILARITY = 8, 0.9  # from which on a name looks misspelt, as for the launcher's own variables
 MOST_MANIFEST_BYTES = 16 << 20  # the API server accepts at most 3 MiB for one object

@@ -153,7 +153,8 @@ def name_flags(message: str) -> str:
     return f" ({', '.join(f'{name.upper()} is --{name}' for name in names)})" if names else ""
 
 
-def _parser() -> _SettingsParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = _SettingsParser(
         prog="paddle prepare",
         usage="paddle prepare [--flag=value ...]",
@@ -184,7 +185,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     Raises: ArgumentsError: if the command line is invalid.  SettingsError: if settings are wrong; the message names all
     wrong settings.
     """
-    flags = vars(_parser().parse_args(argv))
+    flags = vars(make_parser().parse_args(argv))
     given = {o.name: flags[o.name] if flags[o.name] is not None else environ.get(o.name.upper(), "") for o in OPTIONS}
     return _Reading(given, environ).settings()
 
@@ -319,7 +320,7 @@ class _Reading:
     def _examples_dir(self) -> Path:
         if self.given["examples_dir"]:
             return Path(self.given["examples_dir"]).absolute()
-        return IMAGE_EXAMPLES if IMAGE_EXAMPLES.is_dir() else Path(__file__).absolute().parent.parent / "examples"
+        return IMAGE_EXAMPLES if IMAGE_EXAMPLES.is_dir() else Path(__file__).absolute().parents[2] / "examples"
 
     def _owner(self) -> tuple[int, int] | None:
         value = self.given["data_owner"]

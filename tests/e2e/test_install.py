@@ -113,6 +113,9 @@ def test_the_sdist_has_all_that_the_wheel_is_made_of(built):
         packed = {name.partition("/")[2] for name in file.getnames()}
     with zipfile.ZipFile(wheel) as file:
         modules = {name for name in file.namelist() if ".dist-info/" not in name and ".data/" not in name}
+    assert {name.partition("/")[0] for name in modules} == {
+        "paddle", "paddle_base", "paddle_cluster", "pserver", "start_paddle.py", "trainer",
+    }  # fmt: skip
     assert modules <= packed and not any(name.startswith("tests") for name in modules | packed)
     assert {f"paddle_base/kernels/{path.name}" for path in (ROOT / "paddle_base/kernels").glob("*.[ch]")} <= packed
     assert {"LICENSE", "README.md", "CHANGELOG.md", "start_paddle.py", "paddle/bin/paddle"} <= packed
@@ -125,6 +128,26 @@ def test_both_programs_work_where_there_was_no_compiler(installed, scripts):
     assert "usage: start_paddle.py" in start(installed / "start_paddle.py", "--help", cwd=scripts)
     start(installed / "paddle", "train", "--config=config.py", "--num_passes=1", "--save_dir=out", cwd=scripts)
     assert (scripts / "out/pass-00000/done").is_file()
+
+
+def test_modules_of_a_user_and_of_another_project_keep_their_names(installed, scripts):
+    """Our packages were called proto, runtime, messages, master, ...: proto-plus, for one, is imported as `proto`."""
+    names = ("elastic", "launcher", "master", "messages", "prepare", "registry", "runtime")
+    for name in names:
+        (scripts / f"{name}.py").write_text(f"MINE = {name!r}\n")
+    (scripts / "proto").mkdir()
+    (scripts / "proto/__init__.py").write_text("MINE = 'proto'\n")
+    config = f"import {', '.join(names)}, proto\nassert proto.MINE == 'proto' and messages.MINE == 'messages'\n"
+    (scripts / "config.py").write_text(config + SCRIPTS["config.py"])
+    start(installed / "paddle", "train", "--config=config.py", "--num_passes=1", "--save_dir=mine", cwd=scripts)
+    assert (scripts / "mine/pass-00000/done").is_file()
+    program = (
+        "import proto, paddle_base.proto.ModelConfig_pb2 as ours\n"
+        "class Named(proto.Message): name = proto.Field(proto.STRING, number=1)\n"
+        "print(Named(name='plus').name, ours.LayerConfig(name='ours').name)\n"
+    )
+    said = start(installed / "python", "-P", "-c", program, cwd=scripts)
+    assert said == "plus ours\n"
 
 
 def test_a_type_checker_takes_the_scripts_of_a_user(installed, scripts):

@@ -99,7 +99,7 @@ def dump_bounded_object(value: object, what: str) -> bytes:
 
 def make_path(environ: Mapping[str, str]) -> str:
     """Return a PYTHONPATH with which workers can import the same modules as this process."""
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     entries = [one or str(Path.cwd()) for one in sys.path] + [root]
     given = [one for one in environ.get("PYTHONPATH", "").split(os.pathsep) if one]
     return os.pathsep.join(dict.fromkeys([*given, *(one for one in entries if Path(one).is_dir())]))

@@ -275,8 +275,8 @@ def test_bad_input_is_one_line_and_the_right_exit_code(
 @pytest.mark.parametrize("module", ["trustme", "yaml"])
 def test_a_plain_installation_names_the_extra(project: Path, module: str):
     """It was a traceback."""
-    text = f"import runpy, sys; sys.modules['{module}'] = None; runpy.run_module('localcluster', run_name='__main__')"
-    command = [sys.executable, "-c", text, "run", "k8s/job.yaml"]
+    text = f"import runpy, sys; sys.modules['{module}'] = None; runpy.run_module('paddle', run_name='__main__')"
+    command = [sys.executable, "-c", text, "localcluster", "run", "k8s/job.yaml"]
     done = subprocess.run(command, cwd=project, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     told = f"localcluster: no module {module}: pip install 'paddle-on-kubernetes[localcluster]'\n"
     assert (done.returncode, done.stderr) == (78, told)

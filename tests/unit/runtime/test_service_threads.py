@@ -28,7 +28,7 @@ def test_an_error_ends_the_program_at_once() -> None:
 def test_an_error_ends_the_program_although_its_report_is_stuck() -> None:
     """A pipe that nobody reads, or another thread that holds the lock of the log, kept half of the program alive."""
     stuck = PROGRAM.replace(
-        "import threading\n", "import threading\nfrom runtime import glog\nglog._lock.acquire()\n", 1
+        "import threading\n", "import threading\nfrom paddle_base.runtime import glog\nglog._lock.acquire()\n", 1
     )
     ended = subprocess.run([sys.executable, "-c", stuck], capture_output=True, text=True, timeout=30)
     assert ended.returncode == 70

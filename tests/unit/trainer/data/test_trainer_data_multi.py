@@ -23,7 +23,9 @@ INPUTS = [{"x": 1, "a": 9}, {"y": 2, "b": 9}]
 def here(tmp_path, monkeypatch):
     """A directory with two lists: a has the numbers 0 to 4, b pairs for 0 to 2."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("kernels.flush_denormals", lambda: None)  # of the process: later tests look at small numbers
+    monkeypatch.setattr(
+        "paddle_base.kernels.flush_denormals", lambda: None
+    )  # of the process: later tests look at small numbers
     Path("a").write_text("".join(f"{n} {n}\n" for n in range(5)))
     Path("b").write_text("".join(f"{n} {n} -{n}\n" for n in range(3)))
     for name in "ab":

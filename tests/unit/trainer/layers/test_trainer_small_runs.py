@@ -29,7 +29,9 @@ def choose_cases():
 def job(tmp_path, monkeypatch, capfd):
     """A function that runs a command where all configurations and the data are, and returns its log."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("kernels.flush_denormals", lambda: None)  # of the process: later tests look at small numbers
+    monkeypatch.setattr(
+        "paddle_base.kernels.flush_denormals", lambda: None
+    )  # of the process: later tests look at small numbers
     monkeypatch.setattr("os.fsync", lambda _: None)  # 70 a case; other tests look at what a crash leaves
     lay_out(tmp_path)
 
