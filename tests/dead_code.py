@@ -44,9 +44,9 @@ REASONS = {
     ("paddle_cluster/elastic/reports.py", "record_ready"): _HOROVOD,
     ("paddle_cluster/elastic/process/callbacks.py", "*"): _HOROVOD,
     ("paddle_cluster/elastic/registration.py", "record_*"): _HOROVOD,
-    ("paddle_cluster/elastic/runner/*", "*"): _HOROVOD,
     ("paddle_cluster/elastic/sampler.py", "*"): _HOROVOD,
     ("paddle_cluster/elastic/settings.py", "*"): _HOROVOD,
+    ("paddle_cluster/elastic/worker.py", "match_intf"): _HOROVOD,
     (
         "paddle_cluster/launcher/cluster/call_slots.py",
         "CALLS_PER_SECOND",

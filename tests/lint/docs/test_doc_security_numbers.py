@@ -13,7 +13,6 @@ from paddle_base.runtime.network import open_files
 from paddle_cluster.elastic import http_server, worker
 from paddle_cluster.elastic.collectives import joining, peers
 from paddle_cluster.elastic.keyvalue import freshness
-from paddle_cluster.elastic.runner.common import network
 from paddle_cluster.launcher import failures, status, volume
 from paddle_cluster.launcher import text as launcher_text
 from paddle_cluster.launcher.cluster import kubernetes
@@ -48,7 +47,7 @@ SECURITY = [
     f"pieces of at most {packed.PIECE // MIB} MiB",
 ]
 UNREAD = f"{listener.MAX_UNSENT:,}; then the server stops reading"
-DRIVER, WORKER, TASKS = http_server.LIMITS, worker.LIMITS, network.LIMITS
+DRIVER, WORKER = http_server.LIMITS, worker.LIMITS
 TABLES = [
     f"unauthenticated peer**: {2 * authentication.RECORD_BYTES}, of which {authentication.RECORD_BYTES} are kept",
     f"that have not joined**: {listener.MAX_UNAUTHENTICATED} of each kind",
@@ -84,7 +83,6 @@ TABLES = [
     f"| {DRIVER.unproven}, of one address {DRIVER.of_address} | {DRIVER.proven:,} | 1 |",
     f"| {WORKER.unproven}, of one address {WORKER.of_address} | {WORKER.proven} | 1 |",
     f"group forms | {joining.MAX_UNPROVEN} | the ranks | 1 |",
-    f"| {TASKS.unproven}, of one address {TASKS.of_address} | {TASKS.proven} | 1 |",
     f"less than {open_files.SPARE_FILES} descriptors free",
     f"up to {freshness.WINDOW:,} requests may overtake",
 ]

@@ -17,7 +17,6 @@ ALONE = {
     "paddle_cluster/elastic/job/workers.py": (3, "each ends the job"),
     "paddle_cluster/elastic/launching/durable.py": (1, "it only reaps a process"),
     "paddle_cluster/elastic/membership/notifying.py": (1, "a notice that is lost comes with the next heartbeat"),
-    "paddle_cluster/elastic/runner/util/threads.py": (1, "of the caller"),
     "paddle_cluster/launcher/failures.py": (1, "it makes a report"),
     "paddle_cluster/launcher/programs/process.py": (1, "it reads the end of a log, for a bounded time"),
     "paddle_cluster/localcluster/api/server.py": (

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.prepare import program
-from paddle_cluster.prepare import mounts
+from paddle_cluster.prepare import mounts, program
 from paddle_cluster.prepare.errors import OutputError, SettingsError
 from paddle_cluster.prepare.mounts import Mount, find_mount, parse_mounts, require_volume
 

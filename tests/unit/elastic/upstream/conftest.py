@@ -14,27 +14,11 @@ NAMES = {
     "horovod.runner.elastic.rendezvous": "paddle_cluster.elastic.rendezvous",
     "horovod.runner.elastic.settings": "paddle_cluster.elastic.settings",
     "horovod.runner.elastic.worker": "paddle_cluster.elastic.worker",
-    "horovod.runner.common.service.task_service": "paddle_cluster.elastic.runner.common.task_service",
-    "horovod.runner.common.util.codec": "paddle_cluster.elastic.runner.common.codec",
     "horovod.runner.common.util.config_parser": "paddle_cluster.elastic.launching.config_parser",
-    "horovod.runner.common.util.env": "paddle_cluster.elastic.runner.common.env",
-    "horovod.runner.common.util.host_hash": "paddle_cluster.elastic.runner.common.host_hash",
     "horovod.runner.common.util.hosts": "paddle_cluster.elastic.hosts",
-    "horovod.runner.common.util.network": "paddle_cluster.elastic.runner.common.network",
-    "horovod.runner.common.util.safe_shell_exec": "paddle_cluster.elastic.runner.common.safe_shell_exec",
-    "horovod.runner.common.util.secret": "paddle_cluster.elastic.runner.common.secret",
     "horovod.runner.common.util.settings": "paddle_cluster.elastic.settings",
-    "horovod.runner.common.util.timeout": "paddle_cluster.elastic.runner.common.timeout",
-    "horovod.runner.common.util.tiny_shell_exec": "paddle_cluster.elastic.runner.common.tiny_shell_exec",
-    "horovod.runner.gloo_run": "paddle_cluster.elastic.runner.gloo_run",
-    "horovod.runner.http.http_client": "paddle_cluster.elastic.runner.http_client",
     "horovod.runner.http.http_server": "paddle_cluster.elastic.http_server",
     "horovod.runner.launch": "paddle_cluster.elastic.launch",
-    "horovod.runner.task.task_service": "paddle_cluster.elastic.runner.task_service",
-    "horovod.runner.util.cache": "paddle_cluster.elastic.runner.util.cache",
-    "horovod.runner.util.network": "paddle_cluster.elastic.runner.util.network",
-    "horovod.runner.util.streams": "paddle_cluster.elastic.runner.util.streams",
-    "horovod.runner.util.threads": "paddle_cluster.elastic.runner.util.threads",
     "horovod.common.elastic": "paddle_cluster.elastic.state",
     "horovod.common.exceptions": "paddle_cluster.elastic.errors",
 }
@@ -54,9 +38,7 @@ def install() -> None:
         sys.modules[name] = importlib.import_module(ours)
         setattr(sys.modules[".".join(parts[:-1])], parts[-1], sys.modules[name])
     for name in ("run", "_HorovodArgs"):
-        setattr(
-            sys.modules["horovod.runner"], name, getattr(importlib.import_module("paddle_cluster.elastic.runner"), name)
-        )
+        setattr(sys.modules["horovod.runner"], name, getattr(sys.modules["horovod.runner.launch"], name))
 
 
 install()

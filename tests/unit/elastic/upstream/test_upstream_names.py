@@ -17,7 +17,6 @@ from unittest import mock
 import pytest
 from horovod.common.elastic import ObjectState, run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from horovod.runner.common.util.timeout import TimeoutException
 from horovod.runner.elastic.discovery import DiscoveredHosts, FixedHosts, HostDiscoveryScript, HostState
 from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.registration import WorkerStateRegistry
@@ -35,6 +34,7 @@ from horovod.runner.launch import parse_args, run_commandline
 from paddle import elastic as hvd
 from paddle_base.runtime.errors import ConfigError, UsageError
 from paddle_cluster.elastic.launching.flags import make_arguments
+from paddle_cluster.elastic.membership.host_watch import TimeoutException
 
 LIMIT_S = 60.0
 ROOT = Path(__file__).resolve().parents[4]

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from paddle_cluster.prepare.__main__ import prepare
 
+from paddle_cluster.prepare.program import prepare
 from paddle_cluster.prepare.settings import read_settings
 from trainer.config import parse_config
 

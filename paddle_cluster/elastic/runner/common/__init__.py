@@ -1,1 +1,0 @@
-"""`horovod.runner.common.util`: messages between programs, secrets, deadlines and commands."""

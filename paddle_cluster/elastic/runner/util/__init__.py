@@ -1,1 +1,0 @@
-"""`horovod.runner.util`: network interfaces, threads, a pipe and a cache."""
