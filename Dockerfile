@@ -17,11 +17,11 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 # pip is in a separate environment, so the environment of the image never contains pip
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/venv
-COPY requirements-image.txt /src/
+COPY requirements/image.txt /src/requirements/
 # pip installs only files whose digests the list has, and no package that the list lacks. Files that only the packages' tests, type
 # checkers and builds against numpy need are removed. pyzmq carries control messages (paddle_base/messages/); gradients use plain sockets
 RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --only-binary :all: \
-        --require-hashes --requirement /src/requirements-image.txt \
+        --require-hashes --requirement /src/requirements/image.txt \
     && cd /opt/venv/lib/python3*/site-packages \
     && find . -type d -name tests -prune -exec rm -r {} + \
     && find . -type f \( -name '*.pyi' -o -name '*.a' \) -delete \

@@ -21,11 +21,11 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv with the project installed in it; nothing to do when it is up to date
 
-$(STAMP): setup.py pyproject.toml constraints.txt $(wildcard paddle_base/kernels/*.c paddle_base/kernels/*.h)
+$(STAMP): setup.py pyproject.toml requirements/constraints.txt $(wildcard paddle_base/kernels/*.c paddle_base/kernels/*.h)
 	command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	@echo "setup: installs the project and what its tests need into $(VENV); the first time takes some minutes"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt \
 		--config-settings editable_mode=compat --editable '.[test]'
 	touch $@
 

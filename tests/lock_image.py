@@ -1,4 +1,4 @@
-"""Write requirements-image.txt: each package of the image, at its version of constraints.txt, with digests of wheels.
+"""Write image.txt of requirements/: each package of the image, at its version in constraints.txt, with digests of wheels.
 
 Usage: .venv/bin/python tests/lock_image.py    after a change of constraints.txt or of a dependency in setup.py
 """
@@ -15,7 +15,8 @@ from pathlib import Path
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCK = ROOT / "requirements-image.txt"
+LOCK = ROOT / "requirements/image.txt"
+CONSTRAINTS = ROOT / "requirements/constraints.txt"
 EXTRAS = ("etcd", "metrics", "recordio")  # what the programs of the image also use
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64", "aarch64")
@@ -47,7 +48,7 @@ def resolve(python: str, machine: str) -> dict[str, str]:
     """Return `NAME==VERSION` -> digest, of all packages that pip would install from the index."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--report=-"]
     command += ["--dry-run", "--ignore-installed", "--target=-"]  # for another Python pip demands a target
-    command += [*pip_options(python, machine), f"--constraint={ROOT / 'constraints.txt'}", *read_required()]
+    command += [*pip_options(python, machine), f"--constraint={CONSTRAINTS}", *read_required()]
     report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     found = {}
     for one in report["install"]:

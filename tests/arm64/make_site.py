@@ -21,8 +21,11 @@ SUFFIX = ".cpython-311-aarch64-linux-gnu.so"
 def install(site: Path) -> None:
     """Install the wheels for arm64, and the project as on a machine without a compiler."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", f"--target={site}"]
-    wheels = ["--only-binary=:all:", "--implementation=cp", "--python-version=3.11", "--constraint=constraints.txt"]
-    wheels += [f"--platform={name}" for name in ("manylinux_2_28_aarch64", "manylinux2014_aarch64")]
+    wheels = ["--only-binary=:all:", "--implementation=cp", "--python-version=3.11"]
+    wheels += [
+        "--constraint=requirements/constraints.txt",
+        *(f"--platform={name}" for name in ("manylinux_2_28_aarch64", "manylinux2014_aarch64")),
+    ]
     needs = [one for one in requires("paddle-on-kubernetes") or () if "extra ==" not in one]
     subprocess.run([*pip, *wheels, *needs], check=True)
     subprocess.run([*pip, "--no-deps", "--upgrade", "."], check=True, env={**os.environ, "CC": "/bin/false"})

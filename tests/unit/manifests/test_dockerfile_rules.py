@@ -81,7 +81,7 @@ def test_7_nothing_is_added_from_an_address() -> None:
 def test_8_nothing_is_the_latest() -> None:
     assert "latest" not in TEXT
     (install,) = [run for run in values("RUN") if "--requirement" in run]
-    assert "--only-binary :all: --require-hashes --requirement /src/requirements-image.txt &&" in install
+    assert "--only-binary :all: --require-hashes --requirement /src/requirements/image.txt &&" in install
 
 
 def test_8_the_project_is_built_without_a_download() -> None:

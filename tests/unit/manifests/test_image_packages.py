@@ -26,7 +26,7 @@ def locked() -> dict[str, str]:
 
 def pinned() -> dict[str, str]:
     """Return the versions with which the tests run."""
-    pairs = (line.split("==") for line in lines(ROOT / "constraints.txt"))
+    pairs = (line.split("==") for line in lines(ROOT / "requirements/constraints.txt"))
     return {canonicalize_name(name): version for name, version in pairs}
 
 
