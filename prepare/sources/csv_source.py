@@ -22,7 +22,7 @@ from prepare.input.fetch import fetch
 from prepare.input.inputs import Input
 from prepare.input.packed import SUFFIXES
 from prepare.settings import Settings
-from prepare.sources.label import Label
+from prepare.sources.label import LabelColumn
 from prepare.sources.spool import Appender, LabelledRow, Spool
 from prepare.sources.table import DelimitedTable, warn_of_ids, warn_of_mixed
 from prepare.split import file_names, is_held_out
@@ -65,7 +65,7 @@ class _Writing:
         self._table = table
         self._settings = settings
         self._folder = scratch / "shards"
-        self._label = Label(table, settings)
+        self._label = LabelColumn(table, settings)
         self._skipped = {table.place_of("CSV_SKIP", name) for name in settings.csv_skip}
         if self._label.place in self._skipped:
             raise InputError(f"CSV_SKIP has {settings.csv_label}, the column of CSV_LABEL; remove it from CSV_SKIP")

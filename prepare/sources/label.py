@@ -16,7 +16,7 @@ FEW_CODES, MOST_CODES = 10, 100  # numbers of different whole numbers: so few ar
 ROWS_OF_CODE = 5  # between both bounds whole numbers are classes if each occurs so often on average
 
 
-class Label:
+class LabelColumn:
     """The column that CSV_LABEL names, or none.
 
     Args: table: its rows are given to `class_of` while they are read.

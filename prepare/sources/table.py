@@ -100,8 +100,15 @@ class DelimitedTable:
         )
 
     def _begin(self) -> list[TableRow]:
-        """Return the first rows of the table, by which a header is recognised."""
-        return list(itertools.islice(self._rows_of(self._names[0], self._data.disk.fresh()), SAMPLE_LINES))
+        """Return the first rows of the table, by which a header is recognised: two rows, and more if they are short."""
+        begin: list[TableRow] = []
+        size = 0
+        for row in itertools.islice(self._rows_of(self._names[0], self._data.disk.fresh()), SAMPLE_LINES):
+            begin.append(row)
+            size += sum(map(len, row.fields))
+            if size > SAMPLE_BYTES and len(begin) > 1:
+                break
+        return begin
 
     def rows(self) -> Iterator[TableRow]:
         """Yield all rows except headers, after adding their fields to the statistics of the columns.
