@@ -48,6 +48,14 @@ def check_any_table(home: Path, output: str) -> None:
     assert large > 2 * small
 
 
+def check_own_texts(_: Path, output: str) -> None:
+    """docs/own-texts.md: classes have their names in predictions and measures, alone and with three pods."""
+    assert "delivery\tmy parcel is late\nlogin\tthe password please\npraise\tit is great\n" in output
+    recalls = [float(number) for number in re.findall(r"sales\.recall ([0-9.]+)", output)]
+    assert len(recalls) >= 2
+    assert min(recalls) > 0.5
+
+
 def check_resumed(_: Path, output: str) -> None:
     """docs/resume.md: the job goes on with state and parameters of the job before it, in its directory."""
     assert "going on from state/pass-00009 of an earlier Job" in output
@@ -64,6 +72,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "docs/any-table.md": check_any_table,
     "docs/elastic.md": check_elastic,
     "docs/your-own-job.md": check_predictions,
+    "docs/own-texts.md": check_own_texts,
     "docs/resume.md": check_resumed,
 }
 

@@ -13,6 +13,7 @@ import numpy as np
 from trainer.evaluators.base import Evaluator, Measure
 
 MEASURE = r"([^\s=](?:[^=]*[^\s=])?)=(\S+)"  # a measure in the text of an evaluator: words and number
+SETTINGS = frozenset({"positive_label"})  # words of these texts that precede a setting and no measure
 
 
 class Accumulator:
@@ -86,6 +87,7 @@ class Accumulator:
             for evaluator, measure in zip(self._evaluators, self._measures, strict=True)
             if not evaluator.is_quiet
             for words, number in re.findall(MEASURE, evaluator.text(measure))
+            if words not in SETTINGS
         ]
         short = [words if words == name else words.split()[-1] for name, words, _ in found]
         uses = Counter(short)

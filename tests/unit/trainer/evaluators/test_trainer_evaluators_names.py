@@ -32,7 +32,7 @@ TWO = [of("precision_recall", "spam", positive_label=0), of("precision_recall", 
 
 def test_measures_of_one_evaluator_have_the_words_of_the_log():
     found = measure(of("classification_error", "error"), TWO[1])
-    assert found == {"error": 0.333333, "positive_label": 1, "precision": 1, "recall": 0.5, "F1-score": 0.666667}
+    assert found == {"error": 0.333333, "precision": 1, "recall": 0.5, "F1-score": 0.666667}
 
 
 def test_several_evaluators_of_a_kind_are_told_apart_by_their_names():
