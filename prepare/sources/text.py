@@ -79,8 +79,8 @@ def _raw(data: Input, settings: Settings) -> Iterator[LabelledLine]:
             yield LabelledLine(" ".join(line.split()), polarity)
     if polar:
         return
-    tables = [name for name, suffix in files if suffix == ".csv" or (settings.csv_label and suffix == ".tsv")]
-    if tables:
+    tables = [name for name, suffix in files if data.is_file or suffix in (".csv", ".tsv")]
+    if settings.csv_label and tables:
         yield from _rows(data, tables, settings)
         return
     tabbed = [name for name, suffix in files if data.is_file or suffix in (".txt", ".tsv")]
@@ -95,8 +95,6 @@ def _raw(data: Input, settings: Settings) -> Iterator[LabelledLine]:
 
 def _rows(data: Input, names: Sequence[str], settings: Settings) -> Iterator[LabelledLine]:
     """Read the rows of tables: the column CSV_LABEL has the label, and all others without CSV_SKIP are the text."""
-    if not settings.csv_label:
-        raise InputError(f"{names[0]} is a table; set CSV_LABEL to the column of the labels")
     table = DelimitedTable(data, names, settings)
     place = table.place_of("CSV_LABEL", settings.csv_label)
     left_out = {place, *(table.place_of("CSV_SKIP", name) for name in settings.csv_skip)}
@@ -115,7 +113,9 @@ def _labelled(data: Input, name: str, encoding: str) -> Iterator[LabelledLine]:
             continue
         label, tab, text = line.partition("\t")
         if not tab or not label.strip():
-            raise InputError(f"{name} line {number}: the line is not of the form label<TAB>words: {line[:60]!r}")
+            is_table = PurePosixPath(name).suffix == ".csv"
+            hint = "; if it is a row of a table, set CSV_LABEL to the column of the labels" if is_table else ""
+            raise InputError(f"{name} line {number}: the line is not of the form label<TAB>words: {line[:60]!r}{hint}")
         data.hold(line, name)
         yield LabelledLine(" ".join(text.split()), label.strip())
 

@@ -152,8 +152,9 @@ def test_texts_may_be_the_columns_of_a_table(tmp_path):
 
 def test_a_table_of_texts_needs_the_column_of_the_labels(tmp_path):
     raw = write(tmp_path / "raw", t__csv="a,b\nc,d\n")
-    with pytest.raises(InputError, match=r"t\.csv is a table; set CSV_LABEL to the column of the labels"):
-        run(tmp_path / "job", "--data_source=quick_start", f"--data_path={raw}")
+    for path, said in ((raw, r"\*\.csv with CSV_LABEL"), (raw / "t.csv", "set CSV_LABEL to the column of the labels")):
+        with pytest.raises(InputError, match=said):
+            run(tmp_path / "job", "--data_source=quick_start", f"--data_path={path}")
 
 
 def test_the_tutorials_folder_keeps_its_own_test_set_dictionary_and_other_files(tmp_path):
