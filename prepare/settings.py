@@ -23,6 +23,7 @@ CONFIG_OF_SOURCE = {
     "csv": "",
     "synthetic": "",
 }
+CONFIG_OF_TABLES = "table"  # for the source csv; copied only if TRAIN_CONFIG_DIR names it
 SHAPES = {"text": "quick_start", "ratings": "recommendation"}
 TEST_FRACTIONS = {"digits": "1/5", "quick_start": "1/5", "movielens": "1/10", "csv": "1/10", "synthetic": "1/5"}
 IMAGE_EXAMPLES = Path("/opt/paddle/examples")
@@ -317,7 +318,7 @@ class _Reading:
         if self.given["data_source"]:
             return self._choice("data_source", tuple(CONFIG_OF_SOURCE), "digits")
         config = self.given["train_config_dir"] or "digits"
-        for source, its_config in CONFIG_OF_SOURCE.items():
+        for source, its_config in {**CONFIG_OF_SOURCE, "csv": CONFIG_OF_TABLES}.items():
             if config in (source, its_config):
                 return source
         self.problems.append(
@@ -360,6 +361,10 @@ class _Reading:
         needs_input = settings.data_source in ("quick_start", "movielens", "csv")
         if needs_input and not settings.data_url and not settings.data_path:
             self.problems.append(f"DATA_SOURCE={settings.data_source} needs DATA_PATH or DATA_URL; set one of them")
+        if settings.csv_task != "auto" and not settings.csv_label:
+            self.problems.append(
+                f"CSV_TASK is {settings.csv_task}, but CSV_LABEL is not set; set it to the label's column"
+            )
         url = urlsplit(settings.data_url)
         if settings.data_path:
             self._check_place("DATA_PATH", settings.data_path, settings.out_dir)

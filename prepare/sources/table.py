@@ -84,7 +84,9 @@ class DelimitedTable:
                 return known.index(given)
         if given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= len(names):
             return int(given) - 1
-        what = f"{option} is {given!r}, which is no column"
+        close = difflib.get_close_matches(given, self.header or self._first.fields, 1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        what = f"{option} is {given!r}, which is no column{hint}"
         numbers = f"a number from 1 to {len(names)}" if len(names) > 1 else "1"
         if self.header is None:
             why = "by CSV_HEADER=none" if self._option == "none" else "not for a header"
@@ -92,12 +94,8 @@ class DelimitedTable:
                 f"{what}: {self._first.place} is taken for a row, {why}: {self._first.shown}; set CSV_HEADER=drop if "
                 f"this line names the columns, or give {numbers}"
             )
-        close = difflib.get_close_matches(given, names, 1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
         listed = ", ".join(names)[:LISTED]
-        raise InputError(
-            f"{what}{hint}; the columns of {self._first.place} are {listed}; give one of them, or {numbers}"
-        )
+        raise InputError(f"{what}; the columns of {self._first.place} are {listed}; give one of them, or {numbers}")
 
     def _begin(self) -> list[TableRow]:
         """Return the first rows of the table, by which a header is recognised: two rows, and more if they are short."""

@@ -8,9 +8,10 @@ from typing import Any
 from docpages.items import item
 from paddle import trainer_config_helpers
 from paddle.trainer_config_helpers import data_layer, outputs, settings
+from proto.ModelConfig_pb2 import EvaluatorConfig
 from trainer.config.building.names import HELPERS
 from trainer.config.scripts.parse import parse_network_config
-from trainer.evaluators import make_evaluators
+from trainer.evaluators import EVALUATORS, Evaluator, make_evaluators
 from trainer.evaluators.accumulator import MEASURE
 
 # values for arguments that are not layers
@@ -21,7 +22,19 @@ ANY_TYPE = "evaluator_base"
 
 def make_list() -> str:
     """Return the list of all evaluators."""
-    return "\n".join(item(describe(name)) for name in HELPERS["evaluators"] if name != ANY_TYPE)
+    names = [name for name in HELPERS["evaluators"] if name != ANY_TYPE]
+    with_function = {build(name, {})[0] for name in names}
+    others = sorted(EVALUATORS.keys() - with_function)
+    return "\n".join(item(one) for one in [*map(describe, names), *map(describe_type, others)])
+
+
+def describe_type(kind: str) -> str:
+    """The same for a type without a function."""
+    evaluator = EVALUATORS[kind]
+    names = [f"input{number}" for number in range(evaluator.least_inputs)]
+    made = evaluator(EvaluatorConfig(name="NAME", type=kind, input_layers=names))
+    meaning = (inspect.getdoc(evaluator) or "").partition("\n\n")[0].replace("\n", " ")
+    return f"`evaluator_base(type='{kind}')`: {meaning} Log: {list_words(words_of(made))}."
 
 
 def describe(name: str) -> str:
@@ -55,4 +68,9 @@ def build(name: str, variant: dict[str, Any]) -> tuple[str, list[str]]:
         outputs(list(layers.values()))
 
     made = make_evaluators(parse_network_config(config).evaluators)[0]
-    return made.config.type, [words for words, _ in re.findall(MEASURE, made.text(made.nothing()))]
+    return made.config.type, words_of(made)
+
+
+def words_of(evaluator: Evaluator) -> list[str]:
+    """Return the words that the text of an evaluator has before its numbers."""
+    return [words for words, _ in re.findall(MEASURE, evaluator.text(evaluator.nothing()))]

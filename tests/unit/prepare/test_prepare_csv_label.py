@@ -45,6 +45,7 @@ def test_a_name_that_is_no_column_is_told_which_columns_there_are(tmp_path, caps
         ("misspelt", "city,price\nx,1\n", ()),
         ("a row", "city,city\nx,1\n", ()),
         ("none", "city,price\nx,1\n", ("--csv_header=none",)),
+        ("words", "city,prices\nx,y\n", ()),
     ]:
         assert prepare(tmp_path, table, f"--{option}=prise", *flags)[0] == 65
         said = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
@@ -55,8 +56,10 @@ def test_a_name_that_is_no_column_is_told_which_columns_there_are(tmp_path, caps
         f"{numbers}",
         "a row": ": t.csv line 1 is taken for a row, not for a header: 'city, city'; set CSV_HEADER=drop if this line "
         f"names the columns, or give {numbers}",
-        "none": ": t.csv line 1 is taken for a row, by CSV_HEADER=none: 'city, price'; set CSV_HEADER=drop if this "
-        f"line names the columns, or give {numbers}",
+        "words": " (did you mean 'prices'?): t.csv line 1 is taken for a row, not for a header: 'city, prices'; set "
+        f"CSV_HEADER=drop if this line names the columns, or give {numbers}",
+        "none": " (did you mean 'price'?): t.csv line 1 is taken for a row, by CSV_HEADER=none: 'city, price'; set "
+        f"CSV_HEADER=drop if this line names the columns, or give {numbers}",
     }
 
 
