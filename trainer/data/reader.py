@@ -190,6 +190,8 @@ class Entries:
     def read(self, columns: ColumnSet, mixing: Stream | None) -> SampleReader:
         """Return the reader of a pass. The stream `mixing`, if given, picks the entry of each sample."""
         entries = list(self._open())
+        if self.provider.order_samples is not None:
+            return self._read(columns, self.provider.order_samples(entries))
         return self._read(columns, _mix(entries, mixing) if mixing else itertools.chain.from_iterable(entries))
 
     def read_first(self, columns: ColumnSet) -> SampleReader:
