@@ -228,10 +228,11 @@ def _find_provider(config: DataConfig) -> Any:
     module = _import_module(config.load_data_module)
     found = getattr(module, config.load_data_object, None)
     base = _BASES[config.type]
-    if inspect.isclass(found) and issubclass(found, base):
+    packs = config.type == wrapped.KIND and inspect.isclass(found) and hasattr(found, "getNextBatch")
+    if inspect.isclass(found) and issubclass(found, base) and not packs:
         return found
     other = next((kind for kind, one in _BASES.items() if inspect.isclass(found) and issubclass(found, one)), None)
-    if other is not None:
+    if other is not None and not packs:
         raise ConfigError(
             f"{config.load_data_module}::{config.load_data_object} is a provider of type {other}, but the config "
             f"names it as data of type {config.type}; use {_NAMED_BY[other]}"
@@ -242,8 +243,8 @@ def _find_provider(config: DataConfig) -> Any:
         if inspect.isclass(value) and issubclass(value, base) and value is not base
     ]
     what = "has no" if found is None else "has no @provider before its"
-    if inspect.isclass(found) and hasattr(found, "getNextBatch"):
-        what = "packs bytes itself (getNextBatch), instead of yielding samples by @provider, in its"
+    if packs:
+        what = "packs bytes itself (getNextBatch), instead of giving samples (generateData, @provider), in its"
     raise ConfigError(
         f"the data provider module {config.load_data_module} {what} {config.load_data_object}; "
         f"its providers are: {', '.join(providers) or 'none'}"

@@ -11,8 +11,8 @@ from each import each
 
 from proto.DataConfig_pb2 import DataConfig
 from runtime.errors import ConfigError, DataError
-from trainer.__main__ import run
 from trainer.arrays.rng import Stream
+from trainer.collective.divided_source import DividedSource
 from trainer.config.data_sources import pack_args
 from trainer.config.scripts.python2 import use_directories
 from trainer.data import random_states
@@ -321,6 +321,17 @@ def test_a_task_of_a_master_is_shuffled_by_itself(job):
         assert sorted(found) == list(wanted)
 
 
+def test_trainers_that_come_and_go_read_the_same_order(job):
+    found = []
+    for number in range(2):
+        opened = job(COUNTING.format(", pool_size=2"), {"x": 1000}, entries="a\nb\nc\n", opens=open_provider)
+        source = DividedSource(opened, 7, lambda: None, "train.list")
+        random.seed(number)
+        source.go_to(1, 1, 6)
+        found.append([source.next_share(6, one, 1).slots["x"].ids.tolist() for one in (0, 0)])
+    assert found[0] == found[1]
+
+
 def test_sources_of_a_multi_data_and_constant_slots(job):
     job(COUNTING.format(", should_shuffle=False"), {"x": 1000})
     one = {"type": "py", "files": "train.list", "load_data_module": "my_provider", "load_data_object": "process"}
@@ -479,6 +490,12 @@ def made(options="", name="process"):
         (made("poolsize=3"), DataError, r"import of .*my_provider.py:2 .*unexpected keyword argument 'poolsize'"),
         (made(name="other"), ConfigError, r"has no process; its providers are: other"),
         ("class process:\n    def getNextBatch(self, n): pass\n", ConfigError, r"packs bytes itself \(getNextBatch\)"),
+        (
+            "class process(GeneralPyDataProvider):\n    def getNextBatch(self, n): pass\n",
+            ConfigError,
+            r"packs bytes itself \(getNextBatch\)",
+        ),
+        ("process = 5\n", ConfigError, r"has no @provider before its process"),
         (made("init_hook=init_hook_wrapper(lambda obj, words, **m: 0)"), DataError, "missing 1 required .*'words'"),
     ],
 )
@@ -511,51 +528,3 @@ def test_arrays_of_numpy_have_levels_of_sequences(job):
     ((batch, _),) = read(source)
     assert batch["x"].sub_starts.tolist() == batch["y"].sub_starts.tolist() == [0, 2, 3]
     assert np.array_equal(batch["x"].value, [[0, 0], [0, 0], [1, 1]])
-
-
-# ----- Whole jobs -----
-
-WORDS = """
-    from paddle.trainer.PyDataProviderWrapper import *
-
-    @init_hook_wrapper
-    def hook(obj, dictionary, file_list, **kwargs):
-        obj.dictionary = dictionary
-        obj.slots = [SparseNonValueSlot(len(dictionary)), StringSlot(1), IndexSlot(2)]
-
-    @provider(init_hook=hook, pool_size=2)
-    def process(obj, file_name):
-        for text in ("a c b", "a c d") * 3:
-            yield [[obj.dictionary[word] for word in text.split() if obj.dictionary.has_key(word)], text, "b" in text]
-"""
-NETWORK = """
-    from paddle.trainer_config_helpers import *
-    words = {{"a": 0, "b": 1, "d": 2}}
-    {0}
-    settings(batch_size=4, learning_rate=0.1)
-    word, text, label = data_layer("word", 3), data_layer("text", 1), data_layer("label", 2)
-    inputs(word, text, label)
-    outputs(classification_cost(fc_layer(word, 2, act=SoftmaxActivation()), label))
-"""
-SOURCES = 'data_sources.define_py_data_sources("list", "list", "dp", "process", args={"dictionary": words})'
-RAW = """import pickle
-    fields = {"files": "list", "load_data_module": "dp", "load_data_object": "process", "constant_slots": []}
-    fields["load_data_args"] = pickle.dumps({"dictionary": words}, 0).decode("latin-1")
-    TrainData(PyData(**fields))
-    TestData(PyData(type="py", **fields))"""
-
-
-@pytest.mark.parametrize("sources", [SOURCES, RAW], ids=["define_py_data_sources", "PyData"])
-def test_a_config_of_the_time_trains_tests_and_checks_its_gradients(tmp_path, monkeypatch, capfd, sources):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "dp.py").write_text(dedent(WORDS))
-    (tmp_path / "conf.py").write_text(dedent(NETWORK.format(sources)))
-    (tmp_path / "list").write_text("f\ng\nh\n")
-    run(["--config=conf.py", "--num_passes=3", "--save_dir=out", "--log_period=1"])
-    log = capfd.readouterr().err
-    assert log.count("Pass=2 Batch=5 samples=18 ") == log.count("Test samples=18 cost=") - 2 == 1
-    run(["--config=conf.py", "--job=test", "--init_model_path=out/pass-00002"])
-    assert "samples=18 AvgCost=" in capfd.readouterr().err
-    run(["--config=conf.py", "--job=checkgrad"])
-    assert "___fc_layer_0__.wbias" in capfd.readouterr().err
-    use_directories(forget=True)
