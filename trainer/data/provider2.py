@@ -344,6 +344,6 @@ def deserialize_args(args: str | bytes) -> Any:
 
 
 def unpickle_args(args: str | bytes) -> Any:
-    """Return the objects that a config script of this process pickled. Use `deserialize_args` for any other pickle."""
+    """Return the objects that this process pickled, as a config script does. All others are for `deserialize_args`."""
     data = args.encode("latin-1") if isinstance(args, str) else args
     return pickle.loads(data, encoding="utf-8", errors="surrogateescape")

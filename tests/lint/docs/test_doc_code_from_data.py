@@ -42,7 +42,10 @@ ALLOWED = {
     ("trainer/config/scripts/python2.py", "pickle.load"): f"the cPickle that scripts of Python 2 import: {OWN_SCRIPT}",
     ("trainer/config/scripts/python2.py", "pickle.loads"): f"the cPickle that scripts of Python 2 import: {OWN_SCRIPT}",
     ("trainer/data/loading.py", "importlib.import_module"): f"the provider, which foreign.py has checked: {OWN_SCRIPT}",
-    ("trainer/data/loading.py", "pickle.loads"): "only what a config script of this process pickled (is_own)",
+    (
+        "trainer/data/provider2.py",
+        "pickle.loads",
+    ): "only what this process pickled: the config script's args, or the plain values of a model file",
     ("localcluster/__init__.py", "importlib.import_module"): "modules of this package, whose names stand in it",
     ("localcluster/pods/pause.py", "ctypes.CDLL"): "the C library of this process, for prctl",
     ("paddle/command.py", "importlib.import_module"): OURS,

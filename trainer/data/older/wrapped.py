@@ -39,7 +39,7 @@ def pack_for_class(text: str, *, is_own: bool) -> str | bytes:
         return pickle.dumps(deserialize_args(text), protocol=0)
     try:
         data = text.encode("latin-1")
-        end = [place for code, _, place in pickletools.genops(data) if code.name == "STOP"]
+        end = [place for opcode, _, place in pickletools.genops(data) if opcode.name == "STOP"]
     except Exception:  # a text of any content may raise any error of pickletools
         return text
     return data if end == [len(data) - 1] else text
