@@ -91,7 +91,7 @@ def list_slots(instance: GeneralPyDataProvider) -> list[SlotType]:
     if not slots:
         raise ValueError("there are no slots: give slots=[...] to @provider, or set obj.slots in the init_hook")
     for place, slot in enumerate(slots):
-        if not isinstance(slot, SlotType):
+        if not isinstance(slot, SlotType) or getattr(slot, "type", None) not in (*_TYPES, StringSlot.type):
             raise TypeError(
                 f"slot {place} (counted from 0) is {shorten(slot)}; it must be DenseSlot(n), SparseNonValueSlot(n), "
                 "SparseValueSlot(n), IndexSlot(n) or StringSlot(n)"
@@ -195,13 +195,14 @@ def _fill(entries: deque[Iterator[Drawn]], files: int, limit: int) -> Iterator[D
         for _ in range(min(files, len(entries))):
             yield from entries.popleft()
         return
-    for _ in range(limit):
-        while entries:
-            drawn = next(entries[0], None)
-            if drawn is not None:
-                yield drawn
-                break
+    count = 0
+    while entries and count < limit:
+        drawn = next(entries[0], None)
+        if drawn is None:
             entries.popleft()
+        else:
+            count += 1
+            yield drawn
 
 
 def _profile(instance: Any, samples: Iterator[Drawn]) -> Iterator[Drawn]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
+import numbers
 import random
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -197,14 +199,16 @@ def provider(
 def _parse_pool_size(given: Any) -> tuple[int, int]:
     """Return (number of files of the first pool, number of samples of a pool); the second is 0 if files count."""
     size = given.size if isinstance(given, PoolSize) else given
-    if isinstance(size, bool) or not isinstance(size, int) or size == 0:
+    # a number such as 1e4 is whole, and an infinite one means all
+    is_number = isinstance(size, numbers.Real) and not isinstance(size, bool)
+    if not is_number or size == 0 or (math.isfinite(size) and size != int(size)) or math.isnan(size):
+        shown = f"PoolSize({size!r})" if isinstance(given, PoolSize) else repr(given)
         raise TypeError(
-            f"pool_size is {given if given is size else f'PoolSize({size!r})'}; it must be a number of files, or "
-            "PoolSize(number of samples), and not 0"
+            f"pool_size is {shown}; it must be a number of files, or PoolSize(number of samples), and not 0"
         )
-    if size < 0:
+    if size < 0 or math.isinf(size):
         return sys.maxsize, 0
-    return (0, size) if isinstance(given, PoolSize) else (size, 0)
+    return (0, int(size)) if isinstance(given, PoolSize) else (int(size), 0)
 
 
 def init_hook_wrapper(func: Callable[..., Any]) -> Callable[..., None]:

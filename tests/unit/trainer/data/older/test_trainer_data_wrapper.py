@@ -248,6 +248,9 @@ ABC = A + B + C
         (", pool_size=-1", (ABC,)),
         (", pool_size=PoolSize(4)", (ABC[:4], ABC[4:8], ABC[8:12], ABC[12:16], ABC[16:])),
         (", pool_size=PoolSize(100)", (ABC,)),
+        (", pool_size=PoolSize(__import__('sys').maxint)", (ABC,)),
+        (", pool_size=PoolSize(1e2)", (ABC,)),
+        (", pool_size=PoolSize(float('inf'))", (ABC,)),
         (", init_hook=lambda obj, *files, **more: setattr(obj, 'pool_size', 3)", (ABC,)),
     ],
 )
@@ -478,6 +481,7 @@ def made(options="", name="process"):
             r"init of .*my_provider::process: ValueError: there are no slots: give slots",
         ),
         (made("slots=[IndexSlot(3)]"), DataError, r"there are 1 slots \(IndexSlot\(3\)\); the network has 2 inputs"),
+        (made("slots=[SlotType(3), IndexSlot(3)]"), DataError, r"slot 0 .* is SlotType\(3\); it must be DenseSlot"),
         (made("slots=[IndexSlot(3), 5]"), DataError, r"slot 1 \(counted from 0\) is 5; it must be DenseSlot\(n\)"),
         (
             made("slots=[IndexSlot(3), DenseSlot('a')]"),
@@ -487,6 +491,8 @@ def made(options="", name="process"):
         (made("slots=[DenseSlot(3), IndexSlot(3)]"), ConfigError, r"data_layer x has size 2, .*dense_vector\(3\)"),
         (made("pool_size=0"), DataError, r"pool_size is 0; it must be a number of files"),
         (made("pool_size=PoolSize('a')"), DataError, r"pool_size is PoolSize\('a'\)"),
+        (made("pool_size=PoolSize(float('nan'))"), DataError, r"pool_size is PoolSize\(nan\)"),
+        (made("pool_size=1.5"), DataError, r"pool_size is 1.5; "),
         (made("poolsize=3"), DataError, r"import of .*my_provider.py:2 .*unexpected keyword argument 'poolsize'"),
         (made(name="other"), ConfigError, r"has no process; its providers are: other"),
         ("class process:\n    def getNextBatch(self, n): pass\n", ConfigError, r"packs bytes itself \(getNextBatch\)"),
