@@ -7,6 +7,16 @@ import pytest
 from trainer.__main__ import run
 from trainer.config.scripts.python2 import use_directories
 
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The working directory of a job."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("kernels.flush_denormals", lambda: None)  # of the process: later tests look at small numbers
+    yield tmp_path
+    use_directories(forget=True)
+
+
 WORDS = """
     from paddle.trainer.PyDataProviderWrapper import *
 
@@ -92,24 +102,21 @@ OF_TRANSLATION = """
 @pytest.mark.parametrize(
     ("provider", "config"), [(VIDEO, OF_VIDEO), (TRANSLATION, OF_TRANSLATION)], ids=["video", "translation"]
 )
-def test_a_job_of_sequences_learns(tmp_path, monkeypatch, capfd, provider, config):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "dp.py").write_text(dedent(provider))
-    (tmp_path / "conf.py").write_text(dedent(config))
+def test_a_job_of_sequences_learns(here, capfd, provider, config):
+    (here / "dp.py").write_text(dedent(provider))
+    (here / "conf.py").write_text(dedent(config))
     run(["--config=conf.py", "--num_passes=10", "--save_dir=out", "--dot_period=0"])
     costs = [
         float(line.split("AvgCost=")[1].split()[0]) for line in capfd.readouterr().err.split("\n") if "Pass=" in line
     ]
     assert len(costs) == 10 and costs[-1] < 0.6 * costs[0]
-    use_directories(forget=True)
 
 
 @pytest.mark.parametrize("sources", [SOURCES, RAW], ids=["define_py_data_sources", "PyData"])
-def test_a_config_of_the_time_trains_tests_and_checks_its_gradients(tmp_path, monkeypatch, capfd, sources):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "dp.py").write_text(dedent(WORDS))
-    (tmp_path / "conf.py").write_text(dedent(NETWORK.format(sources)))
-    (tmp_path / "list").write_text("f\ng\nh\n")
+def test_a_config_of_the_time_trains_tests_and_checks_its_gradients(here, capfd, sources):
+    (here / "dp.py").write_text(dedent(WORDS))
+    (here / "conf.py").write_text(dedent(NETWORK.format(sources)))
+    (here / "list").write_text("f\ng\nh\n")
     run(["--config=conf.py", "--num_passes=3", "--save_dir=out", "--log_period=1"])
     log = capfd.readouterr().err
     assert log.count("Pass=2 Batch=5 samples=18 ") == log.count("Test samples=18 cost=") - 2 == 1
@@ -117,4 +124,3 @@ def test_a_config_of_the_time_trains_tests_and_checks_its_gradients(tmp_path, mo
     assert "samples=18 AvgCost=" in capfd.readouterr().err
     run(["--config=conf.py", "--job=checkgrad"])
     assert "___fc_layer_0__.wbias" in capfd.readouterr().err
-    use_directories(forget=True)
