@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from launcher.cluster.layout import PodLayout
 from launcher.text import say
-from launcher.variables import VARIABLES, find_misspelt, parse_variable
+from launcher.variables import KNOWN, VARIABLES, find_misspelt, parse_variable
 from runtime.environment import MAKE_SECRET, SECRET, SECRET_FILE, WITHOUT_SECRET, read_environment
 from runtime.errors import ConfigError
 from runtime.kubernetes.account import read_text
@@ -230,7 +230,7 @@ def warn_without_secret(config: LauncherConfig) -> None:
     )
 
 
-def warn_of_misspelt(names: Iterable[str]) -> None:
-    """Log a warning for each name that looks like a misspelt variable."""
-    for name, variable in sorted(find_misspelt(names).items()):
-        say(f"WARNING: {name} is set, but is no variable of the launcher: did you mean {variable}?")
+def warn_of_misspelt(names: Iterable[str], known: Collection[str] = KNOWN, program: str = "the launcher") -> None:
+    """Log a warning for each name that looks like a misspelt variable of the program."""
+    for name, variable in sorted(find_misspelt(names, known).items()):
+        say(f"WARNING: {name} is set, but is no variable of {program}: did you mean {variable}?")
