@@ -23,6 +23,7 @@ from elastic.driver import ElasticDriver
 from elastic.hosts import SlotInfo, get_host_assignments, parse_hosts
 from elastic.http_server import RendezvousServer
 from elastic.launching.judging import judge
+from elastic.launching.output import keep_earlier
 from elastic.launching.processes import check_local, keep_exported, list_slot_variables
 from elastic.membership.results import Results
 from elastic.rendezvous import create_rendezvous_handler
@@ -169,6 +170,8 @@ def _open_output(settings: BaseSettings, rank: int) -> Iterator[tuple[MultiFile 
     directory = Path(settings.output_filename) / f"rank.{_pad_rank(rank, settings.num_proc)}"
     directory.mkdir(parents=True, exist_ok=True)
     names = (directory / "stdout", directory / "stderr")
+    for name in names:
+        keep_earlier(name)
     with names[0].open("w", encoding="utf-8") as stdout, names[1].open("w", encoding="utf-8") as stderr:
         yield MultiFile([sys.stdout, stdout]), MultiFile([sys.stderr, stderr])
 
