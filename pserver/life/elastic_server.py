@@ -148,6 +148,8 @@ def _run(server: Server, snapshots: Snapshots) -> None:
             snapshots.store_last()
         except PaddleError as exc:
             glog.error(f"the last snapshot is not stored; the next server resumes from an earlier snapshot: {exc}")
+        if snapshots.stored:
+            glog.info("to go on, start the server again: it resumes from its newest snapshot")
         raise
 
 

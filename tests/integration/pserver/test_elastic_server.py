@@ -247,6 +247,7 @@ def test_a_server_that_is_stopped_stores_its_state_and_gives_its_index_back(any_
     values = push(services, 1)
     first.signal(signal.SIGTERM)
     assert first.end() == 143 and "stopped by SIGTERM" in first.text()
+    assert "to go on, start the server again: it resumes from its newest snapshot" in first.text()
     assert find_checkpoint(job.registry, 0).step == 1
     began = time.monotonic()
     job.server().serving()

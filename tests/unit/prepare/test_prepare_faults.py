@@ -245,6 +245,22 @@ def test_a_config_of_the_users_own_needs_no_example(tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("own_umask_and_signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_a_signal_ends_says_what_is_there_and_how_to_go_on(tmp_path, capsys, monkeypatch, number):
+    """It ended without a line."""
+    monkeypatch.setattr("prepare.__main__.write_shards", lambda *_: signal.raise_signal(number))
+    flags = ["--split_count=2", "--data_source=synthetic", f"--examples_dir={EXAMPLES}", f"--out_dir={tmp_path / 'o'}"]
+    with pytest.raises(SystemExit) as ended:
+        main(flags)
+    assert ended.value.code == 128 + number and not (tmp_path / "o").exists()
+    told = f"stopped by {number.name}: no part of the new data set can be used; run the same command again"
+    assert told in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert not ended.value.code and "stopped" not in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("own_umask_and_signals")
 def test_too_long_a_name_is_one_line(tmp_path, capsys):
     """It was a traceback."""
     name = tmp_path / ("m" * 256)
