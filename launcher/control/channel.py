@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from launcher.attempts import AttemptResult, JobRecord
 from launcher.cluster.pods import IdMap, in_id_order
+from launcher.cluster.quorum import WITHOUT_LAUNCHER
 from launcher.control.attempt_book import AttemptBook, LauncherPlace
 from launcher.control.guest import RendezvousGuest
 from launcher.control.host import CAUSE_S, RendezvousHost
@@ -139,7 +140,7 @@ class ControlChannel:
         missing = self._host.missing(ids.uids) if self._host else []
         name = self._config.layout.name_pod
         places = [f"{name(ids[ip])} at {ip} ({ids.places.get(ip)})" for ip in in_id_order(ids) if ip in missing]
-        return f"waiting for the launchers of {', '.join(places)}" if places else ""
+        return f"waiting for the launchers of {', '.join(places)}; {WITHOUT_LAUNCHER}" if places else ""
 
     # ----- The attempt
 

@@ -99,7 +99,7 @@ class SampleReader:
                 self._check()
                 if time.monotonic() - reported > REPORT_PERIOD_S:
                     reported = time.monotonic()
-                    glog.info(f"waiting for the data provider {self._provider}")
+                    glog.info(f"waiting for the data provider {self._provider}: look at what it reads and computes")
             if not self._chunks and self._error is not None:
                 raise self._error
             if not self._chunks:

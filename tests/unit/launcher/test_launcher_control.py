@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from launcher.attempts import AttemptResult, JobRecord
 from launcher.cluster.pods import IdMap
+from launcher.cluster.quorum import WITHOUT_LAUNCHER
 from launcher.control.attempt_book import AttemptBook, LauncherPlace
 from launcher.control.channel import ControlChannel
 from launcher.control.guest import RendezvousGuest
@@ -305,7 +306,7 @@ def test_a_launcher_that_is_not_there_is_named(launchers: Launchers) -> None:
     ids = IdMap(zip(IPS, range(3), strict=True), uids=UIDS, places={IPS[2]: "pod-2 on node-2"})
     assert (
         launchers.channels[0].why_not_heard(ids)
-        == "waiting for the launchers of trainer 2 at 10.0.0.3 (pod-2 on node-2)"
+        == f"waiting for the launchers of trainer 2 at 10.0.0.3 (pod-2 on node-2); {WITHOUT_LAUNCHER}"
     )
     assert "trainer 0's launcher at" in launchers.channels[2].why_not_heard(ids)
 
