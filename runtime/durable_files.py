@@ -30,6 +30,7 @@ _OUTPUT_REMEDIES = {
     errno.ENOSPC: "make room",
     errno.EDQUOT: "make room",
     errno.ENOENT: "make its directory first",
+    errno.EROFS: "mount the volume read-write, or name another file",
     errno.EISDIR: "name a file in this directory",
 }
 PENDING = ".set-aside"  # name of the mark of a PendingMove

@@ -11,11 +11,12 @@ import time
 from pathlib import Path
 
 from elastic.job.membership_file import MOST_REASON, NAME, VERSION, read_record
+from elastic.launching.output import unwritable
 from elastic.membership.history import JobHistory
 from elastic.settings import ElasticSettings
 from runtime import glog
 from runtime.directory_lock import DirectoryLock
-from runtime.errors import DamagedError, DirectoryInUseError, VolumeError
+from runtime.errors import DamagedError, DirectoryInUseError
 from runtime.status_files import INTERVAL_S, write_record
 
 LEAST_S = 0.1  # minimum seconds between two records
@@ -55,7 +56,7 @@ class MembershipRecorder(threading.Thread):
             directory.mkdir(parents=True, exist_ok=True)
             self._lock = lock_output(directory, is_continued)
         except OSError as exc:
-            raise VolumeError(f"--output-filename: {directory} cannot be written: {exc.strerror}") from exc
+            raise unwritable(directory, exc) from exc
         self._path = directory / NAME
         self._history = history
         self._facts = {

@@ -28,6 +28,13 @@ MOST_LINE_BYTES = 1 << 20  # maximum bytes of a line; a longer line is shown in 
 KINDS = ("stdout", "stderr")
 
 
+def unwritable(directory: Path, error: OSError) -> VolumeError:
+    """Return the error of a directory --output-filename in which nothing can be written."""
+    return VolumeError(
+        f"--output-filename: {directory} cannot be written: {error.strerror}; make room, or name another directory"
+    )
+
+
 def keep_earlier(path: Path) -> None:
     """Give the output of an earlier job another name: stdout becomes stdout.1, or the next number that is free.
 
@@ -131,7 +138,7 @@ class OutputWriter:
                 keep_earlier(directory / kind)
             return {kind: FileIO(directory / kind, "ab") for kind in KINDS}  # another writer cannot leave gaps in them
         except OSError as exc:
-            raise VolumeError(f"--output-filename: {directory} cannot be written: {exc.strerror}") from exc
+            raise unwritable(directory, exc) from exc
 
     def copy(self, source: IO[bytes], rank: int, kind: str, file: FileIO | None) -> None:
         """Copy the output of a worker to its end; close `source` and `file`."""
