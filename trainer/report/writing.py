@@ -75,7 +75,7 @@ def _replace_page(page: Path, text: str) -> None:
         staging.write_bytes(text.encode("utf-8", "replace"))
         staging.replace(page)
     except OSError as error:
-        error.filename, error.filename2 = str(page), None  # not the temporary file
+        error.filename = str(page)  # not the temporary file
         raise
     finally:
         staging.unlink(missing_ok=True)
