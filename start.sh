@@ -371,7 +371,7 @@ wait_for_data() {
             "run the data job of k8s/elastic, or put the directory and the data there"
         if [ $((SECONDS - said)) -ge 30 ]; then
             said=$SECONDS
-            say "waiting for the config and the data in $job"
+            say "waiting for the config and the data in $job, which the data job makes: kubectl get jobs"
         fi
         # the pause is short, because bash handles a signal only after the running command has ended
         sleep 1

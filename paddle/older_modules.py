@@ -16,9 +16,6 @@ MODULES: Mapping[str, str] = {
     "paddle.proto.ParameterServerConfig_pb2": _SERVICE,
     "paddle.proto.ParameterService_pb2": _SERVICE,
     "paddle.reader": _V2,
-    "paddle.trainer.PyDataProviderWrapper": (
-        "write the provider with paddle.trainer.PyDataProvider2: see docs/provider.md"
-    ),
     "paddle.utils.dump_v2_config": _V2,
     "paddle.utils.image_multiproc": (
         "read and crop images with paddle.utils.image_util in the provider, which runs beside the training: see "

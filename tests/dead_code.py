@@ -75,7 +75,6 @@ REASONS = {
     ("trainer/config/language/networks/image.py", "*"): _LOCAL,
     ("trainer/config/older_groups.py", "target_inlinkid"): _FIELD,
     ("trainer/config/scripts/python2.py", "get_code"): "importlib calls it",
-    ("trainer/data/provider2.py", "init_hook"): _LOCAL,
     ("trainer/layers/image/conv.py", "biased"): "the view of an array that it changes",
 }
 

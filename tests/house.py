@@ -46,7 +46,7 @@ EXCEPTIONS: Reasons = {
     ): "settings by keyword, each with a default",
     ("parameters", "trainer/arrays/arguments.py:Argument.__init__"): "the fields of v0.10's Argument, all optional",
     ("parameters", "trainer/config/*"): _2017,
-    ("parameters", "trainer/data/provider2.py:provider"): _2017,
+    ("parameters", "trainer/data/*:provider"): _2017,
 }
 
 

@@ -1,4 +1,4 @@
-"""Write requirements/image.txt: the packages of the image, at their versions in constraints.txt, with digests of wheels.
+"""Write requirements/image.txt: packages of the image, at their versions in constraints.txt, with digests of wheels.
 
 Usage: .venv/bin/python tests/lock_image.py    after a change of constraints.txt or of a dependency in setup.py
 """

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
 from paddle_base.runtime import glog
+from paddle_base.runtime.durable_files import write_whole_file
 from paddle_base.runtime.errors import UsageError
 from paddle_base.runtime.gflags import Flag, Status, index_flags, read_arguments
 from trainer.__main__ import report
@@ -54,7 +55,7 @@ def merge(arguments: Sequence[str]) -> None:
     from trainer.arrays.rng import Stream
     from trainer.config import parse_config
     from trainer.config.scripts.python2 import use_python_path
-    from trainer.storage.model_files import encode_parameter, write_whole_file
+    from trainer.storage.model_files import encode_parameter
     from trainer.storage.model_sources import find_config, load_model, naming_modules
 
     given = read_arguments(arguments, FLAGS)
@@ -69,7 +70,7 @@ def merge(arguments: Sequence[str]) -> None:
     table = ParameterTable(config.model_config.parameters)
     load_model(given["model_dir"], table, "never", Stream(0))
     parameters = (part for parameter in table for part in encode_parameter(parameter))
-    write_whole_file(Path(given["model_file"]), [frame_config(config), *parameters])
+    write_whole_file(Path(given["model_file"]), [frame_config(config), *parameters], "--model_file")
 
 
 def _warn_of_objects(config: TrainerConfig) -> None:

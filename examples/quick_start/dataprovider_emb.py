@@ -1,5 +1,7 @@
 """Reads text as sequences of words. Lines are `label<TAB>words` in training and tests, and `words` in prediction."""
 
+from labels import read_labels
+
 from paddle.trainer.PyDataProvider2 import *
 
 UNKNOWN = 0  # the id of every word that is not in the dictionary
@@ -9,7 +11,7 @@ def init_types(settings, dictionary, **kwargs):
     settings.word_dict = dictionary
     settings.input_types = {
         "word": integer_value_sequence(len(dictionary)),
-        "label": integer_value(2),
+        "label": integer_value(len(read_labels())),
     }
 
 

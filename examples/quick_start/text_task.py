@@ -1,8 +1,10 @@
 """The parts that all configs for sequences of words share: dictionary, data, and the last layers of the network."""
 
+from labels import read_labels
+
 from paddle.trainer_config_helpers import *
 
-CLASSES = 2
+MEASURED = 20  # so many classes have a measure of their own
 
 
 def declare_data(dict_file, is_predict):
@@ -20,9 +22,18 @@ def declare_data(dict_file, is_predict):
 
 
 def classify(features, is_predict, **attributes):
-    """Add the last layers: the class and probabilities of each text for prediction, or the cost for training."""
-    probabilities = fc_layer(input=features, size=CLASSES, act=SoftmaxActivation(), **attributes)
+    """Add the last layers: the class and probabilities of each text for prediction, or the cost for training.
+
+    If there are more than two classes, the log has precision and recall of each.
+    """
+    names = read_labels()
+    probabilities = fc_layer(input=features, size=len(names), act=SoftmaxActivation(), **attributes)
     if is_predict:
         outputs([maxid_layer(probabilities), probabilities])
-    else:
-        outputs(classification_cost(input=probabilities, label=data_layer(name="label", size=CLASSES)))
+        return
+    label = data_layer(name="label", size=len(names))
+    outputs(classification_cost(input=probabilities, label=label))
+    if 2 < len(names) <= MEASURED:
+        for number, name in enumerate(names):
+            name = "_".join(name.replace("=", "_").split())
+            precision_recall_evaluator(input=probabilities, label=label, positive_label=number, name=name)

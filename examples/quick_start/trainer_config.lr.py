@@ -1,7 +1,9 @@
-"""The tutorial's logistic regression, which classifies a text as positive or negative by the set of its words.
+"""The tutorial's logistic regression, which classifies a text by the set of its words.
 
 Config args: dict_file (default ./data/dict.txt), is_predict (default False: train).
 """
+
+from text_task import classify
 
 from paddle.trainer_config_helpers import *
 
@@ -30,10 +32,4 @@ settings(
 )
 
 word = data_layer(name="word", size=len(word_dict))
-output = fc_layer(input=word, size=2, act=SoftmaxActivation())
-
-if is_predict:
-    outputs([maxid_layer(output), output])
-else:
-    label = data_layer(name="label", size=2)
-    outputs(classification_cost(input=output, label=label))
+classify(word, is_predict)

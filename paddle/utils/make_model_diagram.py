@@ -6,7 +6,8 @@ from pathlib import Path
 
 from paddle.older_modules import member_of
 from paddle_base.proto import ModelConfig_pb2
-from paddle_base.runtime.errors import UsageError, VolumeError
+from paddle_base.runtime.durable_files import write_whole_file
+from paddle_base.runtime.errors import UsageError
 from trainer.command_line import command
 from trainer.config import parse_config
 
@@ -23,10 +24,7 @@ def main(argv: Sequence[str]) -> None:
     if not 2 <= len(argv) <= 3 or argv[0].startswith("--"):
         raise UsageError(f"give two or three arguments; {USAGE}")
     dot = "\n".join(draw(parse_config(argv[0], *argv[2:]).model_config)) + "\n"
-    try:
-        Path(argv[1]).write_text(dot)
-    except OSError as error:
-        raise VolumeError(f"the diagram cannot be written to {argv[1]}: {error.strerror}") from error
+    write_whole_file(Path(argv[1]), [dot.encode()], "the diagram")
 
 
 def draw(model: ModelConfig_pb2.ModelConfig) -> Iterator[str]:

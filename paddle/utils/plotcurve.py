@@ -14,7 +14,6 @@ Source: python/paddle/utils/plotcurve.py of v0.10.
 from __future__ import annotations
 
 import colorsys
-import contextlib
 import importlib
 import io
 import os
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 
 from paddle.older_modules import member_of
 from paddle.utils.log_lines import read_log
+from paddle_base.runtime.durable_files import write_whole_file
 from paddle_base.runtime.errors import ConfigError, NothingFoundError, UsageError, VolumeError
 from trainer.command_line import CommandParser, command
 from trainer.records.records import FILE, Record, drop_undone, parse_lines
@@ -98,21 +98,17 @@ def _has(rows: Sequence[Row], place: int) -> bool:
 
 
 def write(target: str | None, picture: bytes) -> None:
-    """Write the picture; if an error occurs, remove the new file.
+    """Write the picture.
 
     Raises: VolumeError.
     """
-    is_new = target is not None and not os.path.lexists(target)
+    if target:
+        write_whole_file(Path(target), [picture], "the picture")
+        return
     try:
-        if target:
-            Path(target).write_bytes(picture)
-        else:
-            sys.stdout.buffer.write(picture)
+        sys.stdout.buffer.write(picture)
     except OSError as error:
-        if target and is_new:
-            with contextlib.suppress(OSError):
-                Path(target).unlink(missing_ok=True)
-        raise VolumeError(f"the picture cannot be written to {target or 'stdout'}: {error.strerror}") from error
+        raise VolumeError(f"the picture cannot be written to stdout: {error.strerror}") from error
 
 
 def read_lines(source: str | None) -> list[str]:

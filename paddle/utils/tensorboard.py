@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from paddle_base.runtime.durable_files import remove_if_possible
 from paddle_base.runtime.errors import ConfigError, MissingInputError, VolumeError
 from trainer.command_line import CommandParser, command
 from trainer.records.records import FILE, Record, read_records
@@ -20,7 +22,8 @@ from trainer.report.html.text import number as number_of
 
 RUNS = {"batch": "batches", "pass": "passes", "test": "tests"}  # kind of record -> its run in TensorBoard
 PREFIX = {"batch": "window_"}  # kind of record -> prefix of the names of its fields; other kinds have no prefix
-EVENT_FILES = "events.out.tfevents.*"
+SUFFIX = ".paddle"  # of this program's event files, because a directory may also have event files of the user
+EVENT_FILES = f"events.out.tfevents.*{SUFFIX}"
 
 
 class Scalar(NamedTuple):
@@ -66,20 +69,30 @@ def write_events(output: Path, logdir: Path) -> int:
         library: Any = importlib.import_module("tensorboardX")
     except ModuleNotFoundError as error:
         raise ConfigError("event files need tensorboardX; install it with: pip install tensorboardX") from error
+    earlier = _find_events(logdir)
+    unique = f".{time.time_ns()}{SUFFIX}"  # the library's names differ only from second to second
     try:
-        for run in RUNS.values():
-            for old in (logdir / run).glob(EVENT_FILES):
-                old.unlink()
-        writers = {run: library.SummaryWriter(str(logdir / run)) for run in {one.run for one in scalars}}
+        writers = {
+            run: library.SummaryWriter(str(logdir / run), filename_suffix=unique)
+            for run in {one.run for one in scalars}
+        }
         for one in scalars:
             writers[one.run].add_scalar(one.tag, one.value, one.step, walltime=one.time)
         for writer in writers.values():
             writer.close()
+        for old in earlier:
+            old.unlink()
     except OSError as error:
+        for new in _find_events(logdir) - earlier:
+            remove_if_possible(new)
         raise VolumeError(
             f"the event files cannot be written to {logdir}: {error.strerror}; give another place with --logdir"
         ) from error
     return len(scalars)
+
+
+def _find_events(logdir: Path) -> set[Path]:
+    return {file for run in RUNS.values() for file in (logdir / run).glob(EVENT_FILES)}
 
 
 def list_scalars(records: Iterable[Record]) -> Iterator[Scalar]:

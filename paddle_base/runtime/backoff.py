@@ -5,9 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
+# a generator of its own: data providers use Python's global one, and a lost connection must not change their samples
+_DELAYS = random.Random()
+
 
 def exponential_backoff(
-    first: float, longest: float, *, factor: float = 2.0, spread: float = 0.5, draw: Callable[[], float] = random.random
+    first: float,
+    longest: float,
+    *,
+    factor: float = 2.0,
+    spread: float = 0.5,
+    draw: Callable[[], float] = _DELAYS.random,
 ) -> Iterator[float]:
     """Yield without end the seconds to wait before each further attempt.
 

@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,13 @@ NO_SUCH_FILE = frozenset({
 })  # fmt: skip
 # what a user can do if no file can be written into a directory
 REMEDY = "make room, mount the volume read-write, or give the directory to the uid that writes"
+_OUTPUT_REMEDIES = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.ENOENT: "make its directory first",
+    errno.EROFS: "mount the volume read-write, or name another file",
+    errno.EISDIR: "name a file in this directory",
+}
 PENDING = ".set-aside"  # name of the mark of a PendingMove
 MOST_PENDING_BYTES = 100
 MOST_TEXT_BYTES = 64 << 20  # maximum bytes of a JSON file about a job
@@ -173,6 +181,93 @@ def find_output(path: Path) -> Path:
     with contextlib.suppress(FileNotFoundError):
         require_regular(path, path.stat().st_mode)
     return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+class OutputFile:
+    """A file under a name that a user has given. It replaces an old file when it is complete, and not before.
+
+    A pipe or a device of this name gets the content as it comes. `close` completes the file, and so does the end of a
+    `with` block; after an error in the block, the old file stays.
+
+    Args: purpose: what a message says before "cannot write", such as a flag.
+    Raises: VolumeError: the volume is full, read-only or not writable, or `path` is a directory or the like.
+    """
+
+    def __init__(self, path: Path, purpose: str = "") -> None:
+        self._path, self._purpose = path, purpose
+        self._staging: Path | None = None
+        try:
+            if _is_stream(path):
+                # without the flag, a pipe that nobody reads would hold this process for ever
+                self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb", buffering=0)
+                os.set_blocking(self._file.fileno(), True)
+                return
+            self._place = find_output(path)
+            self._staging = self._place.with_name(f".{self._place.name}.{os.getpid()}")
+            self._file = self._staging.open("wb", buffering=0)
+        except OSError as error:
+            raise self._describe(error) from error
+
+    def write(self, content: bytes | memoryview) -> None:
+        """Append to the new file. Raises: VolumeError."""
+        rest = memoryview(content).cast("B")
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            raise self._describe(error) from error
+
+    def __enter__(self) -> OutputFile:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._end()
+
+    def close(self) -> None:
+        """Complete the file, and replace an old one. Raises: VolumeError: the old file stays."""
+        try:
+            if self._staging is not None:
+                os.fsync(self._file.fileno())
+                with contextlib.suppress(FileNotFoundError):
+                    os.fchmod(self._file.fileno(), stat.S_IMODE(self._place.stat().st_mode))
+                self._staging.replace(self._place)
+        except OSError as error:
+            raise self._describe(error) from error
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._file.close()
+        if self._staging is not None:
+            with contextlib.suppress(OSError):
+                self._staging.unlink(missing_ok=True)
+
+    def _describe(self, error: OSError) -> VolumeError:
+        begin = f"{self._purpose}: cannot write" if self._purpose else "cannot write"
+        remedy = _OUTPUT_REMEDIES.get(error.errno or 0, "name a file that this user may write")
+        return VolumeError(f"{begin} {self._path}: {error.strerror}; {remedy}")
+
+
+def write_whole_file(path: Path, parts: Content, purpose: str = "") -> None:
+    """Write a file under a name that a user has given.
+
+    Raises: VolumeError: see `OutputFile`.
+    """
+    with OutputFile(path, purpose) as file:
+        for part in parts:
+            file.write(part)
+
+
+def _is_stream(path: Path) -> bool:
+    """Return whether a path is a pipe or a device, such as /dev/stdout, which takes content but cannot be replaced."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 def staging_of(directory: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.kubernetes.account import read_text
 from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.text import say
-from paddle_cluster.launcher.variables import VARIABLES, find_misspelt, parse_variable
+from paddle_cluster.launcher.variables import KNOWN, VARIABLES, find_misspelt, parse_variable
 
 TUTORIALS_PODS = "3"  # number of pods of a job if the number is neither set nor readable, as in the tutorial
 
@@ -230,7 +230,7 @@ def warn_without_secret(config: LauncherConfig) -> None:
     )
 
 
-def warn_of_misspelt(names: Iterable[str]) -> None:
-    """Log a warning for each name that looks like a misspelt variable."""
-    for name, variable in sorted(find_misspelt(names).items()):
-        say(f"WARNING: {name} is set, but is no variable of the launcher: did you mean {variable}?")
+def warn_of_misspelt(names: Iterable[str], known: Collection[str] = KNOWN, program: str = "the launcher") -> None:
+    """Log a warning for each name that looks like a misspelt variable of the program."""
+    for name, variable in sorted(find_misspelt(names, known).items()):
+        say(f"WARNING: {name} is set, but is no variable of {program}: did you mean {variable}?")

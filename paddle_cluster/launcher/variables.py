@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 MOST_TRAINERS = 100_000  # maximum trainers of a job, equal to the maximum pods of an Indexed Job (Kubernetes, Job API)
@@ -229,11 +229,11 @@ LEAST_LETTERS = 8  # a shorter name, such as POD_IPS, may resemble a variable by
 SIMILARITY = 0.9  # minimum ratio of difflib; the ratio is 0.95 for NUM_PASES and NUM_PASSES
 
 
-def find_misspelt(names: Iterable[str]) -> dict[str, str]:
+def find_misspelt(names: Iterable[str], known: Collection[str] = KNOWN) -> dict[str, str]:
     """Return, for each name that looks like a misspelt variable, the variable that it resembles most."""
     found: dict[str, str] = {}
     for name in names:
-        if name not in KNOWN and len(name) >= LEAST_LETTERS:
-            close = difflib.get_close_matches(name, KNOWN, 1, SIMILARITY)
+        if name not in known and len(name) >= LEAST_LETTERS:
+            close = difflib.get_close_matches(name, known, 1, SIMILARITY)
             found.update((name, one) for one in close)
     return found

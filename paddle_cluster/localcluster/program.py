@@ -95,6 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     say_end(cluster, result, reporter, began)
     if result.outcome.reason in SIGNALLED and _is_written(cluster.output / "job.json", began):
         reporter.say(f"job/{job.name}: to go on from its newest save, run the same command again")
+    elif not result.outcome.is_complete and any(_is_written(one, began) for one in cluster.output.glob("pass-*/done")):
+        reporter.say(f"job/{job.name}: without the fault, the same command goes on from its newest save")
     return result.exit_status
 
 

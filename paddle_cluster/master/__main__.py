@@ -13,7 +13,7 @@ from paddle_base.registry.etcd_flags import set_variables
 from paddle_base.runtime import glog
 from paddle_base.runtime.command import run_program
 from paddle_base.runtime.environment import JobEnvironment, read_environment
-from paddle_base.runtime.errors import stopped_by
+from paddle_base.runtime.errors import StoppedError, stopped_by
 from paddle_base.runtime.health.metrics import Exposition
 from paddle_base.runtime.health.pages import Pages, watch
 from paddle_base.runtime.network.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
@@ -46,15 +46,20 @@ def _run(arguments: list[str]) -> int:
             "there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): every program that reaches the port may take part"
         )
     set_variables(line.text, os.environ)
+    store = open_store(line.endpoints, line.store_dir, name, line.seconds("ttl"))
     master = Master(
-        open_store(line.endpoints, line.store_dir, name, line.seconds("ttl")),
+        store,
         open_registry(line.endpoints, line.store_dir, name),
         _make_options(line, name, job),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: master.stop(stopped_by(number)))
     _watch(master, line, job)
-    master.run()
+    try:
+        master.run()
+    except StoppedError:
+        glog.info(f"to continue job '{name}', start `paddle master` again with the same store, {store.place}")
+        raise
     return 0
 
 

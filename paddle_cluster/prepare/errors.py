@@ -15,6 +15,7 @@ imports no other package of the project.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,10 +92,10 @@ def writing_to(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise OutputError(
-            f"cannot write below {directory}: {reason} ({_access(directory)}); make room, mount the volume read-write, "
-            "or make this uid the owner of the directory"
-        ) from error
+        remedy = "make room, mount the volume read-write, or make this uid the owner of the directory"
+        if error.errno in (errno.EEXIST, errno.ENOTDIR):
+            remedy = "a file has this name, or that of a directory above it: move it away, or name another OUT_DIR"
+        raise OutputError(f"cannot write below {directory}: {reason} ({_access(directory)}); {remedy}") from error
 
 
 def _access(directory: Path) -> str:

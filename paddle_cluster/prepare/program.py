@@ -33,6 +33,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "synthetic": read_synthetic,
     }
 )
+SIGNALLED = 128  # exit status of a program that a signal has ended, minus the number of the signal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,6 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PrepareError as error:
         say(f"error: {error}{name_flags(str(error)) if arguments else ''}")
         return error.exit_code
+    except SystemExit as stopped:
+        if isinstance(stopped.code, int) and stopped.code > SIGNALLED:  # not after --help
+            name = signal.Signals(stopped.code - SIGNALLED).name
+            say(f"stopped by {name}: no part of the new data set can be used; run the same command again to make it")
+        raise
     except Exception:
         traceback.print_exc()
         return PrepareError.exit_code
@@ -57,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    raise SystemExit(SIGNALLED + number)
 
 
 def prepare(settings: Settings) -> None:

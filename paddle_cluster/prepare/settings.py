@@ -23,10 +23,13 @@ CONFIG_OF_SOURCE = {
     "csv": "",
     "synthetic": "",
 }
+CONFIG_OF_TABLES = "table"  # for the source csv; copied only if TRAIN_CONFIG_DIR names it
 SHAPES = {"text": "quick_start", "ratings": "recommendation"}
 TEST_FRACTIONS = {"digits": "1/5", "quick_start": "1/5", "movielens": "1/10", "csv": "1/10", "synthetic": "1/5"}
 IMAGE_EXAMPLES = Path("/opt/paddle/examples")
 BY_INPUT = "DATA_SOURCE to digits, quick_start or movielens"
+MISSING = "NA,N/A,n/a,#N/A,<NA>,NaN,nan,NULL,null"  # what spreadsheets, databases, R and pandas write
+MOST_WORDS = 10**9
 MAX_SHARDS = 100_000  # the file names of v0.10 have numbers of five digits
 MAX_FILES = 100_000  # maximum number of files of a shard; the file names have numbers of five digits
 
@@ -66,8 +69,12 @@ OPTIONS = (
         "auto",
         "for csv: keep or drop the header line; none: there is no header; auto: drop a line that looks like a header",
     ),
-    Option("csv_label", "", "for csv: the column, by name or number, whose values are spread evenly over the shards"),
+    Option("csv_label", "", "for csv: the column to predict, by name or number; its classes are spread evenly"),
+    Option("csv_task", "auto", "for csv: classes or number: what the column csv_label has; auto: by its values"),
+    Option("csv_skip", "", "for csv: columns that the network does not get, such as ids, by name or number: id,2"),
+    Option("csv_missing", MISSING, "for csv: the words, separated by commas, that stand for a missing value"),
     Option("min_count", "2", "minimum number of times that a word of dict.txt occurs in the training text"),
+    Option("max_words", "all", "maximum number of words of dict.txt, beside <unk>; the most frequent words are kept"),
     Option(
         "test_fraction", "1/5 (movielens, csv 1/10)", "fraction of samples to test with, if the source has no test set"
     ),
@@ -101,7 +108,11 @@ class Settings:
     csv_delimiter: str
     csv_header: str
     csv_label: str
+    csv_task: str
+    csv_skip: tuple[str, ...]
+    csv_missing: tuple[str, ...]
     min_count: int
+    max_words: int
     test_fraction: Fraction
     test_data: str
     seed: int
@@ -218,7 +229,11 @@ class _Reading:
             csv_delimiter=self._delimiter(),
             csv_header=self._choice("csv_header", ("auto", "keep", "drop", "none"), "auto"),
             csv_label=self.given["csv_label"],
+            csv_task=self._choice("csv_task", ("auto", "classes", "number"), "auto"),
+            csv_skip=self._words("csv_skip", ""),
+            csv_missing=self._words("csv_missing", MISSING),
             min_count=self._number("min_count", int, 1, 10**9, "2"),
+            max_words=self._number("max_words", int, 1, MOST_WORDS, str(MOST_WORDS)),
             test_fraction=self._number("test_fraction", Fraction, Fraction(0), Fraction(9, 10), TEST_FRACTIONS[source]),
             test_data=self._choice("test_data", ("whole", "split"), "whole"),
             seed=self._number("seed", int, 0, 2**63, "1"),
@@ -268,6 +283,10 @@ class _Reading:
             return ""
         return value
 
+    def _words(self, name: str, default: str) -> tuple[str, ...]:
+        """Read a list that commas separate; blanks around an entry do not count."""
+        return tuple(word.strip() for word in (self.given[name] or default).split(",") if word.strip())
+
     def _out_dir(self) -> Path:
         if not self.given["out_dir"]:
             self.problems.append("OUT_DIR is not set; set it to the job's directory on the volume, <mount>/<JOB_NAME>")
@@ -300,7 +319,7 @@ class _Reading:
         if self.given["data_source"]:
             return self._choice("data_source", tuple(CONFIG_OF_SOURCE), "digits")
         config = self.given["train_config_dir"] or "digits"
-        for source, its_config in CONFIG_OF_SOURCE.items():
+        for source, its_config in {**CONFIG_OF_SOURCE, "csv": CONFIG_OF_TABLES}.items():
             if config in (source, its_config):
                 return source
         self.problems.append(
@@ -343,6 +362,10 @@ class _Reading:
         needs_input = settings.data_source in ("quick_start", "movielens", "csv")
         if needs_input and not settings.data_url and not settings.data_path:
             self.problems.append(f"DATA_SOURCE={settings.data_source} needs DATA_PATH or DATA_URL; set one of them")
+        if settings.csv_task != "auto" and not settings.csv_label:
+            self.problems.append(
+                f"CSV_TASK is {settings.csv_task}, but CSV_LABEL is not set; set it to the label's column"
+            )
         url = urlsplit(settings.data_url)
         if settings.data_path:
             self._check_place("DATA_PATH", settings.data_path, settings.out_dir)

@@ -3,7 +3,7 @@
 All files are written and synced in a staging directory inside OUT_DIR, and then moved in this order:
 
 1. the marker `prepared.json` is removed;
-2. the old shards are moved away, shard 0 first;
+2. the old shards are moved away, shard 0 first, to `earlier-<k>/` if no run of prepare has made them;
 3. the new shards are moved in, shard 0 last: if `0/data` exists, all shards of the same data set exist;
 4. the config directory is moved in;
 5. the new marker is moved in, and the old files are deleted.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -34,6 +35,8 @@ from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.settings import MARKER
 
 STAGING = ".preparing-"
+RETIRED = "retired"  # in the staging directory: the old files, while the new ones are moved in
+KILLED = "killed"  # a file in the staging directory: an earlier run was killed while it moved files
 TOKEN = "mine"  # a file in the staging directory; a later run that takes over OUT_DIR removes this file
 STALE_TRIES = 5
 DIRECTORY_MODE = 0o775
@@ -59,13 +62,17 @@ def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
             _make_directory(out_dir)
             give_to(owner, out_dir)
         directory = Path(tempfile.mkdtemp(prefix=STAGING, dir=out_dir))
+        was_killed = False
         for left_over in sorted(out_dir.glob(f"{STAGING}*")):
             if left_over != directory:
+                was_killed = was_killed or (left_over / RETIRED).exists()
                 say(f"removing {left_over.name}, left by a run that did not end")
                 left_over.rename(directory / left_over.name)
         for left_over in sorted(directory.iterdir()):
             _remove(left_over)
         (directory / TOKEN).touch()
+        if was_killed:
+            (directory / KILLED).touch()
     try:
         yield directory
     except BaseException:
@@ -155,13 +162,15 @@ def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
     """
     if not (directory / TOKEN).exists():
         raise OutputError(f"another run of prepare started meanwhile and has taken over {out_dir}")
-    retired = directory / "retired"
+    _check_places(out_dir, count)
+    retired = directory / RETIRED
     with writing_to(out_dir):
         retired.mkdir()
+        kept = _find_kept(directory, out_dir)
         (out_dir / MARKER).unlink(missing_ok=True)
         _sync_directory(out_dir)
         for shard in _shards_in(out_dir):
-            _again_if_stale(partial(_retire, shard, retired))
+            _again_if_stale(partial(_retire, shard, kept or retired))
         for shard_id in reversed(range(count)):
             place = out_dir / str(shard_id)
             _make_directory(place)
@@ -198,6 +207,31 @@ def give_to(owner: Owner, path: Path) -> None:
         except OSError as error:
             if owner is not None or error.errno not in (errno.EPERM, errno.EINVAL, errno.ENOTSUP):
                 raise
+
+
+def _check_places(out_dir: Path, count: int) -> None:
+    """Check that no file has the name of a shard's directory.
+
+    Raises: OutputError.
+    """
+    for place in (*(out_dir / str(shard) for shard in range(count)), out_dir / "output"):
+        if place.exists() and not place.is_dir():
+            raise OutputError(f"{place} is no directory, but the job needs one of this name; move it away")
+
+
+def _find_kept(directory: Path, out_dir: Path) -> Path | None:
+    """Return a new directory for shards that no run of prepare has made, or None if there are none.
+
+    Such shards have no marker, although no run was killed while it moved files. They may be the only copy of the data.
+    """
+    if (out_dir / MARKER).exists() or (directory / KILLED).exists():
+        return None
+    if not any((shard / "data").exists() for shard in _shards_in(out_dir)):
+        return None
+    kept = next(path for path in (out_dir / f"earlier-{k}" for k in itertools.count(1)) if not os.path.lexists(path))
+    _make_directory(kept)
+    say(f"WARNING: the data in {out_dir} are not of this program ({MARKER} is missing); they move to {kept}")
+    return kept
 
 
 def _shards_in(out_dir: Path) -> list[Path]:

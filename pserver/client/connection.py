@@ -17,6 +17,8 @@ from pserver.wire.authentication import NO_KEYS, NONCE_BYTES, ClientHandshake
 from pserver.wire.connection import Connection, ConnectionLimits, Frames, Place, linger
 from pserver.wire.protocol import Buffer, Message
 
+# what may be the cause if a port accepts connections but gives no right answer
+ANOTHER_PROGRAM = "another program, such as a web server, may have this port"
 RECONNECT_INTERVAL = 0.1  # seconds between two attempts to connect
 # maximum seconds from a connection's first packet to the end of its handshake; then a new connection is made
 HANDSHAKE_TIMEOUT = 10.0
@@ -125,7 +127,7 @@ class ServerConnection:
         if self._unknown:
             return f"cannot be found: {self._unknown}"
         if self._is_mute:
-            return "accepts connections, but does not answer: another program, such as a web server, may have this port"
+            return f"accepts connections, but does not answer: {ANOTHER_PROGRAM}"
         return "does not answer"
 
     @property

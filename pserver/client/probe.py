@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from paddle_base.runtime import glog
 from paddle_base.runtime.environment import JobEnvironment
 from paddle_base.runtime.errors import PeerUnreachableError
-from pserver.client.connection import Poller, ServerConnection
+from pserver.client.connection import ANOTHER_PROGRAM, Poller, ServerConnection
 from pserver.wire import protocol
 from pserver.wire.authentication import PROBE, TOKEN_BYTES
 from pserver.wire.connection import Frames
@@ -104,9 +104,9 @@ def _take(target: ProbedService, frames: Frames, job: JobEnvironment) -> None:
 def _explain_silence(target: ProbedService) -> str:
     try:
         with socket.create_connection((target.connection.host, target.connection.port), CONNECT_TIMEOUT):
-            return "accepts connections, but does not answer a hello"
+            return f"accepts connections, but does not answer a hello: {ANOTHER_PROGRAM}"
     except OSError as exc:
-        return f"does not answer ({exc.strerror or exc})"
+        return f"does not answer ({exc.strerror or exc}); see the log of this pserver (server.log)"
 
 
 def run(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: float) -> int:

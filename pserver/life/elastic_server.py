@@ -14,6 +14,7 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 from paddle_base.registry.choice import name_job, open_registry
@@ -37,6 +38,7 @@ from pserver.life.server_life import ElasticLife
 from pserver.life.snapshots import Snapshots, SnapshotStore
 from pserver.server.elastic.service import ElasticService
 from pserver.server.event_loop import Server
+from pserver.store.snapshot_files import check_directory
 
 
 def run_elastic(line: PserverFlags, job: JobEnvironment) -> int:
@@ -85,6 +87,9 @@ def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host
         if end is not None:
             raise _JobOverError(end)
 
+    # the first snapshot may be due after hours; a fault of its directory is known before this server takes an index
+    directory = name_directory(line.text("checkpoint_path"), line.store_dir, name_job(line.text("job"), job.job))
+    check_directory(directory)
     try:
         claim, record = claim_index(registry, desired, _name_host(host), note, only)
     except _JobOverError as over:
@@ -98,7 +103,7 @@ def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host
         life = ElasticLife(keeper, line.seconds("checkpoint_interval"))
         server = Server(_list_endpoints(line, host), options, life, ElasticService)
         try:
-            snapshots = _recover(line, server, registry, keeper, record.index)
+            snapshots = _recover(directory, server, registry, keeper, record.index)
             life.begin(server.services, snapshots)
             health.server, health.snapshots = server, snapshots
             server.bind()
@@ -111,10 +116,9 @@ def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host
     return keeper.end or JobEnd()
 
 
-def _recover(line: PserverFlags, server: Server, registry: Registry, keeper: LeaseKeeper, index: int) -> Snapshots:
+def _recover(directory: Path, server: Server, registry: Registry, keeper: LeaseKeeper, index: int) -> Snapshots:
     """Restore the state that the last server with this index has stored; return the snapshots of the services."""
     services = [cast(ElasticService, service) for service in server.services]
-    directory = name_directory(line.text("checkpoint_path"), line.store_dir, server.options.job)
     snapshots = Snapshots(services, SnapshotStore(keeper.claim, index, directory))
     found = recover(services, registry, index, directory)
     if found is not None:
@@ -144,6 +148,8 @@ def _run(server: Server, snapshots: Snapshots) -> None:
             snapshots.store_last()
         except PaddleError as exc:
             glog.error(f"the last snapshot is not stored; the next server resumes from an earlier snapshot: {exc}")
+        if snapshots.stored:
+            glog.info("to go on, start the server again: it resumes from its newest snapshot")
         raise
 
 

@@ -70,11 +70,29 @@ def write_snapshot(path: Path, services: Sequence[Content]) -> int:
         sync_directory(path.parent)
     except OSError as error:
         remove_if_possible(staging)
-        raise VolumeError(
-            f"a pserver cannot write its snapshot {path}: {error.strerror}; --checkpoint_path must be a directory that "
-            "the pserver may write to, and that still exists when the pserver restarts"
-        ) from error
+        raise _writing_error(path, error) from error
     return crc
+
+
+def check_directory(directory: Path) -> None:
+    """Check that a server can write snapshots into a directory, which is made if it does not exist.
+
+    Raises: VolumeError: see `write_snapshot`.
+    """
+    _, path = path_of_new(directory, 0)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        staging_of(path).touch(exist_ok=False)
+        staging_of(path).unlink()
+    except OSError as error:
+        raise _writing_error(path, error) from error
+
+
+def _writing_error(path: Path, error: OSError) -> VolumeError:
+    return VolumeError(
+        f"a pserver cannot write its snapshot {path}: {error.strerror}; --checkpoint_path must be a directory that "
+        "the pserver may write to, and that still exists when the pserver restarts"
+    )
 
 
 def read_snapshot(path: Path, crc: int) -> list[Content]:

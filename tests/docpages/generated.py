@@ -7,12 +7,13 @@ from pathlib import Path
 
 from autoscale import published
 
-from docpages import options, series
+from docpages import measures, options, series
 from docpages.blocks import ROOT
 
 BEGIN, END = "<!-- made by: make docs -->", "<!-- end -->"
 MAKERS: dict[str, Callable[[], str]] = {
     "docs/autoscaler.md": published.make_table,
+    "docs/evaluators.md": measures.make_list,
     "docs/flags.md": options.make_flags,
     "docs/localcluster.md": options.make_localcluster,
     "docs/metrics.md": series.make_list,

@@ -38,11 +38,22 @@ def check_predictions(home: Path, _: str) -> None:
 
 
 def check_any_table(home: Path, output: str) -> None:
-    """docs/any-table.md: the network has learnt, and predicts rows without a label."""
-    head, *rows = (home / "table/predictions.csv").read_text().splitlines()
-    assert (head, len(rows)) == ("humidity,pressure,wind,rain,predicted", 100)
-    assert sum(row.split(",")[-1] == row.split(",")[-2] for row in rows) > 90
-    assert output.endswith("humidity,pressure,wind,rain,predicted\n90,960,10,,1\n10,1040,10,,0\n")
+    """docs/any-table.md: the network predicts numbers, classes, and rows without label and ids."""
+    head, *rows = (home / "houses/predictions.csv").read_text().splitlines()
+    assert (head, len(rows)) == ("id,rooms,area,city,price,predicted", 100)
+    error, alone = re.findall(r"RMSE (\S+); the mean of the training alone has (\S+)", output)[0]
+    assert float(error) < 0.3 * float(alone)
+    assert float(re.findall(r"rows: (\S+)% right", output)[0]) > 90
+    large, small = (int(line.split(",")[-1]) for line in output.splitlines()[-2:])
+    assert large > 2 * small
+
+
+def check_own_texts(_: Path, output: str) -> None:
+    """docs/own-texts.md: classes have their names in predictions and measures, alone and with three pods."""
+    assert "delivery\tmy parcel is late\nlogin\tthe password please\npraise\tit is great\n" in output
+    recalls = [float(number) for number in re.findall(r"sales\.recall ([0-9.]+)", output)]
+    assert len(recalls) >= 2
+    assert min(recalls) > 0.5
 
 
 def check_resumed(_: Path, output: str) -> None:
@@ -61,6 +72,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "docs/any-table.md": check_any_table,
     "docs/elastic.md": check_elastic,
     "docs/your-own-job.md": check_predictions,
+    "docs/own-texts.md": check_own_texts,
     "docs/resume.md": check_resumed,
 }
 

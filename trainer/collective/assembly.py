@@ -28,7 +28,7 @@ from trainer.training.stopping import STOPPER
 from trainer.updaters.local import Updater
 
 _COMMITS = "the trainers keep their state in memory and resume from it; --start_pass resumes from the save of a pass"
-_ONE_SAVES = "trainer 0 tests and saves at the end of a pass"
+_ONE_SAVES = "trainer 0 saves and tests at the end of a pass"
 # flag -> the reason why it cannot be used with trainers that join and leave
 STATIC_ONLY = {
     "resume_from": _COMMITS,

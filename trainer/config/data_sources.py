@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from paddle_base.proto import DataConfig_pb2
-from paddle_base.runtime.errors import VolumeError
+from paddle_base.runtime import glog
+from paddle_base.runtime.durable_files import read_text_file, write_whole_file
 from trainer.config.building.argument_errors import ArgumentError, is_list, to_list, to_text, wrong
 from trainer.config.building.declare import helper
 from trainer.config.v1.data import PyData, TestData, data_config, define
@@ -62,12 +63,22 @@ def _list_file(argument: str, entries: Any) -> str:
         return entries
     name = argument.replace("_", ".")
     lines = [to_text(argument, entry) for entry in to_list(entries)]
-    try:
-        # v0.10 wrote the entries without line ends, so all entries became one line
-        Path(name).write_text("".join(line if line.endswith("\n") else line + "\n" for line in lines))
-    except OSError as error:
-        raise VolumeError(f"the entries of {argument} cannot be written to {name}: {error}") from error
+    # v0.10 wrote the entries without line ends, so all entries became one line
+    text = "".join(line if line.endswith("\n") else line + "\n" for line in lines).encode()
+    before = _read_list(Path(name))
+    if before != text:
+        if before is not None:
+            glog.warning(f"the entries of {argument} in the config replace the content of the file {name}")
+        write_whole_file(Path(name), [text], f"the entries of {argument}")
     return name
+
+
+def _read_list(path: Path) -> bytes | None:
+    """Return the content of a list, or None if there is no such file."""
+    try:
+        return read_text_file(path)
+    except OSError:
+        return None
 
 
 def pack_args(args: Any) -> str:

@@ -166,7 +166,7 @@ class ContentCheck:
     """
 
     def __init__(self, name: str, kind: InputType, size: int) -> None:
-        self._name, self._kind, self._size = name, kind, max(size, kind.dim)
+        self._name, self.kind, self._size = name, kind, max(size, kind.dim)
         self._samples = self._items = 0
         self._ids: set[int] = set()  # the ids that occur, until there are more than FEW_IDS
         self._row: Any = None  # the first row of a dense slot
@@ -178,14 +178,14 @@ class ContentCheck:
         if self._has_ended:
             return
         self._samples += len(encoded[0])
-        numbers = encoded[self._kind.seq_type + bool(self._kind.grid) :]
-        if self._kind.type == DataType.Dense:
+        numbers = encoded[self.kind.seq_type + bool(self.kind.grid) :]
+        if self.kind.type == DataType.Dense:
             rows = numbers[0]
             self._items += len(rows)
             self._row = rows[0] if self._row is None and len(rows) else self._row
             self._is_alike = self._is_alike and bool((rows == self._row).all())
         else:
-            ids = numbers[0] if self._kind.type == DataType.Index else numbers[1]
+            ids = numbers[0] if self.kind.type == DataType.Index else numbers[1]
             self._items += len(ids)
             if len(self._ids) <= FEW_IDS:
                 self._ids.update(np.unique(ids)[: FEW_IDS + 1].tolist())
@@ -197,7 +197,7 @@ class ContentCheck:
         if not self._has_ended and self._samples >= LEAST_SAMPLES:
             self._has_ended = True
             if finding := self._find():
-                glog.warning(f"slot {self._name} ({self._kind}) {finding}")
+                glog.warning(f"slot {self._name} ({self.kind}) {finding}")
 
     def _find(self) -> str:
         first = f"of the first {self._samples} samples"
@@ -206,7 +206,7 @@ class ContentCheck:
                 f"is empty in all {first}, so nothing is learnt from it: look at what the provider yields; words that "
                 "are bytes, for example, are in no dictionary of texts"
             )
-        kind, ids = self._kind, sorted(self._ids)
+        kind, ids = self.kind, sorted(self._ids)
         is_text = kind.type != DataType.Dense and (kind.seq_type or kind.type != DataType.Index)
         if is_text:
             most = FEW_IDS if self._size >= MANY_IDS else int(kind.type == DataType.Index)

@@ -346,6 +346,9 @@ class ColumnSet:
                     f"{shorten(sample)} is no list of {len(self._columns)} slots ({', '.join(self.names)})", number
                 )
         slots = list(zip(*samples, strict=True))
+        for position, values in enumerate(slots):
+            if self._slots[position].nests(values):
+                self._columns[position] = make_column(self._slots[position].stored)
         return [self._encode_slot(position, values, samples) for position, values in enumerate(slots)]
 
     def _encode_slot(

@@ -15,7 +15,12 @@ from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
 from paddle_base.runtime.errors import ConfigError, MissingInputError
 from trainer.config.scripts.python2 import is_script_file
 
-PROVIDER_MODULES = ("paddle.trainer.PyDataProvider2", "trainer.data.provider2")
+PROVIDER_MODULES = (
+    "paddle.trainer.PyDataProvider2",
+    "paddle.trainer.PyDataProviderWrapper",
+    "trainer.data.provider2",
+    "trainer.data.older.wrapper",
+)
 REMEDY = "give --config=<your config script>"
 MOST_LIST_BYTES = 1 << 26  # maximum bytes of a list file
 
@@ -54,8 +59,8 @@ def _inside(name: str, what: str, remedy: str) -> Path:
 def check_provider(name: str) -> None:
     """Check that a module that a model file names may be imported.
 
-    The module must be a Python file that imports PyDataProvider2. The file must be in the user's directories, that is,
-    in the working directory or in --python_path. All other modules are refused.
+    The module must be a Python file that imports PyDataProvider2 or PyDataProviderWrapper. The file must be in the
+    user's directories, that is, in the working directory or in --python_path. All other modules are refused.
 
     Raises: ConfigError: the module may not be imported.  MissingInputError: the module does not exist.
     """
@@ -80,7 +85,7 @@ def check_provider(name: str) -> None:
     if origin is None or not origin.endswith(".py") or not _imports_provider(Path(origin)):
         raise ConfigError(
             f"the model file names the data provider module {name}, but {origin or name} does not import "
-            f"{PROVIDER_MODULES[0]}: it is not run; {REMEDY}"
+            f"{PROVIDER_MODULES[0]} or {PROVIDER_MODULES[1]}: it is not run; {REMEDY}"
         )
 
 
@@ -100,8 +105,9 @@ def _imports_provider(path: Path) -> bool:
 
 
 def _mentions_provider(path: Path) -> bool:
-    """Return whether a file that Python 3 cannot parse contains "PyDataProvider2". It may be a file of Python 2."""
+    """Return whether a file that Python 3 cannot parse, maybe one of Python 2, contains the name of such a module."""
     try:
-        return b"PyDataProvider2" in path.read_bytes()
+        data = path.read_bytes()
+        return b"PyDataProvider2" in data or b"PyDataProviderWrapper" in data
     except OSError:
         return False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from paddle_base.runtime import glog
@@ -63,6 +65,8 @@ MOST_IDS = 1 << 31  # ids are stored as int32
 class SampleCheck(Protocol):
     """A check of the first samples of a slot (`trainer.data.checks.ContentCheck`)."""
 
+    kind: InputType
+
     def add(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
         """Count encoded samples."""
 
@@ -80,13 +84,15 @@ class Slot:
     size says nothing: old configs give it to labels, and to the numbers of samples and queries.
 
     Attributes: size: None if there is no data layer; then the declared type has the right size. content: the check of
-        the first samples, of which only training data has one.
+        the first samples, of which only training data has one. may_nest: whether the first samples tell if the type is
+        that of a sequence or that of a sequence of sequences.
     """
 
     name: str
     kind: InputType
     size: int | None = None
     content: SampleCheck | None = None
+    may_nest: bool = False
     _has_warned: bool = field(default=False, init=False)
 
     @property
@@ -103,6 +109,19 @@ class Slot:
         """Return a phrase that describes what the slot must be."""
         where = f"; data_layer {self.name} has size {self.size}" if (self.size or 0) > self.kind.dim else ""
         return self.stored.expectation() + where
+
+    def nests(self, values: Sequence[Any]) -> bool:
+        """Return whether these first values show that the sequences have sub-sequences; then change the type."""
+        if not self.may_nest:
+            return False
+        self.may_nest = False
+        levels = 1 + _LEVELS[self.kind.type]
+        if next((depth for value in values if (depth := _count_levels(value)) is not None), levels) <= levels:
+            return False
+        self.kind = replace(self.kind, seq_type=SequenceType.SUB_SEQUENCE)
+        if self.content is not None:
+            self.content.kind = self.kind
+        return True
 
     def compare(self) -> None:
         """Warn before the first sample if the declared type has more ids than the data layer; `watch` then is silent.
@@ -146,6 +165,20 @@ class Slot:
     def _is_exact(self) -> bool:
         """Whether no id that the column takes is worth a warning."""
         return self.size == self.kind.dim and self.size != 1
+
+
+# the levels of lists in an element of a sequence
+_LEVELS = {DataType.Dense: 1, DataType.SparseNonValue: 1, DataType.SparseValue: 2, DataType.Index: 0}
+_MOST_LEVELS = 5  # a list that contains itself has no end
+
+
+def _count_levels(value: Any, most: int = _MOST_LEVELS) -> int | None:
+    """Return the number of levels of lists around the first element that is no list; None if all lists are empty."""
+    if isinstance(value, np.ndarray):
+        return value.ndim if value.size else None
+    if isinstance(value, str | bytes) or not hasattr(value, "__len__") or most == 0:
+        return 0
+    return next((1 + depth for item in value if (depth := _count_levels(item, most - 1)) is not None), None)
 
 
 def dense_slot(dim: int, seq_type: int = SequenceType.NO_SEQUENCE) -> InputType:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import inspect
 import os
-import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -17,15 +17,21 @@ from paddle_base.proto.DataConfig_pb2 import DataConfig
 from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import read_text_file
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
+from trainer.data import random_states
 from trainer.data.checks import ContentCheck, user_code
 from trainer.data.foreign_config import MOST_LIST_BYTES, REMEDY, check_provider
 from trainer.data.input_types import DataType, InputType
-from trainer.data.older import multi
+from trainer.data.older import multi, wrapped
 from trainer.data.older.providers import is_of_files, make_provider
-from trainer.data.provider2 import DataProvider, deserialize_args
+from trainer.data.older.wrapper import GeneralPyDataProvider
+from trainer.data.provider2 import DataProvider, deserialize_args, unpickle_args
 from trainer.data.source import BatchSource, DataSource, DataStreams
 
 MOST_OWN_LIST_BYTES = 1 << 28  # maximum bytes of a list file that the user's config script names
+
+# for each type of data that a Python module gives: the class of its providers, and what names them in a config
+_BASES: Mapping[str, type] = {"py2": DataProvider, wrapped.KIND: GeneralPyDataProvider}
+_NAMED_BY = {"py2": "define_py_data_sources2", wrapped.KIND: "define_py_data_source(s) or PyData(type='py')"}
 
 MOST_LOOKED_UP = 1000  # maximum number of entries of a list that are looked up; a look-up on a volume takes about 1 ms
 
@@ -39,14 +45,11 @@ def check_data(config: DataConfig) -> None:
         for one in config.sub_data_configs:
             check_data(one)
         return
-    if config.type == "py2" or is_of_files(config.type):
+    if config.type in _BASES or is_of_files(config.type):
         return
     purpose = "test" if config.for_test else "training"
-    what = ""
-    if config.type == "py":
-        what = ", a provider of PyDataProviderWrapper, named by define_py_data_source(s) or PyData(type='py'),"
     raise ConfigError(
-        f"{purpose} data of type '{config.type}'{what} is not supported; write the provider with @provider of "
+        f"{purpose} data of type '{config.type}' is not supported; write the provider with @provider of "
         "paddle.trainer.PyDataProvider2 and name it by define_py_data_sources2"
     )
 
@@ -75,6 +78,8 @@ def open_source(
             f"{len(inputs)} networks; give model_type('multi_nn') a MultiData with one source for each network"
         )
     sources = []
+    if is_train and any(one.type == wrapped.KIND for one in configs):
+        random_states.seed_if_unused(streams.mixing.state)  # the provider shuffles with Python's generator
     for one, sizes in zip(configs, inputs, strict=True):
         opened = open_provider(one, sizes, is_train=is_train, is_own=is_own)
         source = DataSource(
@@ -125,8 +130,7 @@ def open_provider(
     entries = read_entries(config, is_own=is_own)
     if is_own:
         warn_of_absent(entries, config.files)
-    made = make_provider(config, entries) if is_of_files(config.type) else _find_provider(config)
-    arguments = read_arguments(config, is_own=is_own)
+    made, arguments = _find_class(config, entries, is_own=is_own)
     sizes, constants = _split_inputs(inputs, config.constant_slots)
     with user_code(f"init of the data provider {config.load_data_module}::{config.load_data_object}"):
         provider = made(entries, is_train=is_train, input_order=list(sizes), **arguments)
@@ -135,7 +139,8 @@ def open_provider(
     for slot in provider.slots_of_data_layers:
         slot.size = sizes[slot.name]
         slot.compare()
-        slot.content = ContentCheck(slot.name, slot.kind, slot.size) if is_train else None
+        if is_train and slot.name not in provider.unread:
+            slot.content = ContentCheck(slot.name, slot.kind, slot.size)
     return OpenedProvider(provider, entries, constants, bool(wanted))
 
 
@@ -207,21 +212,43 @@ def warn_of_absent(entries: Sequence[str], list_name: str) -> None:
         )
 
 
-def _find_provider(config: DataConfig) -> type[DataProvider]:
+def _find_class(
+    config: DataConfig, entries: Sequence[str], *, is_own: bool
+) -> tuple[type[DataProvider], dict[str, Any]]:
+    """Return the class of the provider, and the keyword arguments of its init_hook."""
+    if config.type == wrapped.KIND:
+        packed = _pack_for_class(config, is_own=is_own) if config.load_data_args else None
+        return wrapped.adapt(_find_provider(config), packed), {}
+    made = make_provider(config, entries) if is_of_files(config.type) else _find_provider(config)
+    return made, read_arguments(config, is_own=is_own)
+
+
+def _find_provider(config: DataConfig) -> Any:
+    """Return the class that the config names, a sub-class of the base of its type."""
     module = _import_module(config.load_data_module)
     found = getattr(module, config.load_data_object, None)
-    if not (inspect.isclass(found) and issubclass(found, DataProvider)):
-        providers = [
-            name
-            for name, value in vars(module).items()
-            if inspect.isclass(value) and issubclass(value, DataProvider) and value is not DataProvider
-        ]
-        what = "has no" if found is None else "has no @provider before its"
+    base = _BASES[config.type]
+    packs = config.type == wrapped.KIND and inspect.isclass(found) and hasattr(found, "getNextBatch")
+    if inspect.isclass(found) and issubclass(found, base) and not packs:
+        return found
+    other = next((kind for kind, one in _BASES.items() if inspect.isclass(found) and issubclass(found, one)), None)
+    if other is not None and not packs:
         raise ConfigError(
-            f"the data provider module {config.load_data_module} {what} {config.load_data_object}; "
-            f"its providers are: {', '.join(providers) or 'none'}"
+            f"{config.load_data_module}::{config.load_data_object} is a provider of type {other}, but the config "
+            f"names it as data of type {config.type}; use {_NAMED_BY[other]}"
         )
-    return found
+    providers = [
+        name
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and issubclass(value, base) and value is not base
+    ]
+    what = "has no" if found is None else "has no @provider before its"
+    if packs:
+        what = "packs bytes itself (getNextBatch), instead of giving samples (generateData, @provider), in its"
+    raise ConfigError(
+        f"the data provider module {config.load_data_module} {what} {config.load_data_object}; "
+        f"its providers are: {', '.join(providers) or 'none'}"
+    )
 
 
 def _import_module(name: str) -> ModuleType:
@@ -248,12 +275,24 @@ def read_arguments(config: DataConfig, *, is_own: bool) -> dict[str, Any]:
     if not config.load_data_args:
         return {}
     name = f"{config.load_data_module}::{config.load_data_object}"
+    with _explain_args(name, is_own=is_own):
+        arguments = (unpickle_args if is_own else deserialize_args)(config.load_data_args)
+    if not isinstance(arguments, Mapping):
+        raise ConfigError(f"args of the data provider {name} must be a dict, not a {type(arguments).__name__}")
+    return {str(name): value for name, value in arguments.items()}
+
+
+def _pack_for_class(config: DataConfig, *, is_own: bool) -> str | bytes:
+    """Return the value of `load_data_args` for a class of PyDataProviderWrapper."""
+    with _explain_args(f"{config.load_data_module}::{config.load_data_object}", is_own=is_own):
+        return wrapped.pack_for_class(config.load_data_args, is_own=is_own)
+
+
+@contextlib.contextmanager
+def _explain_args(name: str, *, is_own: bool) -> Iterator[None]:
+    """Turn an error of reading the args of a provider into ConfigError."""
     try:
-        if is_own:
-            data = config.load_data_args.encode("latin-1")
-            arguments = pickle.loads(data, encoding="utf-8", errors="surrogateescape")
-        else:
-            arguments = deserialize_args(config.load_data_args)
+        yield
     except Exception as error:  # unpickling can raise any error of the pickled classes
         if is_own:
             raise ConfigError(f"args of the data provider {name} cannot be unpickled: {error}") from error
@@ -261,6 +300,3 @@ def read_arguments(config: DataConfig, *, is_own: bool) -> dict[str, Any]:
             f"args of the data provider {name} in the model file cannot be read: {error}; a model file holds numbers, "
             f"texts, and lists, tuples and dicts of them; {REMEDY}, whose args may hold other types"
         ) from error
-    if not isinstance(arguments, Mapping):
-        raise ConfigError(f"args of the data provider {name} must be a dict, not a {type(arguments).__name__}")
-    return {str(name): value for name, value in arguments.items()}

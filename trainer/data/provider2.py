@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -211,6 +212,11 @@ class DataProvider:
     # whether a sample that is larger than a batch forms a batch by itself without can_over_batch_size; if not, such a
     # sample is an error
     takes_longer_alone: ClassVar[bool] = False
+    # a function that returns the samples of a pass in their order, for a provider with a pool of its own; it gets the
+    # samples of each entry of the list. Such a provider sets should_shuffle to False
+    order_samples: Callable[[Sequence[Iterator[Any]]], Iterator[Any]] | None = None
+    may_nest: bool = False  # whether a sequence may have sub-sequences, although its type does not say so
+    unread: frozenset[str] = frozenset()  # the data layers whose values no layer reads
 
     def __init__(self, file_list: Sequence[str], **arguments: Any) -> None:
         options = type(self).options  # the class has the options, because a hook may set any attribute of `self`
@@ -261,7 +267,9 @@ class DataProvider:
                 f"({', '.join(self.input_order)})"
             )
         # a long name, because the user's init_hook may have set any attribute
-        self.slots_of_data_layers = [Slot(name, kind) for name, kind in zip(self.input_order, self.slots, strict=True)]
+        self.slots_of_data_layers = [
+            Slot(name, kind, may_nest=self.may_nest) for name, kind in zip(self.input_order, self.slots, strict=True)
+        ]
 
     def _wrap_generator(self, check_fail_continue: bool) -> None:
         self.generator = GeneratorWrapper(self.generator)
@@ -333,3 +341,9 @@ def deserialize_args(args: str | bytes) -> Any:
     Raises: PlainPickleError: the pickle contains values that are not plain.
     """
     return load_plain(args.encode("latin-1") if isinstance(args, str) else args)
+
+
+def unpickle_args(args: str | bytes) -> Any:
+    """Return the objects that this process pickled, as a config script does. All others are for `deserialize_args`."""
+    data = args.encode("latin-1") if isinstance(args, str) else args
+    return pickle.loads(data, encoding="utf-8", errors="surrogateescape")

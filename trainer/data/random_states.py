@@ -10,6 +10,7 @@ import numpy as np
 from trainer.arrays.encoding import decode_array, encode_array
 
 States = tuple[Any, Any]
+_AT_START = random.getstate()
 
 
 def take() -> States:
@@ -21,6 +22,12 @@ def restore(states: States) -> None:
     """Restore states that `take` has returned in this process."""
     random.setstate(states[0])
     np.random.set_state(states[1])
+
+
+def seed_if_unused(seed: int) -> None:
+    """Seed Python's generator if no code has seeded or used it in this process. Its first state differs in each run."""
+    if random.getstate() == _AT_START:
+        random.seed(seed)
 
 
 def write(states: States) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class SampleReader:
                 self._check()
                 if time.monotonic() - reported > REPORT_PERIOD_S:
                     reported = time.monotonic()
-                    glog.info(f"waiting for the data provider {self._provider}")
+                    glog.info(f"waiting for the data provider {self._provider}: look at what it reads and computes")
             if not self._chunks and self._error is not None:
                 raise self._error
             if not self._chunks:
@@ -190,6 +190,8 @@ class Entries:
     def read(self, columns: ColumnSet, mixing: Stream | None) -> SampleReader:
         """Return the reader of a pass. The stream `mixing`, if given, picks the entry of each sample."""
         entries = list(self._open())
+        if self.provider.order_samples is not None:
+            return self._read(columns, self.provider.order_samples(entries))
         return self._read(columns, _mix(entries, mixing) if mixing else itertools.chain.from_iterable(entries))
 
     def read_first(self, columns: ColumnSet) -> SampleReader:

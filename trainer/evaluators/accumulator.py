@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import operator
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from trainer.evaluators.base import Evaluator, Measure
+
+MEASURE = r"([^\s=](?:[^=]*[^\s=])?)=(\S+)"  # a measure in the text of an evaluator: words and number
+SETTINGS = frozenset({"positive_label"})  # words of these texts that precede a setting and no measure
 
 
 class Accumulator:
@@ -70,3 +75,23 @@ class Accumulator:
             for evaluator, measure in zip(self._evaluators, self._measures, strict=True)
             if not evaluator.is_quiet
         )
+
+    def results(self) -> dict[str, str]:
+        """Return the number of each measure as printed, by a name that no other measure of these evaluators has.
+
+        The name is the word that precedes the number in the text. If several measures have the same word, each name is
+        the evaluator's name, a dot and all words of the measure, such as `spam.precision` or `ctc.insertions_error`.
+        """
+        found = [
+            (evaluator.name, words, number)
+            for evaluator, measure in zip(self._evaluators, self._measures, strict=True)
+            if not evaluator.is_quiet
+            for words, number in re.findall(MEASURE, evaluator.text(measure))
+            if words not in SETTINGS
+        ]
+        short = [words if words == name else words.split()[-1] for name, words, _ in found]
+        uses = Counter(short)
+        return {
+            word if uses[word] == 1 or words == name else f"{name}.{'_'.join(words.split())}": number
+            for word, (name, words, number) in zip(short, found, strict=True)
+        }

@@ -107,8 +107,9 @@ class SequenceTextPrinter(Evaluator):
 
     Inputs: the ids of the samples, and then any number of sequences of ids; a single input is the sequences.
 
-    The file is truncated at the start of the run. A sample has one line with a field for each input. A sub-sequence has
-    its own line. If a sample has several generated sequences, each has a line that begins with its rank and its score.
+    The first batch empties the file of an earlier run. A sample has one line with a field for each input. A
+    sub-sequence has its own line. If a sample has several generated sequences, each has a line that begins with its
+    rank and its score.
 
     Raises: MissingInputError: the dictionary cannot be read.  VolumeError: the file cannot be written.
     """
@@ -126,7 +127,8 @@ class SequenceTextPrinter(Evaluator):
                 self._words = _read_words(Path(config.dict_file))
             except OSError as error:
                 raise MissingInputError(f"{self}: cannot read {config.dict_file}: {error.strerror}") from error
-        self._write("w", "")
+        self._is_old = True
+        self._write("a", "")  # a file that cannot be written is known before the first batch
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
         """Append the sequences of the batch to the file, and return an empty measure."""
@@ -140,7 +142,8 @@ class SequenceTextPrinter(Evaluator):
             raise ConfigError(f"{self}: its inputs have {numbers} sequences; they must have equal numbers of sequences")
         fields = [self._spell_samples(one) for one in named]
         lines = [f"{name}{''.join(texts)}\n" for name, *texts in zip(names.tolist(), *fields, strict=True)]
-        self._write("a", "".join(lines))
+        self._write("w" if self._is_old else "a", "".join(lines))
+        self._is_old = False
         return Share()
 
     def _spell_samples(self, sequences: Argument) -> list[str]:

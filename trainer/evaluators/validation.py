@@ -13,7 +13,7 @@ import numpy as np
 
 from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig, LayerConfig
 from paddle_base.runtime import glog
-from paddle_base.runtime.errors import VolumeError
+from paddle_base.runtime.durable_files import write_whole_file
 from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.evaluators.auc import LastColumnAuc
@@ -100,13 +100,7 @@ class Validation(Evaluator):
         Raises: VolumeError: the file cannot be written.
         """
         if self._path is not None:
-            try:
-                self._path.write_text(total.lines())
-            except OSError as error:
-                raise VolumeError(
-                    f"--predict_file: cannot write {self._path}: {error.strerror}; name a file that the trainer may "
-                    "create"
-                ) from error
+            write_whole_file(self._path, [total.lines().encode()], "--predict_file")
             total = total.measure
         self._evaluator.finish(total)
         glog.info(self._evaluator.text(total))

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,7 +114,7 @@ def place_of(record: Record) -> tuple[int, float]:
 
 def numbers_of(sums: Accumulator, prefix: str = "") -> Record:
     """Return the cost and the evaluators in the form of a record. The numbers are rounded as in the log."""
-    evaluators = {name: _shown(text) for name, text in re.findall(r"(\S+?)=(\S+)", sums.text())}
+    evaluators = {name: _shown(text) for name, text in sums.results().items()}
     return {f"{prefix}cost": _shown(f"{sums.average_cost():g}"), f"{prefix}evaluators": evaluators}
 
 

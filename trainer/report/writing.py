@@ -74,5 +74,8 @@ def _replace_page(page: Path, text: str) -> None:
     try:
         staging.write_bytes(text.encode("utf-8", "replace"))
         staging.replace(page)
+    except OSError as error:
+        error.filename = str(page)  # not the temporary file
+        raise
     finally:
         staging.unlink(missing_ok=True)

@@ -7,7 +7,6 @@ Source: spec/trainer.md section 3.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -22,7 +21,6 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import (
     REMEDY,
     Content,
-    find_output,
     old_of,
     remove_if_possible,
     replace_directory,
@@ -177,22 +175,3 @@ def remove_pass(directory: Path) -> None:
             shutil.rmtree(old)
     except OSError as error:
         raise VolumeError(f"cannot delete {directory}: {error.strerror}") from error
-
-
-def write_whole_file(path: Path, parts: Content) -> None:
-    """Write a file atomically under a name that a user has given. It replaces an old file of this name.
-
-    Raises: VolumeError: the volume is full, read-only or not writable, or `path` exists and is not a file.
-    """
-    try:
-        place = find_output(path)
-        staging = staging_of(place)
-        try:
-            write_file(staging, parts)
-            staging.replace(place)
-        except OSError:
-            with contextlib.suppress(OSError):
-                staging.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise VolumeError(f"cannot write {path}: {error.strerror}") from error

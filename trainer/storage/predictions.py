@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from paddle_base.runtime.durable_files import OutputFile
 from paddle_base.runtime.errors import ConfigError, VolumeError
 from trainer.arrays.arguments import Argument, Sparse
 
@@ -21,52 +22,43 @@ class PredictionFile:
     of lines is the number of rows of the first output. As in v0.10, further rows of other outputs are omitted. If an
     output has both values and ids, only the values are written.
 
+    The file replaces an earlier one when it is complete: use an object in a `with` block.
+
     Raises: VolumeError: the file cannot be written.
     """
 
     def __init__(self, directory: str, trainer_id: int) -> None:
-        self._path = Path(directory) / f"rank-{trainer_id:05d}"
+        path = Path(directory) / f"rank-{trainer_id:05d}"
         try:
-            self._path.parent.mkdir(exist_ok=True)
-            self._file: TextIO = self._path.open("a")
-            self._is_old = True  # an earlier file stays until this test has its first rows: the model may have a fault
+            path.parent.mkdir(exist_ok=True)
         except OSError as error:
-            raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
+            raise VolumeError(
+                f"--predict_output_dir: cannot make {path.parent}: {error.strerror}; name a directory inside of one "
+                "that exists"
+            ) from error
+        self._file = OutputFile(path, "--predict_output_dir")
+
+    def __enter__(self) -> PredictionFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.__exit__(*error)
 
     def write(self, outputs: Mapping[str, Argument]) -> None:
         """Append the rows of a batch.
 
-        Raises: ConfigError: an output has fewer rows than the first output.
+        Raises: ConfigError: an output has fewer rows than the first output.  VolumeError.
         """
         columns = [_spell_rows(one) for one in outputs.values()]
         lines = len(columns[0]) if columns else 0
         if min(map(len, columns), default=0) < lines:
-            rows = ", ".join(f"{name} {len(column)}" for name, column in zip(outputs, columns, strict=True))
+            numbers = ", ".join(f"{name} {len(column)}" for name, column in zip(outputs, columns, strict=True))
             raise ConfigError(
                 "an output has fewer rows than the first output, but each line of the prediction file needs a row of "
-                f"every output; the numbers of rows are: {rows}"
+                f"every output; the numbers of rows are: {numbers}"
             )
-        try:
-            self._empty()
-            self._file.writelines("".join(row) + "\n" for row in itertools.islice(zip(*columns, strict=False), lines))
-        except OSError as error:
-            raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
-
-    def _empty(self) -> None:
-        if self._is_old:
-            self._file.truncate(0)
-            self._is_old = False
-
-    def close(self) -> None:
-        """Close the file.
-
-        Raises: VolumeError: the last rows cannot be written.
-        """
-        try:
-            self._empty()
-            self._file.close()
-        except OSError as error:
-            raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
+        rows = zip(*columns, strict=False)
+        self._file.write("".join("".join(row) + "\n" for row in itertools.islice(rows, lines)).encode())
 
 
 def _spell_rows(output: Argument) -> list[str]:

@@ -1,7 +1,7 @@
 """The training loop over tasks and passes, for a job in which a master assigns tasks.
 
 Log lines, tests and saves are those of v0.10 as far as possible. A trainer counts only the batches and samples of its
-own tasks. One of the trainers tests and saves at the end of a pass.
+own tasks. One of the trainers saves and tests at the end of a pass.
 
 Source: spec/distributed.md 5.8.
 """
@@ -38,7 +38,7 @@ from trainer.updaters.elastic.errors import TaskTakenError
 
 BATCH_LIMIT_S = 15  # maximum seconds that a batch may still take after a signal. Source: half a pod's grace period
 LEAVE_S = 5.0  # maximum seconds for returning a task after a signal. Source: the grace period of a pod, 30 s
-SAVE_BLOCK_S = 3600.0  # seconds for testing and saving a pass, in which the master asks no other trainer to save it
+SAVE_BLOCK_S = 3600.0  # seconds for saving a pass, in which the master asks no other trainer to save it
 LOOK_S = 0.5  # seconds between two checks for a signal
 LONGEST_REST_S = 30.0  # maximum seconds of a pause after successive failed tasks
 NAMES_SHOWN = 3  # maximum number of files of a task in a log line
@@ -241,11 +241,11 @@ class TaskTraining:
             with self._updater.averaged(), self._saves.telling(pass_name(number) if is_due else ""):
                 if is_due:
                     self._saves.write(pass_name(number), position)
+                # before the test: after a fault of the test data, another trainer would save values of a later step
+                self._master.report_saved(number)
                 self._test()
         except TaskTakenError as error:
             glog.info(f"pass {number} is not saved here: {error}")
-        else:
-            self._master.report_saved(number)
         self._breakdown.switch(before)
 
     def _test(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from paddle_base.runtime import glog
-from paddle_base.runtime.errors import ConfigError, DataError, StoppedError
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, PaddleError, StoppedError
 from trainer.arrays.arguments import Argument
 from trainer.storage.going_on import describe_going_on
 from trainer.storage.model_files import pass_name
@@ -38,7 +38,8 @@ class Training:
     """The training job.
 
     A signal ends the job after the current batch. The steps since the last save are then saved in a checkpoint or, in a
-    local run without checkpoints, in a pass directory.
+    local run without checkpoints, in a pass directory. So are those of a local run after a fault of its test data. With
+    servers, such a fault ends the job after the checkpoint of its pass.
 
     Raises (run): DataError: the provider raised an error, or a number is not finite. LostPeerError,
         PeerUnreachableError: the servers or other trainers are lost. VolumeError: a save failed. StoppedError: a signal
@@ -48,9 +49,9 @@ class Training:
     def __init__(self, parts: Parts, updater: Updater, stopper: Stopper) -> None:
         self._source = parts.training_data()
         self._parts, self._updater, self._stopper, self._flags = parts, updater, stopper, parts.flags
-        self._breakdown = parts.reporter.breakdown
         self._position = Position(parts.flags.start_pass)
         self._end_pass = parts.flags.start_pass + parts.flags.num_passes  # number of the last pass, plus 1
+        self._fault: PaddleError | None = None  # of the test data; it ends this trainer when the checkpoint is written
         self._log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter, averages=parts.averages)
         self._step = BatchStep(parts, updater, stopper, self._log)
         self._saves = Saves(parts, updater, stopper)
@@ -93,7 +94,11 @@ class Training:
                 self._save_stopped()
                 self._tell_how_to_go_on()
                 raise
+            except PaddleError:
+                self._end_with_fault()  # another trainer may have ended first, with the same fault
+                raise
         self._updater.finish()
+        self._end_with_fault()
 
     def _run_pass(self) -> None:
         position, reporter = self._position, self._parts.reporter
@@ -112,20 +117,33 @@ class Training:
         name = pass_name(position.number)
         is_saved = position.number % self._flags.saving_period == 0
         with self._saves.before_test(name, position) if is_saved else nullcontext():
-            self._test()
+            try:
+                self._test()
+            except (DataError, MissingInputError) as error:
+                if self._flags.local or not is_saved:
+                    raise
+                self._fault = error  # the other trainers wait for this one in the checkpoint
         with self._stopper:
             position.begin_next_pass()
             self._checkpoints.mark()
             if is_saved:
                 self._make_checkpoint(name)
+        if self._flags.trainer_id == 0:  # trainer 0 has written the checkpoint
+            self._end_with_fault()
         reporter.show()
+
+    def _end_with_fault(self) -> None:
+        """Raise the fault of the test data that this trainer has held back, if there is one."""
+        if self._fault is not None:
+            raise self._fault from None
 
     def _start_pass(self, *, is_resumed: bool) -> None:
         """Begin a pass, or resume inside it."""
-        self._breakdown.switch(EXCHANGE)
+        self._parts.reporter.breakdown.switch(EXCHANGE)
         self._updater.start_pass(self._position.batches)
-        self._breakdown.switch(OTHER)
+        self._parts.reporter.breakdown.switch(OTHER)
         self._checkpoints.leave_if_made()
+        self._end_with_fault()  # all trainers begin the pass, so trainer 0 has written the checkpoint
         if is_resumed:
             if self._position.is_due:
                 self._finish_batch()
@@ -138,11 +156,11 @@ class Training:
             self._checkpoints.mark()
 
     def _next_batch(self) -> tuple[Mapping[str, Argument], int] | None:
-        self._breakdown.switch(DATA)
+        self._parts.reporter.breakdown.switch(DATA)
         batch = self._source.next_batch(self._parts.batch_size)
         if batch is not None:
             self._parts.begin()
-        self._breakdown.switch(OTHER)
+        self._parts.reporter.breakdown.switch(OTHER)
         return batch
 
     def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
@@ -200,10 +218,18 @@ class Training:
         glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers may still train it")
 
     def _test(self) -> None:
+        """Test the model. After a fault of the test data, a local run saves its steps, as after a signal."""
         # A signal must not interrupt the exchange of values and averages. Otherwise a decay could be half done, or the
         # averages could stay in the place of the values.
         self._checkpoints.begin_test()
-        run_test(self._parts, self._log, self._stopper.hold_at_ends(self._updater.averaged()))
+        try:
+            run_test(self._parts, self._log, self._stopper.hold_at_ends(self._updater.averaged()))
+        except (DataError, MissingInputError):
+            if self._flags.local:
+                with self._stopper:
+                    self._save_stopped()
+                self._tell_how_to_go_on()
+            raise
 
     def _make_checkpoint(self, name: str) -> None:
         """Make a checkpoint. If trainer 0 has received a signal, trainer 0 ends after the checkpoint."""

@@ -162,7 +162,7 @@ class Testing:
             if batches % flags.log_period == 0:
                 glog.info(log_lines.test_batch_line(batches, result), at=AT["test batch"])
 
-        with np.errstate(all="ignore"):
+        with file or contextlib.nullcontext(), np.errstate(all="ignore"):
             for model in self._arriving():
                 load_model(
                     model.path,
@@ -182,8 +182,6 @@ class Testing:
                 )
                 result.finish_pass()
                 glog.info(log_lines.test_pass_line(model.number, result), at=AT["test pass"])
-        if file is not None:
-            file.close()
 
     def _arriving(self) -> Iterator[TestedModel]:
         """Yield the models. With --test_wait, wait for each model without a time limit."""

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.directory_lock import DirectoryLock
-from paddle_base.runtime.errors import DamagedError, DirectoryInUseError, VolumeError
+from paddle_base.runtime.errors import DamagedError, DirectoryInUseError
 from paddle_base.runtime.status_files import INTERVAL_S, write_record
 from paddle_cluster.elastic.job.membership_file import MOST_REASON, NAME, VERSION, read_record
+from paddle_cluster.elastic.launching.output import unwritable
 from paddle_cluster.elastic.membership.history import JobHistory
 from paddle_cluster.elastic.settings import ElasticSettings
 
@@ -55,7 +56,7 @@ class MembershipRecorder(threading.Thread):
             directory.mkdir(parents=True, exist_ok=True)
             self._lock = lock_output(directory, is_continued)
         except OSError as exc:
-            raise VolumeError(f"--output-filename: {directory} cannot be written: {exc.strerror}") from exc
+            raise unwritable(directory, exc) from exc
         self._path = directory / NAME
         self._history = history
         self._facts = {

@@ -208,6 +208,13 @@ class JobWorkers:
         return {name: f"{seconds:g}" for name, seconds in limits.items() if seconds}
 
 
+# what a driver logs after a signal; the commits of workers are only in their memory
+GOING_ON = (
+    "to go on, run the same command again: the workers begin with what the script loads, such as a file that rank 0 "
+    "has saved, because their commits were in their memory (paddle train --collective: add --start_pass)"
+)
+
+
 def _end_at_once(error: PaddleError) -> None:
     """End this driver and none of its workers; the next driver takes over the workers."""
     glog.fatal(str(error))
@@ -262,9 +269,10 @@ def _run_to_end(workers: JobWorkers, hands_over: bool) -> None:
         try:
             results = workers.run()
         except RuntimeError:
-            if came:
-                raise stopped_by(came[0]) from None
-            raise
+            if not came:
+                raise
     if came:
+        if not (hands_over and came[0] == signal.SIGTERM):  # otherwise the next driver takes over the workers
+            glog.info(GOING_ON)
         raise stopped_by(came[0])
     judge(results)

@@ -9,6 +9,8 @@ The rank is the rank with which the worker was started.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import select
 import sys
 import threading
@@ -24,6 +26,24 @@ from paddle_base.runtime.errors import VolumeError
 
 MOST_LINE_BYTES = 1 << 20  # maximum bytes of a line; a longer line is shown in parts
 KINDS = ("stdout", "stderr")
+
+
+def unwritable(directory: Path, error: OSError) -> VolumeError:
+    """Return the error of a directory --output-filename in which nothing can be written."""
+    return VolumeError(
+        f"--output-filename: {directory} cannot be written: {error.strerror}; make room, or name another directory"
+    )
+
+
+def keep_earlier(path: Path) -> None:
+    """Give the output of an earlier job another name: stdout becomes stdout.1, or the next number that is free.
+
+    Raises: OSError.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size:
+            names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+            path.rename(next(name for name in names if not os.path.lexists(name)))
 
 
 class WorkerPipe(FileIO):
@@ -102,7 +122,7 @@ class OutputWriter:
         self._lossy: set[str] = set()  # files that lack output
 
     def open(self, rank: int) -> dict[str, FileIO | None]:
-        """Open the files of a rank: empty files for the first worker of the rank; later workers append to the files.
+        """Open the files of a rank: new files for the first worker of the rank; later workers append to the files.
 
         Raises: VolumeError: the files cannot be written.
         """
@@ -115,10 +135,10 @@ class OutputWriter:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             for kind in KINDS if is_new else ():
-                FileIO(directory / kind, "wb").close()
+                keep_earlier(directory / kind)
             return {kind: FileIO(directory / kind, "ab") for kind in KINDS}  # another writer cannot leave gaps in them
         except OSError as exc:
-            raise VolumeError(f"--output-filename: {directory} cannot be written: {exc.strerror}") from exc
+            raise unwritable(directory, exc) from exc
 
     def copy(self, source: IO[bytes], rank: int, kind: str, file: FileIO | None) -> None:
         """Copy the output of a worker to its end; close `source` and `file`."""

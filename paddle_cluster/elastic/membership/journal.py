@@ -159,7 +159,10 @@ class DriverJournal:
             self._claim = None if LEAD in taken else self._registry.claim(LEAD, "driver")
             if self._claim is None:
                 if not has_noted:
-                    glog.info("another driver leads this job, or led it seconds ago; this driver waits for the lead")
+                    glog.info(
+                        "another driver leads this job, or led it seconds ago; this driver waits for the lead; "
+                        "another job needs another --store-dir"
+                    )
                 has_noted = True
                 self._registry.wait(LEAD, taken, LOOK_S)
         self._renewing.start()

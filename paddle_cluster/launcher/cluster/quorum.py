@@ -19,6 +19,9 @@ from paddle_cluster.launcher.text import JsonObject, list_some
 # server, and the interval between these calls can be as long as JOIN_S.
 JOIN_S = 60.0
 
+# what helps if the launcher of a live pod does not connect to that of trainer 0
+WITHOUT_LAUNCHER = "see the logs of these pods, and let NetworkPolicies allow CONF_PADDLE_CONTROL_PORT"
+
 
 @dataclasses.dataclass(frozen=True)
 class Quorum:
@@ -77,11 +80,11 @@ def choose_members(
     """
     missing = [index for index in range(layout.pods) if index not in live and index not in gone]
     if missing:
-        return f"waiting for pods {list_some([*map(str, missing)], ', ')}"
+        return f"waiting for pods {list_some([*map(str, missing)], ', ')}; kubectl describe says why they are not there"
     awaited = [pod for pod in live.values() if pod.ip in silent and pod.ip not in late]
     if awaited:
         places = [f"pod {pod.index} at {pod.ip} ({pod.place})" for pod in awaited]
-        return f"waiting for the launchers of {list_some(places, ', ')}"
+        return f"waiting for the launchers of {list_some(places, ', ')}; {WITHOUT_LAUNCHER}"
     return [pod for pod in live.values() if pod.ip not in silent]
 
 

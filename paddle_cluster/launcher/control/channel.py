@@ -11,6 +11,7 @@ from paddle_base.messages.envelope import MemberId
 from paddle_base.runtime.errors import LostPeerError
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
 from paddle_cluster.launcher.cluster.pods import IdMap, in_id_order
+from paddle_cluster.launcher.cluster.quorum import WITHOUT_LAUNCHER
 from paddle_cluster.launcher.control.attempt_book import AttemptBook, LauncherPlace
 from paddle_cluster.launcher.control.guest import RendezvousGuest
 from paddle_cluster.launcher.control.host import CAUSE_S, RendezvousHost
@@ -143,7 +144,7 @@ class ControlChannel:
         missing = self._host.missing(ids.uids) if self._host else []
         name = self._config.layout.name_pod
         places = [f"{name(ids[ip])} at {ip} ({ids.places.get(ip)})" for ip in in_id_order(ids) if ip in missing]
-        return f"waiting for the launchers of {', '.join(places)}" if places else ""
+        return f"waiting for the launchers of {', '.join(places)}; {WITHOUT_LAUNCHER}" if places else ""
 
     # ----- The attempt
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from paddle_cluster.launcher.text import say
 
 LAST_LINES = 5  # number of lines of a program's log in the message about the program's end
 TAIL_BYTES = 4000  # bytes at the end of a log that are searched for the last lines
+FATAL = re.compile(r"\.*F[0-9]{4} |[\w.]*(Error|Exception): ")  # of glog, possibly after dots, or of a traceback
 TAIL_S = 5.0  # seconds for the volume to return the end of a log
 
 
@@ -101,11 +103,22 @@ class Program:
         because a network file system that has refused a write to a file may block a reader of the file for minutes.
         """
         end = read_tail(self.log) if self.end is None else self.end.decode("utf-8", "replace")
-        lines = (end or "(no output)").splitlines()[-LAST_LINES:]
+        lines = pick_last_lines(end)
         ended = describe_status(self.process.returncode)
         if self.process.returncode == -signal.SIGKILL:
             ended += explain_kill(self.memory, MemoryAccount.read())
         return f"{self.name} {ended}; the end of {self.log}:\n" + "\n".join(f"    {line}" for line in lines)
+
+
+def pick_last_lines(text: str) -> list[str]:
+    """Return the lines at the end of a log that say why a program ended: never blank lines, and always its last error.
+
+    The error of a program may come before other lines, for example those of a child that ended later.
+    """
+    lines = [line for line in text.splitlines() if line.strip()] or ["(no output)"]
+    shown = lines[-LAST_LINES:]
+    errors = [line for line in lines if FATAL.match(line)]
+    return shown if not errors or errors[-1] in shown else [errors[-1], *shown[1:]]
 
 
 def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
@@ -117,8 +130,8 @@ def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - size))
                 found.append(file.read(size).decode("utf-8", "replace"))
-        except OSError:
-            found.append("")
+        except OSError as problem:
+            found.append(f"(the log cannot be read: {problem.strerror})")
 
     reader = threading.Thread(target=read, name="tail", daemon=True)
     reader.start()

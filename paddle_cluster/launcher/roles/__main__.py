@@ -25,13 +25,15 @@ from paddle_base.runtime.errors import ApiForbiddenError, ConfigError, DataError
 from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.programs.process import Stop, end_process, exit_code_of, wait_for_any
-from paddle_cluster.launcher.roles.plan import ROLES, RoleError, RolePlan, plan_role
+from paddle_cluster.launcher.roles.plan import INIT, KNOWN_TO_ROLES, ROLES, TRAINER, RoleError, RolePlan, plan_role
 from paddle_cluster.launcher.roles.scaling import Scaler
+from paddle_cluster.launcher.settings import warn_of_misspelt
 from paddle_cluster.launcher.text import LauncherLog, end_in_one_line, say
 
 LONG_S = 3600.0  # maximum seconds of one wait for a signal or for the end of the program; the wait is then repeated
 CONNECT_S = 3.0  # seconds to connect to an endpoint of etcd
 NOTE_S = 10.0  # seconds between two log lines about a wait
+LOOK_AT_ETCD = "check etcd's pods: kubectl get pods -l app.kubernetes.io/component=etcd"
 RETRY_S = 5.0  # seconds between two requests to the API server
 
 
@@ -50,6 +52,9 @@ def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     """
     if not arguments or arguments[0] not in ROLES:
         raise UsageError(f"there is no role {' '.join(arguments[:1])!r}; write start.sh {' | '.join(ROLES)}")
+    # a trainer's PADDLE_INIT_X are flags, which the trainer checks
+    names = [name for name in os.environ if arguments[0] != TRAINER or not name.startswith(INIT)]
+    warn_of_misspelt(names, KNOWN_TO_ROLES, f"the role {arguments[0]}")
     try:
         plan = plan_role(arguments[0], arguments[1:], os.environ)
     except RoleError as problems:
@@ -85,13 +90,11 @@ def wait_for_etcd(plan: RolePlan) -> None:
             return
         now = time.monotonic()
         if now - began >= plan.etcd_timeout:
-            raise PeerUnreachableError(
-                f"no etcd has answered for {plan.etcd_timeout:g} s at ETCD_ENDPOINTS: {trouble}; check etcd's pods: "
-                "kubectl get pods -l app.kubernetes.io/component=etcd"
-            )
+            waited = f"no etcd has answered for {plan.etcd_timeout:g} s at ETCD_ENDPOINTS"
+            raise PeerUnreachableError(f"{waited}: {trouble}; {LOOK_AT_ETCD}")
         if now - noted >= NOTE_S:
             noted = now
-            say(f"waiting for etcd: {trouble}")
+            say(f"waiting for etcd: {trouble}; {LOOK_AT_ETCD}")
         time.sleep(min(1.0, plan.etcd_timeout))
 
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from paddle_cluster.launcher.variables import KNOWN
+
 MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER = "master", "pserver", "trainer", "autoscaler", "driver"
 ROLES = (MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER)
 WITHOUT_ETCD = (AUTOSCALER, DRIVER)
@@ -94,6 +96,17 @@ DRIVER_GOES_ON = (69, 74, 75, 137, 143)
 _FOUND = {
     "PORT", "PORTS_NUM", "PORTS_NUM_FOR_SPARSE", "NICS", "NUM_GRADIENT_SERVERS", "NUM_PASSES", "PSERVERS", "TRAINER_ID",
 }  # fmt: skip
+# variables of roles that set no flag; start.sh reads some of them for a trainer
+_OTHERS = (
+    "ETCD_IP", "MASTER_IP", "ETCD_TIMEOUT", "AT_END", "SCALE_TO_ZERO", "TRAINER_PACKAGE", "VOLUME_TIMEOUT", "ENTRY",
+    "TRAIN_LIST",
+)  # fmt: skip
+# every role knows the variables of all: the pods of a job often share their variables
+KNOWN_TO_ROLES = KNOWN.union(
+    _OTHERS,
+    (INIT + name for name in _FOUND),
+    *(flag.variables for flags in FLAGS.values() for flag in flags),
+)
 _TARGET = re.compile(r"(statefulsets|deployments|replicasets)/[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 

@@ -34,7 +34,7 @@ from paddle_base.registry.endpoints import (
     revoke,
     watch_once,
 )
-from paddle_base.runtime.errors import LeadershipLostError, PeerUnreachableError
+from paddle_base.runtime.errors import DamagedError, LeadershipLostError, PeerUnreachableError
 from paddle_cluster.master.store.interface import MOST_JOBS, Leadership, Write
 
 MOST_WRITES, MOST_BYTES = 120, 1 << 20  # limits of a transaction; etcd's defaults are 128 operations and 1.5 MiB
@@ -203,9 +203,9 @@ class EtcdLeadership:
                 pairs = page.get("kvs", [])
                 is_last = not page.get("more") or not pairs
                 if not is_last:
-                    coming = reader.submit(self._read_page, decode(pairs[-1]["key"]) + "\0", end)
+                    coming = reader.submit(self._read_page, _read_pair(pairs[-1])[0] + "\0", end)
                 for pair in pairs:
-                    yield decode(pair["key"]), decode(pair.get("value", ""))
+                    yield _read_pair(pair)
                 if is_last:
                     return
 
@@ -223,6 +223,21 @@ class EtcdLeadership:
                 if self._page == SMALLEST_PAGE:
                     raise
                 self._page = max(self._page // 10, SMALLEST_PAGE)
+
+
+def _read_pair(pair: dict[str, Any]) -> tuple[str, str]:
+    """Return a key and its value.
+
+    Raises: DamagedError: one of them is no text; a master writes only text.
+    """
+    try:
+        return decode(pair["key"]), decode(pair.get("value", ""))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        name = _read_keys({"kvs": [pair]})[0][:200]
+        raise DamagedError(
+            f"the key {name!r} of etcd, or its value, is no text, so no master has written it; remove "
+            "the key (etcdctl del), or begin the job anew under another --job"
+        ) from error
 
 
 def split_writes(writes: Iterable[Write]) -> Iterator[dict[str, str | None]]:

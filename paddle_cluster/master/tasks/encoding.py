@@ -85,7 +85,7 @@ def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: 
     state = MasterState(settings, leader)
     try:
         _load(state, iter(pairs), now)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as exc:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as exc:
         raise DamagedError(
             f"the stored state of the master is damaged: {type(exc).__name__}: {exc}; restore the store, or begin the "
             "job anew with an empty one"

@@ -8,11 +8,12 @@ Source: B. P. Welford, Note on a method for calculating corrected sums of square
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from paddle_cluster.prepare.limits import OBJECT_BYTES, Meter
 
 VALUES = 1000  # maximum number of distinct values of a column that are counted; a column with more has no counts
+LEAST_IDS = 10  # rows from which on a column can look like ids
 LARGEST = 3.4028234663852886e38  # the largest float32, because trainers compute with float32
 
 
@@ -65,16 +66,19 @@ class RunningMoments:
 class ColumnSummary:
     """The statistics of one column.
 
-    Args: memory: counts the bytes of the distinct values that are held in memory.
+    Args: memory: counts the bytes of the distinct values that are held in memory.  missing: words that stand for a
+    missing value, as an empty field does.
     """
 
-    def __init__(self, name: str, memory: Meter) -> None:
+    def __init__(self, name: str, memory: Meter, missing: Collection[str] = ()) -> None:
         self.name = name
+        self._missing_words = frozenset(missing)
         self.missing = 0
         self.numbers = RunningMoments()
         self.others = 0
         # file, line and text of the first field that is not a number
         self.first_other: tuple[str, int, str] | None = None
+        self.is_rising = True  # whether each field is a whole number above the one before, as ids are
         self._memory = memory
         self._values: dict[str, int] | None = {}
         self._held = 0
@@ -90,10 +94,12 @@ class ColumnSummary:
         Args: name, line: the place of the field, for messages.
         Raises: InputError: if the distinct values exceed DATA_MAX_MEMORY.
         """
-        if not field or field.isspace():
+        if not field or field.isspace() or field.strip() in self._missing_words:
             self.missing += 1
             return
         value = read_number(field)
+        if self.is_rising:
+            self.is_rising = value is not None and value > self.numbers.high and value.is_integer()
         if value is None:
             self.others += 1
             if self.first_other is None:
@@ -116,14 +122,35 @@ class ColumnSummary:
             self._memory.give_back(self._held)
             self._values = None
 
-    def describe(self) -> dict[str, object]:
-        """Return the column's entry of columns.json; docs/data.md describes this file."""
+    @property
+    def counts(self) -> dict[str, int] | None:
+        """The number of rows of each value, or None if the column has more than VALUES different values."""
+        return self._values
+
+    @property
+    def has_whole_numbers(self) -> bool:
+        """Whether all values are whole numbers, such as labels and codes; False if `counts` is None."""
+        return self.is_number and _are_whole(self._values)
+
+    @property
+    def looks_like_ids(self) -> bool:
+        """Whether each row has a value of its own: rising whole numbers, or words that never recur."""
+        count = self.numbers.count + self.others
+        if count < LEAST_IDS:
+            return False
+        return self.is_rising or (not self.is_number and self._values is not None and len(self._values) == count)
+
+    def describe(self, *, is_class: bool = False) -> dict[str, object]:
+        """Return the column's entry of columns.json; docs/data.md describes this file.
+
+        Args: is_class: whether the column is the label and has classes; then `values` has all kinds of numbers.
+        """
         about: dict[str, object] = {"name": self.name, "kind": "number" if self.is_number else "text"}
         about |= {"count": self.numbers.count + self.others, "missing": self.missing}
         if self.is_number:
             moments = self.numbers
             about |= {"mean": moments.mean, "std": moments.deviation, "min": moments.low, "max": moments.high}
-        is_told = not self.is_number or _are_whole(self._values)
+        is_told = is_class or not self.is_number or _are_whole(self._values)
         counts = None if self._values is None or not is_told else self._values
         if counts is not None:
             about["values"] = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
@@ -135,8 +162,3 @@ class ColumnSummary:
 def _are_whole(values: dict[str, int] | None) -> bool:
     """Return whether all values are whole numbers, such as labels and codes, whose counts are useful."""
     return values is not None and all(value.lstrip("+-").isdigit() for value in values)
-
-
-def describe_all(columns: Sequence[ColumnSummary]) -> list[dict[str, object]]:
-    """Return the entries of columns.json for all columns, in order."""
-    return [column.describe() for column in columns]

@@ -21,16 +21,14 @@ from paddle_cluster.prepare.errors import InputError, InputMissingError, writing
 from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.input.packed import SUFFIXES
-from paddle_cluster.prepare.limits import OBJECT_BYTES
 from paddle_cluster.prepare.settings import Settings
-from paddle_cluster.prepare.sources.columns import ColumnSummary, describe_all
+from paddle_cluster.prepare.sources.label import LabelColumn
 from paddle_cluster.prepare.sources.spool import Appender, LabelledRow, Spool
-from paddle_cluster.prepare.sources.table import DelimitedTable, warn_of_mixed
+from paddle_cluster.prepare.sources.table import DelimitedTable, warn_of_ids, warn_of_mixed
 from paddle_cluster.prepare.split import file_names, is_held_out
 
 TABLES, TEXTS = (".csv", ".tsv"), (".txt", ".data")
 STATISTICS = "columns.json"
-CLASSES = 10_000  # maximum number of distinct labels
 
 
 def read_csv(settings: Settings, scratch: Path) -> Split:
@@ -41,9 +39,7 @@ def read_csv(settings: Settings, scratch: Path) -> Split:
     """
     with fetch(settings, scratch) as data:
         names, test_names = _files(data)
-        table = DelimitedTable(
-            data, [*names, *test_names], settings.csv_delimiter, settings.csv_header, settings.data_encoding
-        )
+        table = DelimitedTable(data, [*names, *test_names], settings)
         return _Writing(table, settings, scratch).split(set(test_names))
 
 
@@ -69,8 +65,10 @@ class _Writing:
         self._table = table
         self._settings = settings
         self._folder = scratch / "shards"
-        self._label = _place_of(settings.csv_label, table.columns)
-        self._classes: dict[str, int] = {}
+        self._label = LabelColumn(table, settings)
+        self._skipped = {table.place_of("CSV_SKIP", name) for name in settings.csv_skip}
+        if self._label.place in self._skipped:
+            raise InputError(f"CSV_SKIP has {settings.csv_label}, the column of CSV_LABEL; remove it from CSV_SKIP")
         with writing_to(scratch):
             for folder in (self._folder, scratch / "training", scratch / "test"):
                 folder.mkdir()
@@ -86,12 +84,16 @@ class _Writing:
         draw = Random(self._settings.seed)
         encode = _Encoder(self._table.delimiter)
         for row in self._table.rows():
-            taken = LabelledRow(encode(row.fields), self._class_of(row.fields))
+            taken = LabelledRow(encode(row.fields), self._label.class_of(row.fields))
             if row.name in test_names:
                 self._test.add(0.0, taken)
             else:
                 self._training.add(draw.random(), taken)
+        self._label.decide()
         warn_of_mixed(self._table.columns)
+        if self._label.place is not None:
+            others = enumerate(self._table.columns)
+            warn_of_ids([one for place, one in others if place not in {self._label.place, *self._skipped}])
         has_own = bool(test_names)
         training, test = self._count(has_own)
         if not training.total():
@@ -100,31 +102,21 @@ class _Writing:
         self._write(has_own, training, test)
         return self._describe(training.total(), test.total())
 
-    def _class_of(self, fields: Sequence[str]) -> int:
-        if self._label is None:
-            return 0
-        label = fields[self._label]
-        if label not in self._classes:
-            self._table.memory.take(len(label) + OBJECT_BYTES, f"the values of CSV_LABEL={self._settings.csv_label}")
-        number = self._classes.setdefault(label, len(self._classes))
-        if number >= CLASSES:
-            raise InputError(
-                f"the column CSV_LABEL={self._settings.csv_label} has more than {CLASSES} values; unset CSV_LABEL, "
-                "because a column that does not name classes needs no even distribution"
-            )
-        return number
-
     def _rows(self, has_own: bool) -> Iterator[tuple[bool, LabelledRow]]:
         """Yield (whether the row is a test row, row) for all rows, in the order of their distribution to the shards."""
         fraction = self._settings.test_fraction
         for position, row in enumerate(self._training.in_order()):
-            yield not has_own and is_held_out(position, fraction), row
+            yield not has_own and is_held_out(position, fraction), self._dealt(row)
         for row in self._test.as_they_came():
-            yield True, row
+            yield True, self._dealt(row)
+
+    def _dealt(self, row: LabelledRow) -> LabelledRow:
+        """Return the row with the class by which it is dealt; rows with numbers to predict have none."""
+        return row if self._label.task == "classes" else LabelledRow(row.text, 0)
 
     def _count(self, has_own: bool) -> tuple[Counter[int], Counter[int]]:
         """Return the number of rows of each class in the training set and in the test set."""
-        if self._label is None:
+        if not self._label.classes:
             held_out = 0 if has_own else math.floor(self._settings.test_fraction * self._training.count)
             return Counter({0: self._training.count - held_out}), Counter({0: held_out + self._test.count})
         counts = (Counter[int](), Counter[int]())
@@ -141,7 +133,8 @@ class _Writing:
             [str(self._file(False, part % count, part // count)) for part in parts],
             [str(self._file(True, shard)) for shard in range(self._test_shards if test.total() else 0)],
         ]
-        dealers = [_Dealer(counts, self._classes, len(files[kind])) for kind, counts in enumerate((training, test))]
+        classes = self._label.classes
+        dealers = [_Dealer(counts, classes, len(files[kind])) for kind, counts in enumerate((training, test))]
         if self._table.header is not None and self._settings.csv_header == "keep":
             first = _Encoder(self._table.delimiter)(self._table.header)
             for path in (*files[0], *files[1]):
@@ -185,9 +178,17 @@ class _Writing:
             "rows": training + test,
             "training": training,
             "test": test,
-            "columns": describe_all(self._table.columns),
+            "missing_words": list(self._settings.csv_missing),
+            "columns": [self._describe_column(place) for place in range(len(self._table.columns))],
         }
+        if self._label.place is not None:
+            about |= {"label": self._table.columns[self._label.place].name, "task": self._label.task}
         return json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+    def _describe_column(self, place: int) -> dict[str, object]:
+        is_class = place == self._label.place and self._label.task == "classes"
+        about = self._table.columns[place].describe(is_class=is_class)
+        return {**about, "skipped": True} if place in self._skipped else about
 
 
 class _Dealer:
@@ -221,15 +222,3 @@ class _Encoder:
     def __call__(self, fields: Sequence[str]) -> bytes:
         self._writer.writerow(fields)
         return self._text.encode()
-
-
-def _place_of(label: str, columns: Sequence[ColumnSummary]) -> int | None:
-    """Return the position of the column that CSV_LABEL names, or whose number (from 1) is the value of CSV_LABEL."""
-    if not label:
-        return None
-    names = [column.name for column in columns]
-    if label in names:
-        return names.index(label)
-    if label.isascii() and label.isdigit() and 1 <= int(label[:9]) <= len(names):
-        return int(label) - 1
-    raise InputError(f"CSV_LABEL is {label!r}, which is no column; name one of {', '.join(names)[:400]}, or its number")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from paddle_cluster.prepare.errors import InputError
 from paddle_cluster.prepare.input.inputs import Input, decode
 from paddle_cluster.prepare.limits import LINE_BYTES, Meter
 from paddle_cluster.prepare.log import say
+from paddle_cluster.prepare.settings import Settings
 from paddle_cluster.prepare.sources.columns import ColumnSummary, read_number
 
 DELIMITERS = ("\t", ";", "|", ",")  # delimiters to try
 COLUMNS = 16_384  # maximum number of columns, as in spreadsheets
 SAMPLE_BYTES, SAMPLE_LINES = 1 << 16, 100  # part of the first file that is used to find the delimiter
+LISTED = 400  # maximum number of characters of the names of columns in a message
 SHOWN = 60  # maximum number of characters of a row in a message
 
 
@@ -40,21 +43,23 @@ class TableRow(NamedTuple):
 class DelimitedTable:
     """The rows of all files, which must have the same columns.
 
-    Args: data: the input; its first file defines the columns.  delimiter: one character, or "" to find it.
-    header: the value of CSV_HEADER (auto, keep, drop or none).
+    Args: data: the input; its first file defines the columns.  names: the files.  settings: those that begin with CSV_,
+    and DATA_ENCODING.
     """
 
-    def __init__(self, data: Input, names: Sequence[str], delimiter: str, header: str, encoding: str) -> None:
+    def __init__(self, data: Input, names: Sequence[str], settings: Settings) -> None:
         self._data = data
         self._names = names
         self.memory = data.memory
-        self._encoding = encoding
-        self.delimiter = delimiter or find_delimiter(_first_lines(data, names[0], encoding))
-        begin = list(itertools.islice(self._rows_of(names[0], data.disk.fresh()), 2))
+        self._encoding, self._option = settings.data_encoding, settings.csv_header
+        self.delimiter = settings.csv_delimiter or find_delimiter(_first_lines(data, names[0], self._encoding))
+        header, begin = self._option, self._begin()
         if not begin:
             raise InputError(f"{names[0]} has no rows; remove it, or give another file")
         self._first = begin[0]
-        has_header = header in ("keep", "drop") or (header == "auto" and _is_header(begin))
+        has_header = header in ("keep", "drop") or (
+            header == "auto" and _is_header(begin, {settings.csv_label, *settings.csv_skip})
+        )
         if header == "auto" and len(begin) == 1 and _are_names(begin[0]):
             raise InputError(
                 f"{names[0]} has a header line and no rows: {self._first.shown}; give a table with rows, or set "
@@ -64,7 +69,44 @@ class DelimitedTable:
         if header == "auto":
             what = "a header and dropped" if has_header else "a row"
             say(f"{self._first.place} is taken for {what}: {self._first.shown}; CSV_HEADER changes this")
-        self.columns = [ColumnSummary(name, data.memory) for name in self.header or _numbered(len(self._first.fields))]
+        column_names = self.header or [f"column_{number + 1}" for number in range(len(self._first.fields))]
+        self.columns = [ColumnSummary(name, data.memory, settings.csv_missing) for name in column_names]
+
+    def place_of(self, option: str, given: str) -> int:
+        """Return the position of the column that a setting gives by its name, or by its number from 1.
+
+        Args: option: the name of the setting, for messages.
+        Raises: InputError: if there is no such column; the message names the columns, and says what line 1 is.
+        """
+        names = [column.name for column in self.columns]
+        for known in (names, [name.strip() for name in names]):
+            if given in known:
+                return known.index(given)
+        if given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= len(names):
+            return int(given) - 1
+        close = difflib.get_close_matches(given, self.header or self._first.fields, 1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        what = f"{option} is {given!r}, which is no column{hint}"
+        numbers = f"a number from 1 to {len(names)}" if len(names) > 1 else "1"
+        if self.header is None:
+            why = "by CSV_HEADER=none" if self._option == "none" else "not for a header"
+            raise InputError(
+                f"{what}: {self._first.place} is taken for a row, {why}: {self._first.shown}; set CSV_HEADER=drop if "
+                f"this line names the columns, or give {numbers}"
+            )
+        listed = ", ".join(names)[:LISTED]
+        raise InputError(f"{what}; the columns of {self._first.place} are {listed}; give one of them, or {numbers}")
+
+    def _begin(self) -> list[TableRow]:
+        """Return the first rows of the table, by which a header is recognised: two rows, and more if they are short."""
+        begin: list[TableRow] = []
+        size = 0
+        for row in itertools.islice(self._rows_of(self._names[0], self._data.disk.fresh()), SAMPLE_LINES):
+            begin.append(row)
+            size += sum(map(len, row.fields))
+            if size > SAMPLE_BYTES and len(begin) > 1:
+                break
+        return begin
 
     def rows(self) -> Iterator[TableRow]:
         """Yield all rows except headers, after adding their fields to the statistics of the columns.
@@ -184,11 +226,16 @@ def find_delimiter(lines: Sequence[str]) -> str:
     return best
 
 
-def _is_header(rows: Sequence[TableRow]) -> bool:
-    """Return whether the first row is a header: it has distinct texts and no number, and the next row has a number."""
+def _is_header(rows: Sequence[TableRow], wanted: Collection[str]) -> bool:
+    """Return whether the first row is a header: it has distinct texts and no number, and a later row has a number.
+
+    Args: wanted: the columns that settings name; a first row that has one of these names is a header, too.
+    """
     if len(rows) < 2 or not _are_names(rows[0]):
         return False
-    return any(read_number(field) is not None for field in rows[1].fields)
+    if any(field.strip() in wanted for field in rows[0].fields):
+        return True
+    return any(read_number(field) is not None for row in rows[1:] for field in row.fields)
 
 
 def _are_names(row: TableRow) -> bool:
@@ -196,10 +243,6 @@ def _are_names(row: TableRow) -> bool:
     if len(set(names)) < len(names) or not all(names):
         return False
     return all(read_number(name) is None for name in names)
-
-
-def _numbered(count: int) -> list[str]:
-    return [f"column_{number}" for number in range(1, count + 1)]
 
 
 def warn_of_mixed(columns: Sequence[ColumnSummary]) -> None:
@@ -210,4 +253,14 @@ def warn_of_mixed(columns: Sequence[ColumnSummary]) -> None:
             say(
                 f"WARNING: column {column.name!r} has {column.numbers.count} numbers and {column.others} other values, "
                 f"the first {field[:SHOWN]!r} in {name} line {line}: the column counts as text"
+            )
+
+
+def warn_of_ids(columns: Sequence[ColumnSummary]) -> None:
+    """Log a warning for each column that looks like ids, from which a network learns nothing about other rows."""
+    for column in columns:
+        if column.looks_like_ids:
+            say(
+                f"WARNING: column {column.name!r} has another value in each row, as ids have; if they are ids, set "
+                f"CSV_SKIP={column.name}, because a network learns ids by heart"
             )

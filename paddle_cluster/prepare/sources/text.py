@@ -13,9 +13,11 @@ from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.limits import OBJECT_BYTES, Meter
 from paddle_cluster.prepare.settings import Settings
+from paddle_cluster.prepare.sources.table import DelimitedTable
 from paddle_cluster.prepare.split import LabelledLine, hold_out, shuffle
 
 DIGITS = 18  # maximum number of digits of a numeric label
+MOST_LABEL = 9999  # greatest numeric label that stays as it is; a network has a class for each number up to it
 UNKNOWN = "<unk>"
 POLARITIES = ("neg", "pos")
 MADE_HERE = re.compile(r"train\..*|test\.(txt|list)|pred\.list|dict\.txt|labels\.list")
@@ -30,7 +32,7 @@ def read_quick_start(settings: Settings, scratch: Path) -> Dataset:
         folder = data.nearest("train.txt")
         if folder is not None:
             return _preprocessed(data, folder, settings)
-        return dataset_of_text(list(_raw(data, settings.data_encoding)), settings, data.memory)
+        return dataset_of_text(list(_raw(data, settings)), settings, data.memory)
 
 
 def dataset_of_text(samples: Sequence[LabelledLine], settings: Settings, memory: Meter) -> Dataset:
@@ -41,7 +43,7 @@ def dataset_of_text(samples: Sequence[LabelledLine], settings: Settings, memory:
     if not samples:
         raise InputError("the text has no samples")
     training, test = hold_out(shuffle(samples, settings.seed), settings.test_fraction)
-    return _numbered(training, test, {}, settings.min_count, memory)
+    return _numbered(training, test, {}, settings, memory)
 
 
 def _preprocessed(data: Input, folder: PurePosixPath, settings: Settings) -> Dataset:
@@ -57,7 +59,7 @@ def _preprocessed(data: Input, folder: PurePosixPath, settings: Settings) -> Dat
     dictionary = str(folder / "dict.txt")
     if dictionary in data.names:
         common["dict.txt"] = _as_bytes(_held(data, dictionary, encoding))
-    return _numbered(samples, test, common, settings.min_count, data.memory)
+    return _numbered(samples, test, common, settings, data.memory)
 
 
 def _held(data: Input, name: str, encoding: str) -> Iterator[str]:
@@ -67,8 +69,9 @@ def _held(data: Input, name: str, encoding: str) -> Iterator[str]:
             yield line
 
 
-def _raw(data: Input, encoding: str) -> Iterator[LabelledLine]:
-    """Read `*.pos` and `*.neg` files with one text per line, or files with lines `label<TAB>text`."""
+def _raw(data: Input, settings: Settings) -> Iterator[LabelledLine]:
+    """Read tables, or `*.pos` and `*.neg` files with one text per line, or files with lines `label<TAB>text`."""
+    encoding = settings.data_encoding
     files = [(name, PurePosixPath(name).suffix) for name in data.names]
     polar = [(name, suffix[1:]) for name, suffix in files if suffix[1:] in POLARITIES]
     for name, polarity in polar:
@@ -76,14 +79,31 @@ def _raw(data: Input, encoding: str) -> Iterator[LabelledLine]:
             yield LabelledLine(" ".join(line.split()), polarity)
     if polar:
         return
+    tables = [name for name, suffix in files if data.is_file or suffix in (".csv", ".tsv")]
+    if settings.csv_label and tables:
+        yield from _rows(data, tables, settings)
+        return
     tabbed = [name for name, suffix in files if data.is_file or suffix in (".txt", ".tsv")]
     if not tabbed:
         raise InputError(
             f"{data.path.name}: no text found; expected train.txt (the tutorial's format), *.pos and *.neg, "
-            "or *.txt and *.tsv with lines label<TAB>words"
+            "*.csv with CSV_LABEL, or *.txt and *.tsv with lines label<TAB>words"
         )
     for name in tabbed:
         yield from _labelled(data, name, encoding)
+
+
+def _rows(data: Input, names: Sequence[str], settings: Settings) -> Iterator[LabelledLine]:
+    """Read the rows of tables: the column CSV_LABEL has the label, and all others without CSV_SKIP are the text."""
+    table = DelimitedTable(data, names, settings)
+    place = table.place_of("CSV_LABEL", settings.csv_label)
+    left_out = {place, *(table.place_of("CSV_SKIP", name) for name in settings.csv_skip)}
+    for row in table.rows():
+        label = row.fields[place].strip()
+        if label and label not in settings.csv_missing:
+            text = " ".join(field for number, field in enumerate(row.fields) if number not in left_out)
+            data.hold(text, row.name)
+            yield LabelledLine(" ".join(text.split()), " ".join(label.split()))
 
 
 def _labelled(data: Input, name: str, encoding: str) -> Iterator[LabelledLine]:
@@ -93,19 +113,21 @@ def _labelled(data: Input, name: str, encoding: str) -> Iterator[LabelledLine]:
             continue
         label, tab, text = line.partition("\t")
         if not tab or not label.strip():
-            raise InputError(f"{name} line {number}: the line is not of the form label<TAB>words: {line[:60]!r}")
+            is_table = PurePosixPath(name).suffix == ".csv"
+            hint = "; if it is a row of a table, set CSV_LABEL to the column of the labels" if is_table else ""
+            raise InputError(f"{name} line {number}: the line is not of the form label<TAB>words: {line[:60]!r}{hint}")
         data.hold(line, name)
         yield LabelledLine(" ".join(text.split()), label.strip())
 
 
 def _numbered(
-    training: list[LabelledLine], test: list[LabelledLine], common: dict[str, bytes], min_count: int, memory: Meter
+    training: list[LabelledLine], test: list[LabelledLine], common: dict[str, bytes], settings: Settings, memory: Meter
 ) -> Dataset:
     """Return the data set with labels replaced by numbers, and with a dictionary if `common` has none."""
     labels = sorted({sample.label for sample in (*training, *test)})
     numbers = _numbers(labels)
     if "dict.txt" not in common:
-        common = {**common, "dict.txt": _as_bytes(_dictionary(training, min_count, memory))}
+        common = {**common, "dict.txt": _as_bytes(_dictionary(training, settings, memory))}
     if "pred.txt" in common:
         common = {**common, "pred.list": b"data/pred.txt\n"}
     ordered = sorted(numbers, key=lambda label: (numbers[label], label))
@@ -115,9 +137,12 @@ def _numbered(
 
 
 def _numbers(labels: Sequence[str]) -> dict[str, int]:
-    """Keep numeric labels. Number other labels in alphabetical order, but `neg` is always 0, and `pos` is always 1."""
+    """Keep small numbers. Number other labels in their order, but `neg` is always 0, and `pos` is always 1."""
     if all(label.isascii() and label.isdigit() and len(label) <= DIGITS for label in labels):
-        return {label: int(label) for label in labels}
+        if max(map(int, labels)) <= MOST_LABEL:
+            return {label: int(label) for label in labels}
+        different = sorted({int(label) for label in labels})
+        return {label: different.index(int(label)) for label in labels}
     names = POLARITIES if set(labels) <= set(POLARITIES) else labels
     return {label: number for number, label in enumerate(names)}
 
@@ -126,19 +151,21 @@ def _lines(samples: Iterable[LabelledLine], numbers: dict[str, int]) -> list[Lab
     return [LabelledLine(f"{numbers[sample.label]}\t{sample.line}", sample.label) for sample in samples]
 
 
-def _dictionary(samples: Iterable[LabelledLine], min_count: int, memory: Meter) -> Iterator[str]:
-    """Yield the line of `<unk>`, which gets id 0, and then lines `word<TAB>count`, the most frequent word first."""
+def _dictionary(samples: Iterable[LabelledLine], settings: Settings, memory: Meter) -> Iterator[str]:
+    """Yield the line of `<unk>`, which gets id 0, and then lines `word<TAB>count`, the most frequent word first.
+
+    At most MAX_WORDS words that occur MIN_COUNT times follow; the count of `<unk>` is that of all other words.
+    """
     counts = Counter[str]()
     for sample in samples:
         before = len(counts)
         counts.update(sample.line.split())
         if len(counts) > before:
             memory.take((len(counts) - before) * OBJECT_BYTES, "dict.txt, the different words of the text")
-    rare = sum(count for count in counts.values() if count < min_count)
-    yield f"{UNKNOWN}\t{rare}"
-    for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        if count >= min_count and word != UNKNOWN:
-            yield f"{word}\t{count}"
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    known = [item for item in ordered if item[1] >= settings.min_count and item[0] != UNKNOWN][: settings.max_words]
+    yield f"{UNKNOWN}\t{counts.total() - sum(count for _, count in known)}"
+    yield from (f"{word}\t{count}" for word, count in known)
 
 
 def _as_bytes(lines: Iterable[str]) -> bytes:

@@ -159,6 +159,7 @@ def test_a_signal_ends_the_workers_and_the_job(tmp_path: Path, number: int, stat
         process.send_signal(number)
         _, log = process.communicate(timeout=LIMIT_S)
         assert process.returncode == status, log
+        assert "to go on, run the same command again: the workers begin with what the script loads" in log
     wait_for_end(child)
     wait_for_end(grandchild)
 

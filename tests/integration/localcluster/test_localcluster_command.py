@@ -173,6 +173,15 @@ def test_a_failed_job_ends_with_the_pods_code_and_its_last_lines(project: Path):
     assert all(line.startswith("j-0-") for line in cause)
 
 
+def test_a_failed_job_with_a_save_says_how_to_go_on(project: Path):
+    """After a fault in a later row of the test data, nothing said that the passes before it count."""
+    write_script(project, "mkdir -p $OUT/output/pass-00000; echo > $OUT/output/pass-00000/done; exit 65")
+    names = ("--env", "JOB_PATH=/home/jobpath", "--env", "JOB_NAME=out")
+    code, out, _ = run(project, "k8s/job.yaml", "--volume", "mfs=vol", *names)
+    told = "job/j: without the fault, the same command goes on from its newest save"
+    assert (code, out.splitlines()[-1]) == (65, told)
+
+
 def test_the_timeout_ends_everything(project: Path):
     write_script(project, "exec sleep 1000")
     code, out, _ = run(project, "k8s/job.yaml", "--volume", "mfs=vol", "--timeout", "0.3")

@@ -109,6 +109,8 @@ def test_the_status_of_a_job_whose_master_was_stopped(tmp_path: Path) -> None:
         process.wait_for("serving on")
         process.signal(signal.SIGTERM)
         assert process.end() == 143
+        said = f"to continue job 'job', start `paddle master` again with the same store, --store_dir={store}"
+        assert said in (tmp_path / "log").read_text()
     found = show(output)
     assert " ago, status 143: stopped by SIGTERM; the lines below show the state at that time" in found
     assert "start `paddle master` again with the same store to continue the job" in found

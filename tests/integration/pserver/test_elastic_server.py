@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -246,6 +247,7 @@ def test_a_server_that_is_stopped_stores_its_state_and_gives_its_index_back(any_
     values = push(services, 1)
     first.signal(signal.SIGTERM)
     assert first.end() == 143 and "stopped by SIGTERM" in first.text()
+    assert "to go on, start the server again: it resumes from its newest snapshot" in first.text()
     assert find_checkpoint(job.registry, 0).step == 1
     began = time.monotonic()
     job.server().serving()
@@ -418,6 +420,7 @@ def test_the_health_pages_say_what_a_server_waits_for(job):
         (["--index=5"], 64, "--index is 5, and the job has 1 servers"),
         (["--job=a/b"], 64, "--job is 'a/b'"),
         (["--nics=nowhere"], 78, "--nics names 'nowhere'"),
+        (["--checkpoint_path=/proc/nowhere"], 74, "cannot write its snapshot /proc/nowhere/job/server-0000-"),
     ],
 )
 def test_a_server_that_cannot_begin_says_why(job, flags, status, part):
@@ -435,8 +438,9 @@ def test_a_registry_that_is_away_is_named(fork_server, tmp_path):
 
 
 def test_a_directory_of_snapshots_that_cannot_be_written_holds_the_first_values_back(job):
-    (job.folder / "snapshots").write_text("")
     server = job.server().serving()
+    shutil.rmtree(job.folder / "snapshots")  # it was writable when the server began
+    (job.folder / "snapshots").write_text("")
     services = job.join()
     with pytest.raises(PaddleError):
         job.join_at(job.find(), peer_timeout=15.0, wait_timeout=1.0, number=1).give(

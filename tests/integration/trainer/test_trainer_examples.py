@@ -1,9 +1,11 @@
 """The examples on made-up data, with `paddle` itself: they train, get better, and predict."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+from each import each
 
 from paddle_cluster.prepare.program import prepare
 from paddle_cluster.prepare.settings import read_settings
@@ -50,6 +52,34 @@ def test_quick_start_trains_and_predicts(paddle, shard, name):
         chosen, probabilities = line.rstrip(";").split(";")
         numbers = [float(number) for number in probabilities.split()]
         assert numbers.index(max(numbers)) == int(chosen) and sum(numbers) == pytest.approx(1, abs=1e-4)
+
+
+NAMED = ["billing", "delivery", "login", "praise", "refund", "sales team"]
+
+
+@each(("name", "kind"), [("lr", "named"), ("emb", "numbered")])
+def test_quick_start_has_as_many_classes_as_the_texts_have_labels(paddle, tmp_path, name, kind):
+    """Before, six labels got a config for two, and training ended with an id above the size of the label."""
+    (tmp_path / "texts.tsv").write_text(
+        "".join(
+            f"{NAMED[n % 6] if kind == 'named' else n % 6}\tword{n % 6} common{n % 5} word{n % 6}\n" for n in range(240)
+        )
+    )
+    flags = ["--data_source=quick_start", f"--data_path={tmp_path / 'texts.tsv'}", "--split_count=1"]
+    prepare(read_settings([f"--out_dir={tmp_path / 'job'}", f"--examples_dir={EXAMPLES}", *flags], {}))
+    folder, config = tmp_path / "job/0", f"../quick_start/trainer_config.{name}.py"
+    flags = (f"--config={config}", "--num_passes=60", "--save_dir=out", "--seed=1", "--report")
+    status, text = paddle.train(folder, *flags)
+    assert status == 0, text
+    assert "positive_label=5 precision=" in text
+    names = [one.replace(" ", "_") for one in NAMED] if kind == "named" else [str(n) for n in range(6)]
+    assert {f"{one}.recall" for one in names} <= json.loads((folder / "out/progress.json").read_text())[
+        "evaluators"
+    ].keys()
+    (folder / "data/pred.txt").write_text("common1 word4\nword2\n")
+    (folder / "data/pred.list").write_text("data/pred.txt\n")
+    chosen = [line.split(";")[0] for line in predict(paddle, folder, config, last_pass=59)]
+    assert chosen == ["4", "2"]
 
 
 def test_recommendation_trains_and_predicts(paddle, shard):

@@ -48,7 +48,10 @@ ALLOWED = {
     ("trainer/config/scripts/python2.py", "pickle.load"): f"the cPickle that scripts of Python 2 import: {OWN_SCRIPT}",
     ("trainer/config/scripts/python2.py", "pickle.loads"): f"the cPickle that scripts of Python 2 import: {OWN_SCRIPT}",
     ("trainer/data/loading.py", "importlib.import_module"): f"the provider, which foreign.py has checked: {OWN_SCRIPT}",
-    ("trainer/data/loading.py", "pickle.loads"): "only what a config script of this process pickled (is_own)",
+    (
+        "trainer/data/provider2.py",
+        "pickle.loads",
+    ): "only what this process pickled: the config script's args, or the plain values of a model file",
     (
         "paddle_cluster/localcluster/__init__.py",
         "importlib.import_module",

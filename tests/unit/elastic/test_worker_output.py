@@ -25,7 +25,22 @@ def test_two_writers_of_a_file_leave_no_gaps_in_it(tmp_path: Path) -> None:
             files.append(found["stdout"])
             writers[number].show(0, "stdout", text, files[number])
         writers[0].show(0, "stdout", b"third\n", files[0])
-    assert (tmp_path / "rank.0/stdout").read_bytes() == b"second\nthird\n"
+    assert (tmp_path / "rank.0/stdout").read_bytes() == b"second\n"
+    assert (tmp_path / "rank.0/stdout.1").read_bytes() == b"first\nthird\n"
+
+
+def test_the_output_of_an_earlier_job_stays(tmp_path: Path) -> None:
+    """The next job with the same --output-filename emptied it in silence."""
+    for text in (b"first\n", b"second\n", b"third\n"):
+        writer = OutputWriter(tmp_path, 1, False)
+        for _ in range(2):  # the second worker of the rank appends
+            files = writer.open(0)
+            writer.show(0, "stdout", text, files["stdout"])
+            for file in files.values():
+                assert file is not None
+                file.close()
+    found = {path.name: path.read_bytes() for path in (tmp_path / "rank.0").iterdir() if path.stat().st_size}
+    assert found == {"stdout.1": b"first\n" * 2, "stdout.2": b"second\n" * 2, "stdout": b"third\n" * 2}
 
 
 def test_a_write_that_is_short_goes_on_with_the_rest(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from paddle_base.messages.fake import FakeClient, FakeNetwork
 from paddle_base.messages.server_core import ServerCore
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
 from paddle_cluster.launcher.cluster.pods import IdMap
+from paddle_cluster.launcher.cluster.quorum import WITHOUT_LAUNCHER
 from paddle_cluster.launcher.control.attempt_book import AttemptBook, LauncherPlace
 from paddle_cluster.launcher.control.channel import ControlChannel
 from paddle_cluster.launcher.control.guest import RendezvousGuest
@@ -305,7 +306,7 @@ def test_a_launcher_that_is_not_there_is_named(launchers: Launchers) -> None:
     ids = IdMap(zip(IPS, range(3), strict=True), uids=UIDS, places={IPS[2]: "pod-2 on node-2"})
     assert (
         launchers.channels[0].why_not_heard(ids)
-        == "waiting for the launchers of trainer 2 at 10.0.0.3 (pod-2 on node-2)"
+        == f"waiting for the launchers of trainer 2 at 10.0.0.3 (pod-2 on node-2); {WITHOUT_LAUNCHER}"
     )
     assert "trainer 0's launcher at" in launchers.channels[2].why_not_heard(ids)
 

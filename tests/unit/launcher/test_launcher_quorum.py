@@ -20,6 +20,7 @@ from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobR
 from paddle_cluster.launcher.cluster.kubernetes import FEW, PodApi
 from paddle_cluster.launcher.cluster.pods import PodStatus, hosts_of, parse_pods
 from paddle_cluster.launcher.cluster.quorum import (
+    WITHOUT_LAUNCHER,
     Quorum,
     choose_leader,
     choose_members,
@@ -107,20 +108,26 @@ def test_who_leads(live: list[int], known: list[int], is_over: bool, gone: set[i
 # live, gone, those without a word, those that had their time -> members, or what is waited for
 MEMBERS: dict[str, tuple[list[int], set[int], list[int], list[int], list[int] | str]] = {
     "those that are there": ([0, 2], {1}, [], [], [0, 2]),
-    "not as long as one may come back": ([0, 2], set(), [], [0, 2], "waiting for pods 1"),
+    "not as long as one may come back": (
+        [0, 2],
+        set(),
+        [],
+        [0, 2],
+        "waiting for pods 1; kubectl describe says why they are not there",
+    ),
     "nor without a launcher that is on its way": (
         [0, 2],
         {1},
         [2],
         [],
-        "waiting for the launchers of pod 2 at 10.0.0.3 (p-2 on n2)",
+        f"waiting for the launchers of pod 2 at 10.0.0.3 (p-2 on n2); {WITHOUT_LAUNCHER}",
     ),
     "one of two is new": (
         [0, 1, 2],
         set(),
         [1, 2],
         [0, 1],
-        "waiting for the launchers of pod 2 at 10.0.0.3 (p-2 on n2)",
+        f"waiting for the launchers of pod 2 at 10.0.0.3 (p-2 on n2); {WITHOUT_LAUNCHER}",
     ),
     "but not for ever": ([0, 1, 2], set(), [2], [0, 1, 2], [0, 1]),
     "alone": ([1], {0, 2}, [], [1], [1]),

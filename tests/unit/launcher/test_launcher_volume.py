@@ -17,7 +17,7 @@ from paddle_base.runtime.errors import VolumeError
 from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord
 from paddle_cluster.launcher.errors import ApiError, LostMountError
 from paddle_cluster.launcher.failures import read_errors
-from paddle_cluster.launcher.programs.process import Program, copy_output
+from paddle_cluster.launcher.programs.process import Program, copy_output, pick_last_lines, read_tail
 from paddle_cluster.launcher.rendezvous import decide_attempt, volume_obstacles
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.overlay import Overlay
@@ -65,6 +65,20 @@ def test_the_end_of_a_program_is_told_though_its_log_cannot_be_read(
     assert program.describe_end() == f"trainer ended with status 3; the end of {log}:\n    {lines}"
     os.close(os.open(log, os.O_RDWR))  # lets the reader go
     program.close()
+
+
+def test_the_end_of_a_log_shows_the_error_and_no_blank_lines() -> None:
+    """A program that ended with blank lines showed nothing, and lines after the error hid it."""
+    assert pick_last_lines("one\n\n \n\n\n\n\n") == ["one"]
+    assert pick_last_lines("\n\n") == pick_last_lines("") == ["(no output)"]
+    later = [f"leaked object {number}" for number in range(7)]
+    for error in ("..F1129 17:05:09.464277 21929 __main__.py:53] the data has no sample", "ValueError: no label"):
+        assert pick_last_lines("\n".join([error, *later])) == [error, *later[-4:]]
+    assert pick_last_lines("\n".join(later)) == later[-5:]
+
+
+def test_a_log_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    assert read_tail(tmp_path / "no.log") == "(the log cannot be read: No such file or directory)"
 
 
 def test_what_a_program_writes_is_in_the_pods_own_log_before_the_volume_takes_it(

@@ -68,15 +68,19 @@ def test_a_log_without_a_pass_leaves_no_file(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
-def test_a_picture_that_does_not_fit_on_the_volume_leaves_no_file(tmp_path, monkeypatch):
-    def write_bytes(path, _content):
-        path.touch()
-        raise OSError(errno.ENOSPC, "No space left on device")
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(plotcurve.Path, "write_bytes", write_bytes)
-    with pytest.raises(VolumeError, match="No space left"):
+
+@pytest.mark.parametrize("before", [None, b"earlier"])
+def test_a_picture_that_does_not_fit_on_the_volume_leaves_what_was_there(tmp_path, monkeypatch, before):
+    """An earlier picture was empty afterwards."""
+    if before:
+        (tmp_path / "a.png").write_bytes(before)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(VolumeError, match=r"the picture: cannot write .*a\.png: No space left on device; make room"):
         plotcurve.write(str(tmp_path / "a.png"), b"picture")
-    assert list(tmp_path.iterdir()) == []
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == ([before] if before else [])
 
 
 def drawn(curves, keys):
@@ -254,6 +258,20 @@ def test_event_files_are_written_anew_each_time(output, capsys):
         assert f"10 numbers were written to {output / 'tensorboard'}" in capsys.readouterr().out
         files = sorted(path.relative_to(output / "tensorboard").parts[0] for path in output.glob("tensorboard/*/*"))
         assert files == ["batches", "passes", "tests"]
+
+
+def test_event_files_of_the_user_stay(output, tmp_path, monkeypatch):
+    """All files of the name events.out.tfevents.* were removed from the directory, also before an error."""
+    own = tmp_path / "logs" / "tests" / "events.out.tfevents.1.host"
+    own.parent.mkdir(parents=True)
+    own.write_text("of the user")
+    command = ["tensorboard", str(output), f"--logdir={tmp_path / 'logs'}"]
+    assert main(command) == 0
+    before = sorted(tmp_path.glob("logs/*/*"))
+    assert len(before) == 4 and own.read_text() == "of the user"
+    monkeypatch.setattr("tensorboardX.SummaryWriter.close", full)
+    assert main(command) == 74
+    assert sorted(tmp_path.glob("logs/*/*")) == before
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -50,9 +51,39 @@ def test_d1_a_tree_of_the_original_script_is_replaced_whole(tmp_path):
     for shard in range(6):
         (tmp_path / str(shard) / "data").mkdir(parents=True)
         (tmp_path / str(shard) / "data" / "train.00005").write_text("old\n")
-    run(tmp_path, 2)
-    assert [name for name in names(tmp_path) if name.isdigit()] == ["0", "1"]
-    assert not list(tmp_path.rglob("train.0*"))
+    for _ in range(2):
+        run(tmp_path, 2)
+        assert names(tmp_path) == ["0", "1", "earlier-1", "output", "prepared.json", "quick_start"]
+        assert not list(tmp_path.glob("[0-9]/**/train.0*"))
+
+
+def test_data_that_prepare_has_not_made_are_kept_with_a_warning(tmp_path, capsys):
+    """They were deleted, although they may be the only copy: docs/elastic.md tells users to put their data there."""
+    (tmp_path / "0" / "data").mkdir(parents=True)
+    (tmp_path / "0" / "data" / "train.txt").write_text("mine\n")
+    run(tmp_path, 1)
+    assert (tmp_path / "earlier-1" / "0" / "train.txt").read_text() == "mine\n"
+    assert f"WARNING: the data in {tmp_path} are not of this program" in capsys.readouterr().err
+    run(tmp_path, 1)
+    assert "not of this program" not in capsys.readouterr().err and not (tmp_path / "earlier-2").exists()
+
+
+@pytest.mark.parametrize("name", ["1", "output"])
+def test_a_file_with_the_name_of_a_directory_costs_no_earlier_shard(tmp_path, name):
+    """The earlier shards were deleted, and the error advised to make room."""
+    run(tmp_path, 1)
+    before = lines(tmp_path, 0)
+    shutil.rmtree(tmp_path / name, ignore_errors=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match=f"{tmp_path / name} is no directory, .* move it away"):
+        run(tmp_path, 2)
+    assert (tmp_path / name).read_text() == "mine" and lines(tmp_path, 0) == before
+
+
+def test_a_file_in_place_of_the_directory_is_told_with_what_to_do(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"File exists .*move it away, or name another OUT_DIR"):
+        run(tmp_path / "file", 1)
 
 
 def test_d1_nothing_is_visible_before_it_is_whole(tmp_path, monkeypatch):
@@ -211,6 +242,22 @@ def test_a_config_of_the_users_own_needs_no_example(tmp_path, capsys):
     run(tmp_path, 2, "--train_config_dir=mine")
     assert f"put your config into {tmp_path / 'mine'}" in capsys.readouterr().err
     assert not (tmp_path / "mine").exists()
+
+
+@pytest.mark.usefixtures("own_umask_and_signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_a_signal_ends_says_what_is_there_and_how_to_go_on(tmp_path, capsys, monkeypatch, number):
+    """It ended without a line."""
+    monkeypatch.setattr("paddle_cluster.prepare.program.write_shards", lambda *_: signal.raise_signal(number))
+    flags = ["--split_count=2", "--data_source=synthetic", f"--examples_dir={EXAMPLES}", f"--out_dir={tmp_path / 'o'}"]
+    with pytest.raises(SystemExit) as ended:
+        main(flags)
+    assert ended.value.code == 128 + number and not (tmp_path / "o").exists()
+    told = f"stopped by {number.name}: no part of the new data set can be used; run the same command again"
+    assert told in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert not ended.value.code and "stopped" not in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("own_umask_and_signals")

@@ -161,3 +161,15 @@ def test_the_help_has_every_flag_and_variable_in_one_table():
 def test_a_number_of_trainers_that_is_none_is_named(trainers, count):
     said = problem(CONF_PADDLE_GRADIENT_NUM=trainers, SPLIT_COUNT=count)
     assert f"CONF_PADDLE_GRADIENT_NUM is {trainers!r}; it must be the number of trainers" in said
+
+
+def test_the_config_of_tables_is_for_the_source_csv(tmp_path):
+    flags = [f"--out_dir={tmp_path}", "--split_count=1", f"--data_path={tmp_path.parent / 't.csv'}"]
+    assert read_settings([*flags, "--train_config_dir=table"], {}).data_source == "csv"
+    assert read_settings([*flags, "--data_source=csv"], {}).train_config_dir == ""
+
+
+def test_a_task_without_a_label_is_refused(tmp_path):
+    flags = [f"--out_dir={tmp_path}", "--split_count=1", "--data_source=csv", f"--data_path={tmp_path.parent / 't'}"]
+    with pytest.raises(SettingsError, match="CSV_TASK is number, but CSV_LABEL is not set"):
+        read_settings([*flags, "--csv_task=number"], {})

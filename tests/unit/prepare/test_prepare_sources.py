@@ -128,6 +128,35 @@ def test_labels_that_are_words_are_numbered_in_their_order(tmp_path):
     assert (data / "labels.list").read_text() == "art\t0\nsport\t1\n"
 
 
+def test_great_numbers_as_labels_are_numbered_in_their_order(tmp_path):
+    """A network has a class for each number up to the greatest, so labels such as years or codes are numbered."""
+    raw = write(tmp_path / "raw", t__txt="20500\ta\n20500\tb\n1999\ta\n1999\tb\n100\ta\n100\tb\n")
+    data = run(tmp_path / "job", "--data_source=quick_start", f"--data_path={raw}", "--test_fraction=0")
+    assert (data / "labels.list").read_text() == "100\t0\n1999\t1\n20500\t2\n"
+
+
+def test_the_dictionary_has_at_most_max_words_words_and_counts_the_others_as_unknown(tmp_path):
+    raw = write(tmp_path / "raw", t__txt="0\ta a a b b c\n1\tb c d d\n")
+    flags = ["--data_source=quick_start", f"--data_path={raw}", "--test_fraction=0", "--min_count=2", "--max_words=2"]
+    assert (run(tmp_path / "job", *flags) / "dict.txt").read_text() == "<unk>\t4\na\t3\nb\t3\n"
+
+
+def test_texts_may_be_the_columns_of_a_table(tmp_path):
+    table = 'id,queue,title,text\n1,billing,no refund,"where, please\nis it"\n2,NA,lost,x\n3,help,how,to  sit\n'
+    raw = write(tmp_path / "raw", t__csv=table)
+    flags = ["--data_source=quick_start", f"--data_path={raw / 't.csv'}", "--test_fraction=0", "--csv_label=queue"]
+    data = run(tmp_path / "job", *flags, "--csv_skip=id")
+    assert sorted(training_lines(data)) == ["0\tno refund where, please is it", "1\thow to sit"]
+    assert (data / "labels.list").read_text() == "billing\t0\nhelp\t1\n"
+
+
+def test_a_table_of_texts_needs_the_column_of_the_labels(tmp_path):
+    raw = write(tmp_path / "raw", t__csv="a,b\nc,d\n")
+    for path, said in ((raw, r"\*\.csv with CSV_LABEL"), (raw / "t.csv", "set CSV_LABEL to the column of the labels")):
+        with pytest.raises(InputError, match=said):
+            run(tmp_path / "job", "--data_source=quick_start", f"--data_path={path}")
+
+
 def test_the_tutorials_folder_keeps_its_own_test_set_dictionary_and_other_files(tmp_path):
     folder = write(
         tmp_path / "raw",

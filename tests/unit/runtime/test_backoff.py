@@ -1,5 +1,6 @@
 """The delays between repeated trials."""
 
+import random
 from itertools import islice
 
 import pytest
@@ -18,3 +19,10 @@ def test_each_delay_is_drawn_between_half_and_all_of_it(drawn: float, first: flo
 
 def test_without_spread_nothing_is_drawn_from_chance() -> None:
     assert list(islice(exponential_backoff(1.0, 9.0, factor=3.0, spread=0.0), 4)) == [1.0, 3.0, 9.0, 9.0]
+
+
+def test_a_delay_takes_no_random_number_from_data_providers():
+    """A reconnect to the master changed the order in which a provider shuffled."""
+    before = random.getstate()
+    next(exponential_backoff(1.0, 8.0))
+    assert random.getstate() == before

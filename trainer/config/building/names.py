@@ -95,6 +95,11 @@ _PROVIDER = """
     sparse_binary_vector sparse_binary_vector_sequence sparse_binary_vector_sub_sequence sparse_float_vector
     sparse_float_vector_sequence sparse_float_vector_sub_sequence sparse_non_value_slot sparse_value_slot"""
 PROVIDER_NAMES = tuple(_PROVIDER.split())
+# what only a module of the oldest providers imports, from paddle.trainer.PyDataProviderWrapper
+_WRAPPER = """
+    DenseSlot GeneralPyDataProvider IndexSlot PoolSize SlotType SparseNonValueSlot SparseValueSlot StringSlot
+    default_init_hook init_hook_wrapper"""
+WRAPPER_NAMES = tuple(_WRAPPER.split())
 # names that scripts use for modules
 _USUAL_IMPORTS = {"np": "import numpy as np", "numpy": "import numpy", "cPickle": "import cPickle"}
 
@@ -140,12 +145,14 @@ def suggestion(name: str) -> str:
         return "; add the line `from paddle.trainer_config_helpers import *`"
     if name in PROVIDER_NAMES:
         return "; add the line `from paddle.trainer.PyDataProvider2 import *`"
+    if name in WRAPPER_NAMES:
+        return "; add the line `from paddle.trainer.PyDataProviderWrapper import *`"
     if name in V1_NAMES:
         return (
             f"; a config calls {name}(...) without an import, any other module adds the line `from "
             f"paddle.trainer.config_parser import {name}`"
         )
-    known = [*V1_NAMES, *PROVIDER_NAMES, *(name for names in HELPERS.values() for name in names)]
+    known = [*V1_NAMES, *PROVIDER_NAMES, *WRAPPER_NAMES, *(name for names in HELPERS.values() for name in names)]
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return f"; did you mean {close[0]!r}?" if close else ""
 

@@ -4,6 +4,7 @@ import json
 import os
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from paddle_base.runtime.errors import DamagedError, LostFileError, VolumeError
 from pserver.store import snapshot_files
-from pserver.store.snapshot_files import path_of_new, read_snapshot, remove_others, write_snapshot
+from pserver.store.snapshot_files import check_directory, path_of_new, read_snapshot, remove_others, write_snapshot
 
 NOTE = {"setup": {"parameters": [["w", 700, 0.5]]}, "done": [3, 4], "text": "ü"}
 ARRAYS = {
@@ -167,3 +168,14 @@ def test_files_of_others_are_not_removed(tmp_path):
     left = {one.name for one in tmp_path.iterdir()}
     assert left == {*(one.name for one in paths[1:]), "server-0001", "README"}
     remove_others(tmp_path / "none", 1, None)
+
+
+def test_a_directory_of_snapshots_is_tried_before_the_first_one(tmp_path):
+    """A server on a read-only volume noticed it only at its first snapshot."""
+    check_directory(tmp_path / "job" / "servers")
+    assert list((tmp_path / "job" / "servers").iterdir()) == []
+    (tmp_path / "file").write_text("kept")
+    for place in (tmp_path / "file", tmp_path / "file" / "servers", Path("/proc/servers")):
+        with pytest.raises(VolumeError, match=f"cannot write its snapshot {place}/server-0000-.*--checkpoint_path"):
+            check_directory(place)
+    assert (tmp_path / "file").read_text() == "kept"

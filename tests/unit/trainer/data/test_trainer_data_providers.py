@@ -377,15 +377,10 @@ def test_samples_that_count_nothing_end_the_pass(job):
 
 
 @pytest.mark.parametrize("for_test", [False, True])
-def test_the_oldest_provider_is_refused_by_name(for_test):
-    purpose, name = "test" if for_test else "training", "PyDataProviderWrapper"
-    with pytest.raises(ConfigError, match=rf"^{purpose} data of type 'py'.*{name}.* is not supported; .*@provider"):
-        check_data(DataConfig(type="py", for_test=for_test))
-
-
-def test_an_unknown_kind_of_data_is_refused():
-    with pytest.raises(ConfigError, match=r"^training data of type 'mine' is not supported; "):
-        check_data(DataConfig(type="mine"))
+def test_an_unknown_kind_of_data_is_refused(for_test):
+    purpose = "test" if for_test else "training"
+    with pytest.raises(ConfigError, match=rf"^{purpose} data of type 'mine' is not supported; .*@provider"):
+        check_data(DataConfig(type="mine", for_test=for_test))
 
 
 def test_only_a_line_feed_ends_a_line_of_the_list(tmp_path):

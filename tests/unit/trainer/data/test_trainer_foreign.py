@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
-from paddle_base.runtime.errors import ConfigError, MissingInputError
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.config.scripts.python2 import use_directories
 from trainer.data import loading
 from trainer.flags import parse_flags
@@ -111,9 +111,39 @@ def test_what_is_no_module_is_missing(model, module):
 
 def test_a_script_that_is_no_provider_is_not_run(model, tmp_path):
     (tmp_path / "clean_up.py").write_text("import os\nos.mkdir('was-here')\n")
-    with pytest.raises(ConfigError, match=r"clean_up\.py does not import paddle\.trainer\.PyDataProvider2: it is not"):
+    with pytest.raises(
+        ConfigError, match=r"clean_up\.py does not import paddle\.trainer\.PyDataProvider2 or .*: it is not"
+    ):
         model(with_data(load_data_module="clean_up"))
     assert not (tmp_path / "was-here").exists()
+
+
+@pytest.mark.parametrize("ending", ["", "print 'Python 2'\n"], ids=["3", "2"])
+def test_a_provider_of_the_oldest_type_may_be_named_too(model, tmp_path, ending):
+    code = """
+        from paddle.trainer.PyDataProviderWrapper import *
+
+        @init_hook_wrapper
+        def hook(obj, words=(), **kwargs):
+            obj.words = words
+
+        @provider(slots=[DenseSlot(1)], init_hook=hook)
+        def process(obj, name):
+            yield [[len(obj.words)]]
+    """
+    (tmp_path / "its_provider.py").write_text(dedent(code) + ending)
+
+    def change(config):
+        with_data(type="py")(config)
+        with_args({"words": ["a", "b"]})(config)
+
+    if ending:  # its error comes from Python, after the module has been accepted
+        with pytest.raises(
+            DataError, match=r"import of the data provider module its_provider: its_provider\.py:11: Syntax"
+        ):
+            model(change)
+    else:
+        assert model(change) == [[2.0]]
 
 
 def test_a_provider_inside_of_a_package_is_found(model, tmp_path):

@@ -141,7 +141,7 @@ def test_sequences_are_written_as_words(tmp_path, fields, outputs, expected):
     (tmp_path / "result").write_text("of an earlier run")
     files = {"dict_file": str(tmp_path / "words"), "result_file": str(tmp_path / "result")}
     printer = make("seq_text_printer", *outputs, **{**files, **fields})
-    assert (tmp_path / "result").read_text() == ""
+    assert (tmp_path / "result").read_text() == "of an earlier run"  # until there is a batch: the job may have a fault
     for _ in range(2):
         assert printer.text(printer.measure(outputs)) == "NAME=0"
     assert (tmp_path / "result").read_text() == expected * 2

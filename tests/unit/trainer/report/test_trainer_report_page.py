@@ -497,7 +497,8 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, capsys):
     Job(tmp_path).start()
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "no" / "page.html")]) == os.EX_IOERR
     assert re.search(
-        r"cannot be written to .*no/.*: No such file or directory; name another file with -o", capsys.readouterr().err
+        r"cannot be written to .*no/page\.html: No such file or directory; name another file with -o",
+        capsys.readouterr().err,
     )
 
 

@@ -17,6 +17,7 @@ from each import each
 
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from paddle_base.proto.TrainerConfig_pb2 import OptimizationConfig, TrainerConfig
+from paddle_base.runtime.durable_files import write_whole_file
 from paddle_base.runtime.errors import DataError, MissingInputError, PaddleError, VolumeError
 from paddle_base.runtime.regular_files import open_regular
 from trainer.arrays.parameters import ParameterTable
@@ -33,7 +34,6 @@ from trainer.storage.model_files import (
     prepare_save_directory,
     remove_pass,
     save_pass,
-    write_whole_file,
 )
 from trainer.storage.model_sources import find_config, find_merged_config, is_complete, load_model
 from trainer.training.testing import list_models
@@ -430,25 +430,6 @@ def test_a_module_that_is_not_in_the_model_directory_is_asked_for(importing):
         merge(importing)
     with pytest.raises(DataError, match=r"config\.py line 2: .*my_helper.*--config=.*--python_path=.*my_helper"):
         read_config(parse_flags(["--job=test", "--init_model_path=pass-00000"]))
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    write_whole_file(tmp_path / "model", [b"ab", b"c"])
-    assert (tmp_path / "model").read_bytes() == b"abc"
-    with pytest.raises(VolumeError, match="cannot write"):
-        write_whole_file(tmp_path / "nowhere" / "model", [b"d"])
-    assert visible(tmp_path) == ["model"]
-
-
-def test_a_whole_file_replaces_what_a_link_leads_to_and_no_pipe(tmp_path):
-    (tmp_path / "link").symlink_to("model")
-    write_whole_file(tmp_path / "link", [b"ab"])
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "model").read_bytes() == b"ab"
-    os.mkfifo(tmp_path / "pipe")
-    for name, reason in {"pipe": "Is no regular file", ".": "Is a directory"}.items():
-        with pytest.raises(VolumeError, match=f"cannot write {tmp_path / name}: {reason}"):
-            write_whole_file(tmp_path / name, [b"c"])
-    assert (tmp_path / "pipe").is_fifo() and visible(tmp_path) == ["link", "model", "pipe"]
 
 
 def test_a_failed_replacement_keeps_the_old_directory(tmp_path, monkeypatch):

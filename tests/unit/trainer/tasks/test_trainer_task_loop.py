@@ -303,13 +303,26 @@ def test_a_signal_while_a_task_is_waited_for(tmp_path, stopper):
     assert master.told == [("asks", 0), ("leaves",)] and job.updater.has_left
 
 
-def test_a_signal_in_a_test_ends_it_and_the_pass_is_left_to_another_trainer(tmp_path, stopper):
+def test_a_signal_in_a_test_ends_it_and_the_pass_counts(tmp_path, stopper):
     master = ScriptedMaster(grant(0), PassOver(1, is_last=False), saves=[GRANTED])
     job = Job(tmp_path, stopper, master, test=TestData(stopper))
     with pytest.raises(StoppedError):
         job.training.run()
-    # the save comes before the test; as it was not reported, the master lets another trainer save and test the pass
-    assert master.said("saved", "leaves") == [("leaves",)] and job.saved() == {"pass-00000": 1}
+    assert master.said("saved", "leaves") == [("saved", 0), ("leaves",)] and job.saved() == {"pass-00000": 1}
+
+
+def test_a_pass_counts_when_it_is_saved_although_its_test_fails(tmp_path, stopper):
+    """It was reported after the test: the next trainer saved it again, with values of the next pass, and failed too."""
+
+    class Wrong(TestData):
+        def next_batch(self, size):
+            raise DataError("line 3 of test.txt has no label")
+
+    master = ScriptedMaster(grant(0), PassOver(1, is_last=False), saves=[GRANTED])
+    job = Job(tmp_path, stopper, master, test=Wrong())
+    with pytest.raises(DataError, match=r"line 3 of test\.txt"):
+        job.training.run()
+    assert master.said("saved") == [("saved", 0)] and job.saved() == {"pass-00000": 1}
 
 
 def test_a_batch_that_does_not_end_in_time_is_cut_and_nobody_is_told(tmp_path, stopper):

@@ -44,8 +44,8 @@ class Sums:
     def average_cost(self):
         return 0.25
 
-    def text(self):
-        return "error=0.5 "
+    def results(self):
+        return {"error": "0.5"}
 
 
 def test_usage_adds_up_to_the_time_that_has_passed():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from training_parts import BATCH, CountingUpdater, SignalledStopper, make_parts
 
-from paddle_base.runtime.errors import DataError, MissingInputError, StoppedError
+from paddle_base.runtime.errors import DataError, LostPeerError, MissingInputError, StoppedError
 from trainer.data import random_states
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training import checkpoint_policy, testing
@@ -299,6 +299,58 @@ def test_a_pass_is_saved_before_a_fault_of_the_test_data_ends_the_run(tmp_path, 
         Training(parts, CountingUpdater(parts.table, stopper), stopper).run()
     assert saved(tmp_path) == ({"pass-00000-001": 2} if flags else {"pass-00000": 3})
     assert capsys.readouterr().err.count("Saving parameters to ") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "kept", "told"),
+    [
+        (["--test_period=2"], "pass-00000-001", "--init_model_path=SAVES/pass-00000-001 --num_passes=3"),
+        (["--saving_period=2", "--start_pass=1"], "pass-00001", "--start_pass=2 --num_passes=2"),
+        (["--checkpoint_period_by_batches=9"], "state/pass-00000-001", "--resume_from=SAVES/state/pass-00000-001"),
+    ],
+)
+def test_a_fault_of_the_test_data_costs_no_step_of_a_local_run(tmp_path, stopper, capsys, flags, kept, told):
+    """The steps since the last save were lost, and the optimiser's state of a run with checkpoints."""
+    parts = make_parts(tmp_path, *flags, train=Source(stopper, None), test=FaultyTest(stopper, None))
+    parts.flags.arguments = flags
+    with pytest.raises(DataError, match="no file"):
+        Training(parts, CountingUpdater(parts.table, stopper), stopper).run()
+    assert (tmp_path / kept / "done").exists()
+    assert told.replace("SAVES", str(tmp_path)) in capsys.readouterr().err
+
+
+def test_a_fault_of_the_test_data_ends_a_trainer_with_servers_after_the_checkpoint_of_the_pass(tmp_path, stopper):
+    """The state of the optimiser was lost: the next Job went on with the parameters alone."""
+    parts = make_parts(tmp_path, "--local=0", train=Source(stopper, None), test=FaultyTest(stopper, None))
+    with pytest.raises(DataError, match="no file"):
+        Training(parts, CountingUpdater(parts.table, stopper), stopper).run()
+    assert all((tmp_path / one / "pass-00000" / "done").exists() for one in ("state", ""))
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_trainer_with_such_a_fault_waits_until_trainer_0_has_written_the_checkpoint(tmp_path, stopper, passes):
+    """Trainer 0 writes what the others have sent. A trainer that gave up at once ended it in the middle of that."""
+    flags = ["--local=0", "--trainer_id=1", f"--num_passes={passes}"]
+    parts = make_parts(tmp_path, *flags, train=Source(stopper, None), test=FaultyTest(stopper, None))
+    updater, told = CountingUpdater(parts.table, stopper), []
+    updater.start_pass = lambda batch=0: told.append("start")
+    updater.gather_checkpoint = lambda own: told.append("checkpoint")
+    updater.finish = lambda: told.append("finish")
+    with pytest.raises(DataError, match="no file"):
+        Training(parts, updater, stopper).run()
+    assert told == ["start", "checkpoint", "start" if passes == 2 else "finish"]
+
+
+def test_a_lost_trainer_in_that_checkpoint_does_not_hide_the_fault(tmp_path, stopper):
+    parts = make_parts(tmp_path, "--local=0", train=Source(stopper, None), test=FaultyTest(stopper, None))
+    updater = CountingUpdater(parts.table, stopper)
+
+    def gather_checkpoint(own):
+        raise LostPeerError("trainer 1 is lost")
+
+    updater.gather_checkpoint = gather_checkpoint
+    with pytest.raises(DataError, match="no file"):
+        Training(parts, updater, stopper).run()
 
 
 def test_values_that_are_not_finite_are_not_told_as_saved(tmp_path, stopper, capsys):

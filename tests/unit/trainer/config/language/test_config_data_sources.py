@@ -1,6 +1,7 @@
 """define_py_data_sources2 (specification 14)."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_entries_in_a_python_list_are_written_one_per_line(parse_text, config_di
 
 def test_a_list_that_cannot_be_written_is_a_matter_of_the_volume(parse_text, config_dir):
     (config_dir / "train.list").mkdir()
-    with pytest.raises(VolumeError, match=r"train_list cannot be written to train\.list"):
+    with pytest.raises(VolumeError, match=r"the entries of train_list: cannot write train\.list: Is a directory"):
         parse_text("define_py_data_sources2(['a'], None, 'm', 'o')")
 
 
@@ -103,3 +104,15 @@ def test_the_eldest_function_makes_one_source(parse_text, config_dir, more, kind
     assert (config_dir / "test.list").read_text() == "b\n"
     with pytest.raises(ConfigError, match="cls is 'TrainData'; it must be TrainData or TestData"):
         parse_text("data_sources.define_py_data_source('a', 'TrainData', 'm', 'o')")
+
+
+def test_a_list_in_the_config_replaces_a_file_of_the_user_only_with_a_warning(parse_text, capsys):
+    """A config with train_list=['a'] wrote over the file train.list in silence."""
+    source = "define_py_data_sources2(['a', 'b'], None, module='m', obj='f')\nsettings(batch_size=1, learning_rate=1)"
+    for _ in range(2):
+        parse_text(source)
+    assert Path("train.list").read_text() == "a\nb\n" and "replace" not in capsys.readouterr().err
+    Path("train.list").write_text("of the user\n")
+    parse_text(source)
+    told = "the entries of train_list in the config replace the content of the file train.list"
+    assert told in capsys.readouterr().err and Path("train.list").read_text() == "a\nb\n"

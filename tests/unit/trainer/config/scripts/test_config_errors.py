@@ -2,7 +2,7 @@
 
 import pytest
 
-from paddle.trainer import PyDataProvider2
+from paddle.trainer import PyDataProvider2, PyDataProviderWrapper
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.config import parse_args, parse_config
 from trainer.config.building import names
@@ -196,6 +196,9 @@ FORGOTTEN = {
     "settings(batch_size=1)": f"line 1: name 'settings' is not defined{HELPERS_LINE}",
     "layer_math.exp(1)": f"line 1: name 'layer_math' is not defined{HELPERS_LINE}",
     "@provider(input_types={})\ndef p(s, f): pass": f"line 1: name 'provider' is not defined{PROVIDER_LINE}",
+    "x = DenseSlot(3)": (
+        "line 1: name 'DenseSlot' is not defined; add the line `from paddle.trainer.PyDataProviderWrapper import *`"
+    ),
     "from paddle.trainer_config_helpers import integer_value": (
         f"line 1: cannot import name 'integer_value' from 'paddle.trainer_config_helpers'{PROVIDER_LINE}"
     ),
@@ -220,13 +223,15 @@ def test_a_forgotten_import_is_told_with_its_line(config_dir, text):
 
 
 def test_no_hint_proposes_the_word_that_was_written():
-    for name in (*names.V1_NAMES, *names.PROVIDER_NAMES, *(name for part in names.HELPERS.values() for name in part)):
+    of_providers = (*names.PROVIDER_NAMES, *names.WRAPPER_NAMES)
+    for name in (*names.V1_NAMES, *of_providers, *(name for part in names.HELPERS.values() for name in part)):
         assert names.suggestion(name).startswith(("; add the line `from ", "; a config calls ")), name
 
 
 def test_the_names_of_providers_are_those_of_their_module():
     modules = {"cPickle", "collections", "functools", "itertools", "logging"}
     assert {*names.PROVIDER_NAMES} | modules == {*PyDataProvider2.__all__}
+    assert {*names.WRAPPER_NAMES, "provider"} == {*PyDataProviderWrapper.__all__}
 
 
 def test_a_module_of_the_language_has_the_names_of_the_others(parse_text):

@@ -95,11 +95,11 @@ DATA = 'define_py_data_sources2("list", None, "provider", "process")'
         ("settings(batch_size=1)", 'Settings(batch_size=1, algorithm="owlqn")', "Unsupported algorithm: owlqn"),
         (
             DATA,
-            'TrainData(PyData(files="list", load_data_module="provider", load_data_object="process"))',
-            "training data of type 'py'.*PyDataProviderWrapper",
+            'TrainData(Data(type="dummy", files="list"))',
+            "training data of type 'dummy' is not supported",
         ),
     ],
-    ids=["owlqn", "py"],
+    ids=["owlqn", "dummy"],
 )
 def test_what_else_is_missing_is_refused_as_the_page_says(assemble, old, new, message):
     with pytest.raises(ConfigError, match=message) as caught:
