@@ -70,7 +70,7 @@ from launcher.errors import NEVER_RETRY, ApiError
 from launcher.failures import give_up, say_first_failure
 from launcher.programs.probes import PodHealth, watch_pod
 from launcher.programs.process import Program, Stop, end_process
-from launcher.programs.supervisor import Supervisor, attempt_environ, prepare_node_dir
+from launcher.programs.supervisor import Supervisor, attempt_environ, check_place, prepare_node_dir
 from launcher.settings import LauncherConfig, read_layout, warn_of_misspelt, warn_without_secret
 from launcher.shards.staging import stage_shard
 from launcher.status import show_status
@@ -322,6 +322,7 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
             wait.pause(ids)
         command_lines.print_plan(config, ids, passed)
         return 0
+    check_place(config, os.environ)
     warn_without_secret(config)
     warn_of_misspelt(os.environ)
     launcher = Launcher(config, passed, stop, PodApi.for_role(config, secrets), policy)

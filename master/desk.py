@@ -139,7 +139,7 @@ class TaskDesk:
         if fault:
             self._effects.append(JoinRefusal(joined.member, "config", fault))
         elif joined.hello["role"] == TRAINER:
-            self._step(MemberIn(joined.member))
+            self._step(MemberIn(joined.member, is_new=joined.hello["number"] is None))
         else:
             self._effects.append(MemberWelcome(joined.member, None))
 

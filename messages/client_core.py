@@ -18,7 +18,7 @@ from messages import envelope
 from messages.envelope import BEAT, ERROR, JOIN, JOINED, LEAVE, REPLY, Envelope, MemberId
 from messages.errors import ClosedError, ControlError, NoAnswerError, RequestRefusedError, SchemaError
 from messages.schema import Protocol
-from messages.server_core import MOST_OPEN
+from messages.server_core import MOST_OPEN, REPLACED, TAKEN
 from runtime.backoff import exponential_backoff
 
 SECRET = "secret"  # the code of a connection that fails because the two sides have different secrets
@@ -248,7 +248,7 @@ class ClientCore:
             asked = self._requests.pop(message.id, None)
             return [RequestDone(message.id, error=RequestRefusedError(code, reason))] if asked else []
         self.counts[code] += 1
-        if code == "replaced":
+        if code in (REPLACED, TAKEN):
             return [CloseConnection(), *self._end(f"the server has refused this member: {reason}")]
         if self.state is ClientState.JOINING:
             return [CloseConnection(), *self._wait(f"the server has refused this member: {reason}", now)]

@@ -19,7 +19,7 @@ from launcher.failures import LOST_POD, make_error
 from launcher.settings import LauncherConfig
 from launcher.text import JsonObject
 from messages.envelope import MemberId
-from runtime.errors import LostPeerError
+from runtime.errors import ConfigError, LostPeerError
 
 POLL_S = 0.02  # seconds between two checks for new messages while a step of the launcher waits for them
 
@@ -73,7 +73,7 @@ class ControlChannel:
     def __init__(self, config: LauncherConfig, redact: Callable[[str], str] = str) -> None:
         self._redact = redact
         self._config = config
-        self._started = time.time_ns()  # distinguishes this launcher from an earlier launcher of the same pod
+        self._started = time.time_ns()  # names this launcher; an earlier launcher of the pod has another name
         self._news = AttemptNews()
         self._host: RendezvousHost | None = None  # set if this launcher is the server
         self._guest: RendezvousGuest | None = None  # set if this launcher is a client
@@ -102,8 +102,18 @@ class ControlChannel:
         self._host = host
 
     def join(self, server_ip: str, uid: str, job_uid: str) -> None:
-        """Connect to trainer 0's launcher at an address; do nothing if this connection exists already."""
-        if self._config.layout.pods == 1 or (self._guest and self._served == server_ip):
+        """Connect to trainer 0's launcher at an address; do nothing if this connection exists already.
+
+        Raises: ConfigError: another process is the launcher of this pod.
+        """
+        if self._config.layout.pods == 1:
+            return
+        if self._guest and self._served == server_ip:
+            if self._guest.client and self._guest.client.is_closed:
+                raise ConfigError(
+                    f"trainer 0's launcher at {server_ip}:{self._config.control_port} hears another process as the "
+                    f"launcher of pod {self._config.pod_name}: {self._guest.client.trouble}"
+                )
             return
         from launcher.control.transport import open_client  # imported here because the import of zmq takes 40 ms
 

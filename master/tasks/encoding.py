@@ -118,7 +118,7 @@ def _load_members(state: MasterState, parts: dict[str, list[tuple[str, str]]], n
     for _, (uid, incarnation, number) in _parse(parts.get("number", ())):
         state.numbers[uid] = MemberNumber(MemberId(uid, incarnation), number)
     for _, (uid, incarnation, joined) in _parse(parts.get("member", ())):
-        if state.numbers[uid].id.incarnation < incarnation:
+        if uid not in state.numbers:
             raise ValueError(f"member {uid} has no number")
         state.members[uid] = TaskMember(MemberId(uid, incarnation), joined, now + lease)
     for _, (uid, incarnation, until, pass_number) in _parse(parts.get("save", ())):

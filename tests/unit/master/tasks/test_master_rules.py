@@ -3,7 +3,7 @@
 import pytest
 from master_story import Story, member
 
-from master.tasks.events import BUSY, FAILED, GRANTED, RETURNED, SAVED, DatasetGiven, MemberLeaves
+from master.tasks.events import BUSY, FAILED, GRANTED, RETURNED, SAVED, DatasetGiven, MemberIn, MemberLeaves
 from master.tasks.records import Phase
 
 
@@ -218,15 +218,15 @@ def test_a_member_that_is_not_connected_gets_no_task() -> None:
     assert story.answers[waiting]["state"] == "task"
 
 
-def test_a_newer_incarnation_takes_the_place_of_the_one_before() -> None:
+def test_a_process_takes_the_place_of_the_one_before_which_does_not_get_it_again() -> None:
     story = Story(2)
     story.join("a")
     task = story.take("a")
     story.join("a", incarnation=2)
     assert story.counts == (0, 2, 0, 0, 0)
     assert story.report("a", task) is False
-    story.join("a", incarnation=1)
-    assert story.state.members["a"].id == member("a", 2)
+    story.happen(MemberIn(member("a", 1), is_new=False))
+    assert story.state.members["a"].id == member("a", 2) and story.refused == [(member("a", 1), "replaced")]
 
 
 # ----- Rule 6
