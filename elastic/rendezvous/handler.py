@@ -18,14 +18,13 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from elastic.hosts import SlotInfo
-from elastic.http_server import MOST_WAIT_S, HttpAnswer, HttpRequest, RendezvousHandler
+from elastic.http_server import MOST_WAIT_S, PUT_PLACES, HttpAnswer, HttpRequest, RendezvousHandler
 from elastic.keyvalue.notices import NoticeBoard
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 
 GET_RANK_AND_SIZE = "rank_and_size"
 PUT_WORKER_ADDRESSES = "worker_addresses"
-PUT_PLACES = "places"
 GROUP_SCOPE = "group_"  # prefix of the scope in which the workers of a generation publish addresses
 GENERATION_HEADER = "X-Paddle-Generation"
 REVISION_HEADER = "X-Paddle-Revision"
