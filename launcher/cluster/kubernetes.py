@@ -12,7 +12,7 @@ from typing import Any
 import requests
 
 from launcher.cluster.call_slots import SLOTS_PER_SECOND, Pacer, make_slots
-from launcher.cluster.pods import check_pods, find_own, parse_pods
+from launcher.cluster.pods import ANSWERED, check_pods, find_own, parse_pods
 from launcher.errors import ApiError
 from launcher.settings import TUTORIALS_PODS, LauncherConfig
 from launcher.text import JsonObject, parse_json, part, say
@@ -63,6 +63,7 @@ class PodApi:
         self.askers = askers or config.layout.pods
         self._role = self.indexes, self.askers
         self.listed = len(self.indexes) or config.layout.pods  # number of pods in the last answer
+        self.answered: float | None = None  # time of the last answer by the API server's clock, in epoch seconds
         self.asking_since = math.inf  # start of the request in progress (time.monotonic), or infinity
         index = int(config.job_completion_index) if config.job_completion_index else None
         self.pacer = Pacer(make_slots(index, config.layout.pods if is_number_known else None, random.Random()))
@@ -126,7 +127,7 @@ class PodApi:
                 f"{self.url} answered something that is no pod list ({problem}); check which server answers there"
             ) from None
         self.listed = len(found)
-        return {"kind": "PodList", "items": found}
+        return {"kind": "PodList", "items": found, ANSWERED: self.answered}
 
     def _list_indexes(self, deadline: float) -> list[JsonObject]:
         """Return the pods with the client's indexes from the API server's cache, which costs 1/100 of a read from etcd.
@@ -203,6 +204,7 @@ class PodApi:
                 raise ValueError("the object has no items")
             parse_pods(page)
             part(part(page, "metadata", dict), "continue", str)
+            self.answered = answer.moment
             return page, len(answer.body)
         except ValueError as problem:
             raise ApiError(
