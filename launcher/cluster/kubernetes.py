@@ -54,16 +54,15 @@ class PodApi:
         is_number_known: whether `config` contains the real number of pods.
         """
         self.config, self.secrets, self.session = config, secrets or Secrets(), TimedSession()
-        host = config.kubernetes_service_host
-        host = f"[{host}]" if ":" in host else host
+        host = f"[{found}]" if ":" in (found := config.kubernetes_service_host) else found
         self.url = (
             f"https://{host}:{config.kubernetes_service_port_https}/api/v1/namespaces/{config.job_namespace}/pods"
         )
         self.indexes = sorted({*indexes})
         self.askers = askers or config.layout.pods
         self._role = self.indexes, self.askers
-        self.listed = len(self.indexes) or config.layout.pods  # number of pods in the last answer
-        self.answered: float | None = None  # time of the last answer by the API server's clock, in epoch seconds
+        # number of pods in the last answer, and its time by the API server's clock (epoch seconds; nan: unknown)
+        self.listed, self.answered = len(self.indexes) or config.layout.pods, math.nan
         self.asking_since = math.inf  # start of the request in progress (time.monotonic), or infinity
         index = int(config.job_completion_index) if config.job_completion_index else None
         self.pacer = Pacer(make_slots(index, config.layout.pods if is_number_known else None, random.Random()))
@@ -204,7 +203,7 @@ class PodApi:
                 raise ValueError("the object has no items")
             parse_pods(page)
             part(part(page, "metadata", dict), "continue", str)
-            self.answered = answer.moment
+            self.answered = answer.moment or math.nan
             return page, len(answer.body)
         except ValueError as problem:
             raise ApiError(
