@@ -8,7 +8,6 @@ answer therefore describes a state that is already stored, and one write to a sl
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +43,7 @@ from messages.envelope import MemberId
 from messages.server_core import MemberAsked, MemberJoined
 from runtime import glog
 from runtime.errors import LeadershipLostError
+from runtime.health.steady_time import steady_time
 
 TICK_S = 0.25  # seconds between two checks for expired leases and time limits
 TURN = 512  # maximum events in one commit
@@ -54,7 +54,8 @@ _Heard = MemberAsked | MemberJoined | MemberOut | BaseException
 class TaskDesk:
     """Handles the messages that the master's control server receives.
 
-    Args: files_per_task: number of files in each task of a new data set.  clock: returns seconds since the epoch.
+    Args: files_per_task: number of files in each task of a new data set.  clock: returns seconds since the
+            epoch, without the steps of the machine's clock.
     """
 
     server: ControlServing
@@ -64,7 +65,7 @@ class TaskDesk:
         state: MasterState,
         leadership: Leadership,
         files_per_task: int,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady_time,
     ) -> None:
         self.state = state
         self._leadership, self._clock = leadership, clock

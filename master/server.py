@@ -34,6 +34,7 @@ from runtime.errors import (
 )
 from runtime.health.liveness import LIVENESS
 from runtime.health.service_threads import ServiceThread
+from runtime.health.steady_time import steady_time
 
 RENEWALS = 3  # number of times that the leadership is renewed during its time to live
 SILENCE = 0.5  # fraction of a lease after which a silent member is disconnected; until the lease ends, it may reconnect
@@ -109,7 +110,7 @@ class Master:
         options = self._options
         gc.disable()  # the garbage collector would repeatedly scan the objects of a million tasks, and free none
         try:
-            state = decode_state(options.tasks, leadership.load(), time.time(), leadership.token)
+            state = decode_state(options.tasks, leadership.load(), steady_time(), leadership.token)
         finally:
             gc.enable()
         gc.freeze()

@@ -284,6 +284,24 @@ def passed(num_passes: int = 1, **settings: object) -> Story:
     return story
 
 
+@pytest.mark.parametrize("skew", [-600.0, 600.0], ids=["behind", "ahead"])
+def test_the_clock_of_a_new_leader_neither_ends_nor_prolongs_what_the_earlier_one_granted(skew: float) -> None:
+    """A leader whose clock was ahead let a second trainer save while the first one did, and one behind let nobody save
+    for ten minutes after the first one was late."""
+    story = passed(2, time_least=1.0, time_most=60.0)
+    task = story.take("b", 1)
+    assert story.save("a", block=20.0) == GRANTED
+    story.now += skew
+    story.restart()
+    story.join("a", "b")
+    assert story.save("b") == BUSY
+    story.advance(15.0)
+    assert story.save("b") == BUSY
+    story.advance(5.0)
+    assert story.save("b") == GRANTED
+    assert story.report("b", task) is True and story.state.estimate.mean <= 60.0
+
+
 def test_one_trainer_saves_and_the_others_hear_whether_it_has() -> None:
     story = passed(2)
     assert [story.save(name) for name in "aba"] == [GRANTED, BUSY, GRANTED]
