@@ -17,6 +17,7 @@ from elastic.membership.results import WorkerEvents, WorkerExit
 from runtime import glog
 from runtime.environment import SECRET, SECRET_FILE
 from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
+from runtime.health.steady_time import steady_time
 
 POLL_S = 0.5  # seconds that a request for output waits; the driver then checks the events that end the worker
 RETRY_S = 0.2
@@ -60,7 +61,7 @@ class RemoteWorker:
                 return self._run(shower, ends)
             except (PeerUnreachableError, LostPeerError, ConfigError) as exc:
                 glog.error(f"the process {self._name} of rank {self._launch.rank} is lost: {exc}")
-                end, is_to_end = time.time(), any(event.is_set() for event in ends)
+                end, is_to_end = steady_time(), any(event.is_set() for event in ends)
                 if not is_to_end:  # the next generation must not use this host
                     self._client.report_loss()
                 return WorkerExit(LOST, end, is_to_end, is_known=False)
@@ -71,14 +72,14 @@ class RemoteWorker:
             is_to_end = any(event.is_set() for event in ends)
             if not has_begun:
                 if is_to_end:
-                    return WorkerExit(STOPPED, time.time(), True)
+                    return WorkerExit(STOPPED, steady_time(), True)
                 has_begun = self._ask(self._start) is not None
             elif is_to_end and not was_stopped:
                 was_stopped = self._ask(self._end, is_to_end) is not None
             else:
                 news = self._follow(shower, is_to_end)
                 if news is not None and news.exit_code is not None and shower.has_all(news):
-                    return WorkerExit(news.exit_code, time.time(), was_stopped)
+                    return WorkerExit(news.exit_code, steady_time(), was_stopped)
 
     def _start(self) -> bool:
         self._client.start(self._agent, self._name, self._launch)

@@ -28,6 +28,7 @@ from elastic.launching.output import KINDS, OutputWriter
 from elastic.membership.results import WorkerExit
 from runtime.errors import DirectoryInUseError, VolumeError
 from runtime.health.service_threads import ServiceThread
+from runtime.health.steady_time import steady_time
 
 LOOK_S = 0.1  # seconds between two checks of the output and of the events that end the worker
 BEGIN_S = 10.0  # maximum seconds until a guard has written its pid
@@ -92,7 +93,7 @@ def run_durable(
     is_over.set()
     for reader in readers:
         reader.join()
-    return WorkerExit(read_exit(place), time.time(), was_stopped)
+    return WorkerExit(read_exit(place), steady_time(), was_stopped)
 
 
 def start_guard(command: Sequence[str], environ: Mapping[str, str], place: Path, grace_s: float) -> None:

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from elastic.launching.output import KINDS, OutputSink, WorkerPipe
 from elastic.membership.results import WorkerExit
 from runtime.errors import ConfigError
 from runtime.health.service_threads import ServiceThread
+from runtime.health.steady_time import steady_time
 from runtime.network.interfaces import list_nics
 
 LOOK_S = 0.1  # seconds between two checks of the events that end the worker
@@ -196,7 +196,7 @@ def run_process(
     finally:
         held.close()
         process.close()
-    end = time.time()
+    end = steady_time()
     for source in sources:
         source.wait_until_drained(DRAIN_S)
     return WorkerExit(code, end, was_stopped)

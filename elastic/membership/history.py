@@ -8,7 +8,6 @@ the next generation begins.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from elastic.hosts import SlotInfo
 from elastic.membership.decisions import FAILURE, READY, SUCCESS, Slot
 from elastic.membership.members import MemberTable
+from runtime.health.steady_time import steady_time
 
 MOST_GENERATIONS = 500  # maximum number of generations with a full entry
 MOST_NAMED = 50  # maximum number of names in a list of workers that came or went
@@ -80,7 +80,7 @@ class JobHistory:
     Thread safety: every method may be called from any thread; no method waits or calls the driver.
     """
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, now: Callable[[], float] = steady_time) -> None:
         self._now = now
         self._lock = threading.Lock()
         self._generations: list[GenerationEntry] = []

@@ -20,6 +20,7 @@ from elastic.worker import WorkerNotificationClient
 from runtime import glog
 from runtime.errors import LostPeerError
 from runtime.health.service_threads import ServiceThread
+from runtime.health.steady_time import steady_time
 
 NOT_DONE = 1  # exit code for a process that exits with 0 before its work is done
 
@@ -186,7 +187,7 @@ class WorkerReports:
         except Exception as exc:  # a worker that could not be started has failed
             glog.error(f"{slot_info.hostname}[{slot_info.local_rank}] could not run: {type(exc).__name__}: {exc}")
             code = exc.exit_code if isinstance(exc, LostPeerError) else NOT_DONE
-            result = WorkerExit(code, time.time(), is_known=False)
+            result = WorkerExit(code, steady_time(), is_known=False)
         code = result[0]
         if code == 0 and isinstance(result, WorkerExit) and result.needs_done and not member.is_done:
             glog.error(

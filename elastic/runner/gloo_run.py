@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
@@ -33,6 +32,7 @@ from elastic.runner.util import network, threads
 from elastic.settings import BaseSettings, ElasticSettings, StaticSettings
 from runtime.environment import SECRET, SECRET_FILE, HandedSecret, read_environment
 from runtime.errors import PaddleError, UsageError
+from runtime.health.steady_time import steady_time
 
 Events = Sequence[threading.Event]
 ExecCommand = Callable[[str, SlotInfo, Events], tuple[int, float]]
@@ -156,7 +156,7 @@ def _exec_command_fn(settings: BaseSettings) -> ExecCommand:
             print(f"Process {index} ended with status {code}; all other workers are ended")
         if code and has_failed:
             has_failed.set()
-        return code, time.time()
+        return code, steady_time()
 
     return _exec_command
 
