@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import json
 import os
+from unittest import mock
 
 import pytest
 from builders import pod_environment
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from launcher.attempts import AttemptResult, JobRecord
 from launcher.cluster.pods import IdMap
 from launcher.cluster.quorum import WITHOUT_LAUNCHER
+from launcher.control import transport
 from launcher.control.attempt_book import AttemptBook, LauncherPlace
 from launcher.control.channel import ControlChannel
 from launcher.control.guest import RendezvousGuest
@@ -29,7 +32,7 @@ from messages.client_core import ClientCore, ClientPace
 from messages.envelope import MemberId
 from messages.fake import FakeClient, FakeNetwork
 from messages.server_core import ServerCore
-from runtime.errors import ConfigError
+from runtime.errors import ConfigError, PortInUseError
 from runtime.health.places import LAUNCHER, name_process
 
 NOW = 1_800_000_000.0
@@ -336,6 +339,16 @@ def test_the_launcher_of_a_restarted_container_has_its_place_at_once(launchers: 
     launchers.join(1, again, started)
     again.join(IPS[0], "a", "job")
     assert launchers.channels[0].find_silent(UIDS) == [] and again.why_not_heard(IdMap()) == ""
+
+
+def test_a_second_launcher_of_trainer_0s_pod_learns_that_the_port_may_be_its_own_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The advice was only to choose another port, by which two launchers of one pod would train."""
+    monkeypatch.setattr(transport, "ControlServer", mock.Mock(side_effect=OSError(errno.EADDRINUSE, "in use")))
+    channel = ControlChannel(LauncherConfig.from_env(pod_environment(POD_NAME="pod-0")))
+    with pytest.raises(PortInUseError, match="end it if it is a launcher of pod pod-0, or set CONF_PADDLE_CONTROL_PO"):
+        channel.serve("c", "job")
 
 
 def test_a_launcher_that_a_program_of_the_pods_launcher_starts_gets_an_error() -> None:
