@@ -13,6 +13,7 @@ from typing import Any
 from elastic.job import membership_file
 from runtime.durable_files import read_text_file, tells_nothing
 from runtime.errors import HELD_PORT, DamagedError, LostPeerError, PeerUnreachableError, StoppedError
+from runtime.health.steady_time import steady_time
 from trainer.records.records import Record
 from trainer.report.history import History, RecordFile
 from trainer.report.html.text import number, whole
@@ -153,7 +154,7 @@ class Reader:
     The pause is twenty times as long as the listing.
     """
 
-    def __init__(self, output: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, output: Path, clock: Callable[[], float] = steady_time) -> None:
         self.output, self._clock = output, clock
         self._records = RecordFile(output / "records.jsonl")
         self._listing = Listing()
