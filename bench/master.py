@@ -216,7 +216,7 @@ class Asking:
 
 
 def _hello() -> dict[str, str]:
-    return {"role": TRAINER, "config": ""}
+    return {"role": TRAINER, "config": "", "number": None}
 
 
 def ask(place: Place, number: int, seconds: float, answers: Any, is_one: bool) -> None:

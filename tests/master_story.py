@@ -109,7 +109,11 @@ class Story:
         return self.answers.get(ticket, "waits")
 
     def join(self, *names: str, incarnation: int = 1) -> None:
+        """Let processes join; as in the server, the connection of an earlier process of the same name has ended."""
         for name in names:
+            known = self.state.members.get(name)
+            if known is not None and known.until is None and known.id != member(name, incarnation):
+                self.cut(name, known.id.incarnation)
             self.happen(MemberIn(member(name, incarnation)))
 
     def cut(self, name: str, incarnation: int = 1) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email.utils
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from paddle.doctor.volume import MOST_SKEW_S, judge_skew
 from paddle_base.runtime.environment import MAKE_SECRET, read_environment
 from paddle_base.runtime.errors import ApiForbiddenError, ConfigError
 from paddle_base.runtime.kubernetes.account import read_text
+from paddle_base.runtime.kubernetes.answers import parse_date
 from paddle_base.runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem, find_place
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -209,10 +209,10 @@ def judge_clock(date: str, now: float) -> Diagnosis:
 
     Args: date: the text of the header, whose time has whole seconds.  now: seconds since the epoch.
     """
-    try:
-        skew = email.utils.parsedate_to_datetime(date).timestamp() + 0.5 - now
-    except (TypeError, ValueError, OverflowError, IndexError):  # the errors of the date parser
+    moment = parse_date(date)
+    if moment is None:
         return Diagnosis("clock", "not compared, because the answer of the API server has no time", applies=False)
+    skew = moment + 0.5 - now
     if abs(skew) > MOST_SKEW_S:
         return judge_skew("the API server", skew)
     return Diagnosis("clock", f"within {max(1, round(abs(skew)))} s of the API server's clock")

@@ -130,8 +130,11 @@ def describe_alone(output: Path) -> list[str]:
 
 
 def seems_killed(output: Path) -> bool:
-    """Return whether a run without launcher no longer writes its progress, and no process locks its save directory."""
+    """Return whether a run without launcher no longer writes its progress, and no process locks its save directory.
+
+    A time in the future shows that a clock is wrong; then only the lock decides.
+    """
     progress = read_json(output / "progress.json")
     said = number_of(progress.get("time"))
-    is_silent = said is not None and time.time() - said >= UNWRITTEN_S
+    is_silent = said is not None and abs(time.time() - said) >= UNWRITTEN_S
     return progress.get("status") == "training" and is_silent and is_abandoned(output / LOCK)

@@ -50,6 +50,10 @@ class ControlCalling(typing.Protocol):
     def trouble(self) -> str:
         """Why this member has not joined; empty if the member has joined."""
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether this member never connects again, because it was closed, or because another process has its place."""
+
 
 class Caller:
     """Run the application's handlers for a ClientCore's effects, and collect the core's commands for the transport.
@@ -71,6 +75,12 @@ class Caller:
         """See `ControlCalling`."""
         with self._lock:
             return "" if self._core.state is ClientState.JOINED else self._core.trouble
+
+    @property
+    def is_closed(self) -> bool:
+        """See `ControlCalling`."""
+        with self._lock:
+            return self._core.state is ClientState.CLOSED
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float, now: float) -> Answer:
         """See `ControlCalling`.

@@ -77,6 +77,11 @@ class ControlClient:
         """Why this member has not joined; empty if the member has joined."""
         return self._caller.trouble
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether this member never connects again."""
+        return self._caller.is_closed
+
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
         """Send a request to the server, after this member has joined.
 

@@ -18,7 +18,7 @@ from paddle_base.messages import envelope
 from paddle_base.messages.envelope import BEAT, ERROR, JOIN, JOINED, LEAVE, REPLY, Envelope, MemberId
 from paddle_base.messages.errors import ClosedError, ControlError, NoAnswerError, RequestRefusedError, SchemaError
 from paddle_base.messages.schema import Protocol
-from paddle_base.messages.server_core import MOST_OPEN
+from paddle_base.messages.server_core import MOST_OPEN, REPLACED, TAKEN
 from paddle_base.runtime.backoff import exponential_backoff
 
 SECRET = "secret"  # the code of a connection that fails because the two sides have different secrets
@@ -248,7 +248,7 @@ class ClientCore:
             asked = self._requests.pop(message.id, None)
             return [RequestDone(message.id, error=RequestRefusedError(code, reason))] if asked else []
         self.counts[code] += 1
-        if code == "replaced":
+        if code in (REPLACED, TAKEN):
             return [CloseConnection(), *self._end(f"the server has refused this member: {reason}")]
         if self.state is ClientState.JOINING:
             return [CloseConnection(), *self._wait(f"the server has refused this member: {reason}", now)]

@@ -37,7 +37,11 @@ ERROR_FIELDS = Fields(code=Text(40), reason=Text(4000))
 
 
 class MemberId(NamedTuple):
-    """A member's identity: the UID of its pod (or of another object), and a number that grows with each start."""
+    """A member's identity: the UID of its pod (or of another object), and a number that differs with each start.
+
+    The number is the time of the start. It only names the process, because clocks are set back: no program may compare
+    two numbers for their order.
+    """
 
     uid: str
     incarnation: int

@@ -46,7 +46,7 @@ class NoAnswerError(ControlError):
 
 
 class ClosedError(ControlError):
-    """The client is closed, or a newer incarnation of its member has replaced it."""
+    """The client is closed, or another process has its place."""
 
 
 class NoCurveError(ControlError, ConfigError):

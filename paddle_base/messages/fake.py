@@ -84,6 +84,11 @@ class FakeClient:
         """Why this member has not joined; empty if the member has joined."""
         return self.caller.trouble
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether this member never connects again."""
+        return self.caller.is_closed
+
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
         """Send a request to the server; the answer arrives while the network runs."""
         return self.caller.submit(kind, body, timeout, self._network.now)

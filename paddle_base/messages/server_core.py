@@ -5,7 +5,11 @@ consequences of a message as a list of effects.
 
 A request is handled once. A member that reconnects repeats its unanswered requests. The server then sends the stored
 answer; if the handler still runs, the server later sends the answer of the handler. The server stores an answer until
-the member acknowledges it (`ack`). A new server has no record of the requests of the old server. No I/O.
+the member acknowledges it (`ack`). A new server has no record of the requests of the old server.
+
+A UID is a place. The place belongs to the process that took it first, and another process gets it when the connection
+of the first one has ended. The incarnation of a process is only its name: it has no order, because it comes from a
+clock, and clocks are set back. No I/O.
 """
 
 from __future__ import annotations
@@ -22,6 +26,12 @@ from paddle_base.messages.schema import Fields, JsonObject, Protocol
 
 MOST_OPEN = 64  # maximum number of a member's requests that have no answer yet
 FORGET_S = 600.0  # seconds after which a lost member's requests and answers are deleted
+MOST_RIVALS = 8  # maximum number of earlier processes, and of waiting processes, that are remembered for a UID
+HELD, TAKEN, REPLACED = (
+    "held",
+    "taken",
+    "replaced",
+)  # codes of refused joins; only HELD may change
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,8 @@ class _Session:
     newest: int = 0  # number of the newest request
     open: dict[int, str] = field(default_factory=dict)  # requests without an answer, and their kinds
     answers: dict[int, bytes] = field(default_factory=dict)  # answers that are kept until the member acknowledges them
+    earlier: tuple[int, ...] = ()  # incarnations whose place this process has taken
+    rivals: dict[int, float] = field(default_factory=dict)  # {incarnation: when it asked first for this one's place}
 
 
 class ServerCore:
@@ -161,24 +173,44 @@ class ServerCore:
             raise SchemaError("realm", f"the member belongs to {realm!r}; this server belongs to {self.realm!r}")
         self.protocol.hello.check(hello, "hello")
         member = MemberId(message.body["member"]["uid"], message.body["member"]["incarnation"])
-        effects: list[ServerEffect] = []
         known = self._sessions.get(member.uid)
-        if known is not None and known.member > member:
-            raise SchemaError("replaced", f"{member.uid} has a newer incarnation, {known.member.incarnation}")
         other = self._routes.get(route)
-        if other is not None and other is not known:
+        if other is not None and (other is not known or other.member != member):
             raise SchemaError("joined", f"this connection has already joined as {other.member}")
-        if known is not None and known.member < member:
-            effects = self._lose(known, f"the newer incarnation {member.incarnation} has connected", is_final=True)
+        earlier: tuple[int, ...] = ()
+        if known is not None and known.member != member:
+            if member.incarnation in known.earlier:
+                raise SchemaError(REPLACED, f"process {known.member.incarnation} has taken the place of {member}")
+            if known.route:
+                return self._defend(known, member, route, now)
+            earlier = (*known.earlier, known.member.incarnation)[-MOST_RIVALS:]
+            del self._sessions[member.uid]
         session = self._find(member)
         is_back = session is not None
         if session is None:
             self._make_room()
-            session = self._sessions[member.uid] = _Session(member)
+            session = self._sessions[member.uid] = _Session(member, earlier=earlier)
         self._routes.pop(session.route, None)
         session.route, session.heard, session.joining = route, now, True
         self._routes[route] = session
-        return [*effects, MemberJoined(member, cast(JsonObject, hello), is_back)]
+        return [MemberJoined(member, cast(JsonObject, hello), is_back)]
+
+    def _defend(self, holder: _Session, rival: MemberId, route: bytes, now: float) -> list[ServerEffect]:
+        """Refuse another process while the process that has the place is connected.
+
+        The holder may be dead although its connection is not closed yet, so the server sends it a message, which finds
+        a closed connection. The rival tries again, and is refused permanently when the holder was heard after the
+        rival's first try.
+        """
+        first = holder.rivals.setdefault(rival.incarnation, now)
+        while len(holder.rivals) > MOST_RIVALS:
+            del holder.rivals[next(iter(holder.rivals))]
+        text = f"the place of {rival.uid} belongs to its process {holder.member.incarnation}, which is connected"
+        if holder.heard > first and not holder.joining:
+            advice = "a place has one process: end one of the two, or give this one a name of its own"
+            raise SchemaError(TAKEN, f"{text} and works; this process {rival.incarnation} is another one; {advice}")
+        probe = ServerSend(holder.route, envelope.encode(Envelope(BEAT)))
+        return [probe, self._error(route, HELD, f"{text}; waiting for a sign of its life, or for its end")]
 
     def _make_room(self) -> None:
         """If there are too many members, delete the member that was lost first.

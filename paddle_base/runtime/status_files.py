@@ -32,26 +32,30 @@ def write_record(path: Path, text: str) -> None:
 
 
 def read_settled(
-    read: Callable[[], dict[str, Any]], clock_s: Callable[[], float] = time.time
+    read: Callable[[], dict[str, Any]],
+    clock_s: Callable[[], float] = time.time,
+    late_s: float = LATE_S,
+    watch_s: float = WATCH_S,
 ) -> tuple[dict[str, Any], float, bool]:
     """Return the newest record, its age in seconds, and whether the program should have written a newer record by now.
 
     The program's clock may differ from the clock of this machine. A record that seems to be old or from the future is
     therefore observed for some seconds. If the record changes, the program is alive.
-    Args: read: function that returns the current record.
+    Args: read: function that returns the current record.  late_s: age from which a record seems to be old.  watch_s:
+        seconds of the observation; longer than the time between two records.
     Raises: the errors of `read`.
     """
     record = read()
     age = clock_s() - record["written"]
-    if record["end"] is not None or -INTERVAL_S <= age <= LATE_S:
+    if record["end"] is not None or -INTERVAL_S <= age <= late_s:
         return record, max(0.0, age), False
-    until = time.monotonic() + WATCH_S
+    until = time.monotonic() + watch_s
     while time.monotonic() < until:
         time.sleep(LOOK_S)
         found = read()
         if found["written"] != record["written"]:
             return found, 0.0, False
-    return record, max(age, WATCH_S), True
+    return record, max(age, watch_s), True
 
 
 def describe_duration(seconds: float) -> str:

@@ -43,6 +43,7 @@ BODY_S = 3.0  # maximum seconds that a client may send nothing while its body is
 REQUEST_S = 30.0  # seconds after whose end no further data of a body is received
 ANSWER_S = 30.0  # seconds that a client may read nothing of its answer
 MOST_WAIT_S = 30.0  # maximum seconds that a GET waits; the client then repeats the request
+PUT_PLACES = "places"
 _HEAD = re.compile(rb"([A-Z]{1,16}) ([^ \r\n]{1,4096}) HTTP/1\.[01]\r?\n(?:.*\n)*?\r?\n")
 _SIGNATURE = re.compile(rb"\n%b: *([0-9a-f.]{1,256}) *\r?\n" % HEADER.encode(), re.IGNORECASE)
 _PART = re.compile(r"[!-.0-~]{1,400}")  # a scope or a key: printable characters without blanks and "/"
@@ -226,6 +227,12 @@ class RendezvousHandler(KVStoreHandler):
     def do_DELETE(self) -> None:
         """Answer a DELETE."""
         self._serve("DELETE")
+
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        """Answer a request. The first value of a worker's place stays, and is the answer to every PUT of this place."""
+        if (request.method, request.scope) != ("PUT", PUT_PLACES):
+            return super().answer(request)
+        return HttpAnswer(HTTPStatus.OK, self.server.store.put_first(request.scope, request.key, request.body))
 
 
 _S = TypeVar("_S", bound="KVStoreHTTPServer")

@@ -10,6 +10,7 @@ from typing import Any
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LostPeerError
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.elastic.hosts import INVALID_SLOT_INFO, SlotInfo
 from paddle_cluster.elastic.keyvalue.notices import NoticeBoard
 from paddle_cluster.elastic.membership.decisions import FAILURE, READY, SUCCESS, Slot
@@ -192,7 +193,7 @@ class WorkerReports:
         except Exception as exc:  # a worker that could not be started has failed
             glog.error(f"{slot_info.hostname}[{slot_info.local_rank}] could not run: {type(exc).__name__}: {exc}")
             code = exc.exit_code if isinstance(exc, LostPeerError) else NOT_DONE
-            result = WorkerExit(code, time.time(), is_known=False)
+            result = WorkerExit(code, steady_time(), is_known=False)
         code = result[0]
         if code == 0 and isinstance(result, WorkerExit) and result.needs_done and not member.is_done:
             glog.error(

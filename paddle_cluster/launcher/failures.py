@@ -75,28 +75,31 @@ def say_first_failure(output: Path, record: JobRecord) -> None:
 
 
 def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
-    """Return the contents of all files output/node_<id>/error.json.
+    """Return the contents of all files output/node_<id>/error.json, in the order in which they were written.
 
-    A suffix in `pattern` selects an earlier attempt's files.
+    The times of the files show the order, because one clock sets them, that of the volume; the times in the files come
+    from the clocks of the pods. A suffix in `pattern` selects an earlier attempt's files.
     """
-    errors, paths = [], []
+    errors, paths = list[tuple[float, JsonObject]](), []
     with contextlib.suppress(OSError):  # the volume is not reachable
         paths = list(output.glob(f"node_*/{pattern}"))
     for path in paths:
         with contextlib.suppress(OSError, ValueError):
-            errors.append(load(path, ERROR_LIMIT))
-    return [error for error in errors if is_error(error)]
+            errors.append((path.stat().st_mtime, load(path, ERROR_LIMIT)))
+    return [error for _, error in sorted(errors, key=lambda one: one[0]) if is_error(error)]
 
 
 def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | None:
     """Return the reported error that most probably caused the end of an attempt, or None if no pod has reported.
 
+    Args: errors: the reports in their order, which their times do not show, because each comes from a pod's own clock.
+
     An error of a pod that failed by itself is chosen first. An error of a pod that was stopped from outside is chosen
     next, because the Job stops all pods when one pod fails. An error that only reports a lost peer is chosen last,
-    because it is never the root cause, even if it has the earliest time.
+    because it is never the root cause, even if it is the earliest.
     """
     own = [error for error in errors if error["attempt"] == attempt]
-    return min(own, key=lambda error: (2 * is_passed_on(error) + is_stopped(error), float(error["time"])), default=None)
+    return min(own, key=lambda error: 2 * is_passed_on(error) + is_stopped(error), default=None)
 
 
 def is_passed_on(error: JsonObject) -> bool:
@@ -124,7 +127,7 @@ def describe_followers(errors: Sequence[JsonObject], record: JobRecord) -> str:
     told = sorted({int(error["trainer_id"]) for error in errors})
     pods = max(record.gradient_num, record.pserver_num, len(record.pods))
     silent = [number for number in range(pods if 0 < pods <= 2 * MOST_TRAINERS else 0) if number not in {*told}]
-    first = in_one_line(describe_error(min(errors, key=lambda error: float(error["time"])), record))
+    first = in_one_line(describe_error(errors[0], record))
     text = f"{name_pods(told, record)} ended, which may follow from the end of another pod ({first})"
     text = f"{name_pods(silent, record)} reported nothing; {text}" if silent else text
     suspects = find_suspects(errors, record)

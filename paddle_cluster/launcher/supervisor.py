@@ -11,7 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from paddle_base.runtime.errors import LostPeerError, PeerUnreachableError, StoppedError
+from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError, StoppedError
+from paddle_base.runtime.health.places import LAUNCHER, find_owner, mark_place
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
 from paddle_cluster.launcher.cluster.waiting import REPEAT_PERIOD_S
 from paddle_cluster.launcher.command_lines import ProgramCommand, is_local, save_dir_of
@@ -64,9 +65,27 @@ def set_logs_aside(node: Path, attempt: int) -> None:
             (node / name).rename(kept)
 
 
+def name_place(config: LauncherConfig) -> str:
+    """Return the name of the place of a launcher: its pod, in a job."""
+    return f"{config.job_namespace}/{config.job_name}/{config.pod_name}"
+
+
+def check_place(config: LauncherConfig, environ: Mapping[str, str]) -> None:
+    """Check that no program of a running launcher of this pod has started this one.
+
+    Raises: ConfigError: the pod has a launcher.
+    """
+    if pid := find_owner(environ.get(LAUNCHER, ""), name_place(config)):
+        raise ConfigError(
+            f"the launcher of pod {config.pod_name} is process {pid}, and one of its programs has started this one: a "
+            f"pod has one launcher; unset {LAUNCHER}, and set POD_NAME and POD_IP to start one for another pod"
+        )
+
+
 def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that describe an attempt to its programs."""
     environ = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_OUTPUT": str(config.output)}
+    environ[LAUNCHER] = mark_place(name_place(config))
     if record.absent:  # the trainer stores in each checkpoint which trainers were absent when the samples were divided
         environ["PADDLE_ABSENT"] = ",".join(str(one["index"]) for one in record.absent)
     # if the save that the launcher chose is damaged, a program renames it; a save that a flag names is never renamed

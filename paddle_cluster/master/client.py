@@ -80,7 +80,7 @@ class MasterClient:
     """The client of one trainer. Only one thread at a time may make requests.
 
     Args: book: provides the leader's address.  member: identity of this trainer: the UID of its pod, and its
-        incarnation, which grows with each start.  config: digest of its config, or "".  patience: maximum seconds
+        incarnation, which differs with each start.  config: digest of its config, or "".  patience: maximum seconds
         without a master before a request fails. The time of waiting for a task is not included.
     Attributes: look: function that is called about twice a second, by the thread that waits for an answer; an error of
         `look` ends the wait, and cancels the request.
@@ -323,8 +323,8 @@ class MasterClient:
     def _connect(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         pace = ClientPace(beat=BEAT_S, silence=SILENCE_S)
-        name = f"the master at {address}"
-        core = ClientCore(MASTER, self._job, self.member, name, lambda: self._hello, pace)
+        name, leader = f"the master at {address}", self._leader
+        core = ClientCore(MASTER, self._job, self.member, name, lambda: {**self._hello, "number": leader.number}, pace)
         client = ControlClient(host, int(port), core, self._leader, keys=self._keys, note=glog.warning)
         self._leader.replace(client, core)
 

@@ -8,7 +8,6 @@ answer therefore describes a state that is already stored, and one write to a sl
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.server_core import MemberAsked, MemberJoined
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LeadershipLostError
+from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.master.protocol import MOST_SHOWN, TRAINER
 from paddle_cluster.master.store.interface import Leadership, Write
 from paddle_cluster.master.summary import describe_status
@@ -54,7 +54,8 @@ _Heard = MemberAsked | MemberJoined | MemberOut | BaseException
 class TaskDesk:
     """Handles the messages that the master's control server receives.
 
-    Args: files_per_task: number of files in each task of a new data set.  clock: returns seconds since the epoch.
+    Args: files_per_task: number of files in each task of a new data set.  clock: returns seconds since the
+            epoch, without the steps of the machine's clock.
     """
 
     server: ControlServing
@@ -64,7 +65,7 @@ class TaskDesk:
         state: MasterState,
         leadership: Leadership,
         files_per_task: int,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady_time,
     ) -> None:
         self.state = state
         self._leadership, self._clock = leadership, clock
@@ -139,7 +140,7 @@ class TaskDesk:
         if fault:
             self._effects.append(JoinRefusal(joined.member, "config", fault))
         elif joined.hello["role"] == TRAINER:
-            self._step(MemberIn(joined.member))
+            self._step(MemberIn(joined.member, is_new=joined.hello["number"] is None))
         else:
             self._effects.append(MemberWelcome(joined.member, None))
 

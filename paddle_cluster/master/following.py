@@ -12,6 +12,7 @@ from paddle_base.messages.client import ControlClient
 from paddle_base.messages.client_core import SECRET, ClientCore
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import NoAnswerError
+from paddle_base.messages.server_core import REPLACED, TAKEN
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, PeerUnreachableError, VolumeError
 from paddle_cluster.master.store.interface import AddressBook
@@ -24,7 +25,7 @@ REST_S = 0.5  # maximum seconds between two checks whether a new connection work
 NO_ADDRESS = "no master has published its address"
 # number of refusals with each code after which a trainer raises an error. A wrong secret needs several refusals,
 # because for a short time another program may answer at an outdated address.
-FOR_GOOD = {"realm": 1, "config": 1, "protocol": 1, "replaced": 1, SECRET: 6}
+FOR_GOOD = {"realm": 1, "config": 1, "protocol": 1, REPLACED: 1, TAKEN: 1, SECRET: 6}
 
 
 class FollowedLeader:

@@ -59,8 +59,9 @@ MOST_SHOWN = 100  # maximum members, holders and passes in a status
 
 MASTER = Protocol(
     name="master",
-    version=3,
-    hello=Fields(role=Word((TRAINER, WATCHER)), config=Text(64)),
+    version=4,
+    # `number` is the number that a master of this job has given to this process before, or null
+    hello=Fields(role=Word((TRAINER, WATCHER)), config=Text(64), number=Maybe(Integer(0))),
     # `number` is null for a watcher
     welcome=Fields(lease=Number(0.0), number=Maybe(Integer(0)), passes=Integer(1), view=_VIEW),
     requests={

@@ -23,6 +23,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import replace_file
 from paddle_base.runtime.errors import BugError, DamagedError, LeadershipLostError, PaddleError, VolumeError
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.health.steady_time import steady_time
 from paddle_base.runtime.status_files import INTERVAL_S, write_record
 from paddle_cluster.master.summary import describe_record
 from paddle_cluster.master.tasks.records import MemberEvent, Phase
@@ -93,7 +94,7 @@ class TaskRecorder(threading.Thread):
     def __init__(self, output: Path, facts: Mapping[str, Any], link: RegistryLink) -> None:
         super().__init__(name="tasks-file", daemon=True)
         self._path = output / NAME
-        self._facts = {"version": VERSION, "began": time.time(), **facts}
+        self._facts = {"version": VERSION, "began": steady_time(), **facts}
         self._link = link
         self._newest: dict[str, Any] | None = None
         self._end: dict[str, Any] | None = None
@@ -144,7 +145,7 @@ class TaskRecorder(threading.Thread):
 
     def _write(self, newest: dict[str, Any], end: dict[str, Any] | None) -> None:
         servers = {"servers": self._link.servers, "servers_trouble": self._link.trouble}
-        record = {**self._facts, **newest, **servers, "end": end, "written": time.time()}
+        record = {**self._facts, **newest, **servers, "end": end, "written": steady_time()}
         try:
             if self._is_first or not self._is_replaced():
                 write_record(self._path, json.dumps(record))

@@ -27,6 +27,7 @@ from paddle_base.runtime.errors import (
 )
 from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.master.desk import TICK_S, TaskDesk
 from paddle_cluster.master.protocol import MASTER, MOST_MEMBERS
 from paddle_cluster.master.recording import JobRecords, check_output
@@ -109,7 +110,7 @@ class Master:
         options = self._options
         gc.disable()  # the garbage collector would repeatedly scan the objects of a million tasks, and free none
         try:
-            state = decode_state(options.tasks, leadership.load(), time.time(), leadership.token)
+            state = decode_state(options.tasks, leadership.load(), steady_time(), leadership.token)
         finally:
             gc.enable()
         gc.freeze()

@@ -37,6 +37,7 @@ PROGRAMS = {
     "PADDLE_CHOSEN_SAVE": ("none", "the checkpoint or pass that the launcher has chosen for an attempt"),
     "PADDLE_ABSENT": ("empty", "indexes of the pods that are absent from an attempt; set by the launcher"),
     "POD_UID": ("empty", "UID of the trainer's pod, by which the master recognises the trainer; see --trainer_uid"),
+    "PADDLE_LAUNCHER_HOLDER": ("empty", "process that is the pod's launcher; set by the launcher for its programs"),
     "PADDLE_PLACE_HOLDER": ("empty", "process that has the trainer's place; set by the trainer for its children"),
     "PADDLE_SECRET": ("empty", "as in the launcher"),
     "PADDLE_SECRET_FILE": ("empty", "as in the launcher"),

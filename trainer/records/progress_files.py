@@ -6,7 +6,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,38 @@ def _is_whole(progress: Record) -> bool:
     return all(isinstance(one, (int, float)) and abs(one) < LARGEST for one in numbers)
 
 
-def job_speed(trainers: Mapping[str, Record]) -> float:
-    """Return the samples per second of all trainers together."""
-    fresh = time.time() - STALE_S
-    return float(sum(one["samples_per_second"] for one in trainers.values() if one["time"] >= fresh))
+class TrainerWatch:
+    """The progress of the other trainers, which is read again and again.
+
+    A trainer is silent if its record has not changed for STALE_S seconds of this machine's clock. The times in the
+    records are only compared with earlier times of the same trainer, because the clocks of two machines may differ.
+
+    Thread safety: one thread calls `read`; any thread may read the attributes.
+    Attributes: trainers: the records by trainer id.  silent: the ids of the silent trainers.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.trainers: dict[str, Record] = {}
+        self.silent: frozenset[str] = frozenset()
+        self._clock = clock
+        self._seen: dict[str, tuple[float, float]] = {}  # {trainer id: time in the record, when it was first seen}
+
+    def read(self, output: Path, attempt: str) -> None:
+        """Read the records of an attempt."""
+        now, found = self._clock(), read_trainers(output, attempt)
+        seen = {number: (float(one["time"]), now) for number, one in found.items()}
+        self._seen = {number: self._choose(number, *one) for number, one in seen.items()}
+        silent = (number for number, (_, since) in self._seen.items() if now - since > STALE_S)
+        self.trainers, self.silent = found, frozenset(silent)
+
+    def _choose(self, number: str, said: float, now: float) -> tuple[float, float]:
+        before = self._seen.get(number)
+        return before if before is not None and before[0] == said else (said, now)
+
+
+def job_speed(trainers: Mapping[str, Record], silent: Container[str] = ()) -> float:
+    """Return the samples per second of all trainers together, without the silent ones."""
+    return float(sum(one["samples_per_second"] for number, one in trainers.items() if number not in silent))
 
 
 def mean_speed(trainers: Mapping[str, Record]) -> float:

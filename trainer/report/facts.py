@@ -12,6 +12,7 @@ from typing import Any
 
 from paddle_base.runtime.durable_files import read_text_file, tells_nothing
 from paddle_base.runtime.errors import HELD_PORT, DamagedError, LostPeerError, PeerUnreachableError, StoppedError
+from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.elastic.job import membership_file
 from trainer.records.records import Record
 from trainer.report.history import History, RecordFile
@@ -45,7 +46,10 @@ class Attempt:
 
 @dataclass
 class Listing:
-    """The content of an output's directories: the pods' errors and progress, files, and the names of saved passes."""
+    """The content of an output's directories: the pods' errors and progress, files, and the names of saved passes.
+
+    errors: in the order in which they were written; `written` is the time of the file, which the volume sets.
+    """
 
     errors: list[Record] = field(default_factory=list)
     trainers: dict[str, Record] = field(default_factory=dict)
@@ -121,13 +125,14 @@ class Facts:
 def first_failure(errors: list[Record], attempt: str) -> Record | None:
     """Return the error that ended an attempt, by the rule of the launcher; None if no error is reported.
 
-    The cause is the earliest error of the first non-empty group of errors. The first group has the errors of pods that
+    The errors are in the order in which their files were written; their times come from the clocks of the pods. The
+    cause is the earliest error of the first non-empty group of errors. The first group has the errors of pods that
     failed by themselves. The second group has the errors of pods that were stopped from outside, because a Job stops
     all other pods when one pod has failed. The third group has the errors that only report a lost peer, because another
     failure caused these errors.
     """
     own = [error for error in errors if str(error.get("attempt", "")) == attempt]
-    return min(own, key=lambda error: (_rank(error), float(error["time"])), default=None)
+    return min(own, key=_rank, default=None)
 
 
 def _rank(error: Record) -> int:
@@ -149,7 +154,7 @@ class Reader:
     The pause is twenty times as long as the listing.
     """
 
-    def __init__(self, output: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, output: Path, clock: Callable[[], float] = steady_time) -> None:
         self.output, self._clock = output, clock
         self._records = RecordFile(output / "records.jsonl")
         self._listing = Listing()
@@ -187,6 +192,7 @@ def list_output(output: Path) -> Listing:
             found.files += [_describe(output, one) for one in _list(path) if one.name in ("stdout", "stderr")]
         elif path.name == "state":
             found.files.append(_describe(output, path))
+    found.errors.sort(key=lambda error: float(error["written"]))
     found.files.sort(key=lambda file: _natural(file.name))
     return found
 
@@ -227,11 +233,19 @@ def _list_node(found: Listing, output: Path, node: Path) -> None:
         if path.name.startswith("error.json"):
             error = read_object(path)
             if number(error.get("time")) is not None and "message" in error:
-                found.errors.append(error)
+                found.errors.append({**error, "written": _written(path)})
         elif path.name == "progress.json":
             found.trainers[node.name.removeprefix("node_")] = read_object(path)
         elif _LOG.fullmatch(path.name):
             found.files.append(_describe(output, path))
+
+
+def _written(path: Path) -> float:
+    """Return the time of a file, which the volume's clock sets for the files of all pods; 0 if the file is gone."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

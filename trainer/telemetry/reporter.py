@@ -20,11 +20,11 @@ from typing import Any
 
 from trainer.evaluators import Accumulator
 from trainer.records.progress_files import (
+    TrainerWatch,
     find_slowest,
     job_speed,
     mean_speed,
     read_job,
-    read_trainers,
     sum_last_pass,
     write_progress,
 )
@@ -99,7 +99,7 @@ class Reporter:
     Args: target: the directories to write into, or None if only progress lines are wanted. passes: the number of the
         last pass, plus 1. line_period_s: seconds between two lines of progress; 0 means no lines. in_tasks: whether a
         master assigns tasks to this trainer. The number of this trainer's samples in a pass is then unknown.
-    Thread safety: any thread may read `snapshot`. The thread of the writer replaces `_others` as a whole. Only the
+    Thread safety: any thread may read `snapshot`. The thread of the writer reads `_others` anew. Only the
     thread of the session uses the other attributes.
     """
 
@@ -120,7 +120,7 @@ class Reporter:
         self._progress = Progress(passes, known, clock, has_whole_passes=not in_tasks)
         self._numbers: Record = {"cost": None, "evaluators": {}}  # cost and evaluators of the newest log line
         self._last_pass: Record | None = None
-        self._others: dict[str, Record] = {}  # maps a trainer's id to the content of its progress.json
+        self._others = TrainerWatch()
         self._trainer_count = 1
         self._snapshot = self._take_snapshot()
         self._writer: Writer | None = None
@@ -167,7 +167,7 @@ class Reporter:
         self._publish()
         if not self._lines.is_due():
             return ""
-        return self._snapshot.place.text(job_speed(self._trainers(self._snapshot)))
+        return self._snapshot.place.text(self._measure_speed(self._trainers(self._snapshot)))
 
     def add_batch_line(self, since_start: Accumulator, window: Accumulator) -> Record:
         """Record the numbers of a batch line of the log. Return the record."""
@@ -277,7 +277,11 @@ class Reporter:
 
     def _trainers(self, snapshot: Snapshot) -> dict[str, Record]:
         own = {str(self._target.trainer_id if self._target else 0): self._own(snapshot)}
-        return {**self._others, **own}
+        return {**self._others.trainers, **own}
+
+    def _measure_speed(self, trainers: Mapping[str, Record]) -> float:
+        own = str(self._target.trainer_id if self._target else 0)
+        return job_speed(trainers, self._others.silent - {own})
 
     def _write_progress(self, snapshot: Snapshot | None) -> None:
         """Write the progress of this trainer, and in trainer 0 also the progress of the job.
@@ -295,12 +299,12 @@ class Reporter:
         finally:  # the progress of the job is written even if the progress of this trainer cannot be written
             if target.is_first:
                 if target.node is not None:
-                    self._others = read_trainers(target.output, target.attempt)
+                    self._others.read(target.output, target.attempt)
                 write_progress(target.output, self._describe_job(snapshot))
 
     def _describe_job(self, snapshot: Snapshot) -> Record:
         place, trainers = snapshot.place, self._trainers(snapshot)
-        speed = job_speed(trainers) if snapshot.status == TRAINING else mean_speed(trainers)
+        speed = self._measure_speed(trainers) if snapshot.status == TRAINING else mean_speed(trainers)
         return {
             "time": round(time.time(), 3),
             "attempt": self._target.attempt if self._target else "",

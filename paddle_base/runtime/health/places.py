@@ -11,6 +11,7 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
 HOLDER = "PADDLE_PLACE_HOLDER"
+LAUNCHER = "PADDLE_LAUNCHER_HOLDER"  # a mark of `mark_place`: the launcher of the pod
 
 
 def name_process(pid: int | str = "self") -> str:
@@ -30,11 +31,28 @@ def take_place(environ: MutableMapping[str, str], names: Sequence[str]) -> str:
     """
     if not any(environ.get(name) for name in names):
         return ""
-    own, holder = name_process(), environ.get(HOLDER, "")
-    pid = holder.partition(".")[0]
-    if not pid.isdigit() or holder == own or name_process(pid) != holder:
-        environ[HOLDER] = own
+    pid = _find_other(environ.get(HOLDER, ""))
+    if not pid:
+        environ[HOLDER] = name_process()
         return ""
     for name in names:
         environ.pop(name, None)
     return pid
+
+
+def mark_place(place: str) -> str:
+    """Return a mark for the environment of this process's children: this process has a place, which has a name."""
+    return f"{name_process()} {place}"
+
+
+def find_owner(mark: str, place: str) -> str:
+    """Return the pid of the running process that has a place according to a mark; "": none, or this process."""
+    holder, _, marked = mark.partition(" ")
+    return _find_other(holder) if marked == place else ""
+
+
+def _find_other(holder: str) -> str:
+    """Return the pid of a process that `name_process` has named, if it runs and is not this one; otherwise ""."""
+    pid = holder.partition(".")[0]
+    is_other = pid.isdigit() and len(pid) < 12 and holder != name_process() and name_process(pid) == holder
+    return pid if is_other else ""

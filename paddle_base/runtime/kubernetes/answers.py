@@ -28,6 +28,19 @@ class ApiAnswer:
         """The first words of the body, for an error message."""
         return one_line(self.body[:400].decode("utf-8", "replace"), 120)
 
+    @property
+    def moment(self) -> float | None:
+        """The time of the answer by the server's clock, in seconds since the epoch; None if the answer has none."""
+        return parse_date(self.headers.get("Date", ""))
+
+
+def parse_date(text: str) -> float | None:
+    """Return a date of HTTP in seconds since the epoch, or None if the text is none."""
+    try:
+        return email.utils.parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError, OverflowError, IndexError):  # the errors of the date parser
+        return None
+
 
 def describe_failure(problem: BaseException, redact: Callable[[str], str]) -> str:
     """Return the innermost cause of a failed request; it is more specific than the exceptions that contain it."""
@@ -44,7 +57,7 @@ def parse_retry_after(value: str | None) -> float:
         if value and re.fullmatch(r"[0-9]+", value.strip()):
             asked = float(value)
         else:
-            asked = email.utils.parsedate_to_datetime(value or "").timestamp() - time.time()
-    except (TypeError, ValueError, OverflowError, IndexError):  # the errors of the date parser
+            asked = (parse_date(value or "") or 0.0) - time.time()
+    except (ValueError, OverflowError):
         return 0.0
     return min(max(0.0, asked), RETRY_AFTER_LIMIT_S)

@@ -10,6 +10,7 @@ from typing import TypeVar
 from paddle_base.runtime import glog
 from paddle_base.runtime.environment import SECRET, SECRET_FILE
 from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
+from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.elastic.agent.client import AgentClient
 from paddle_cluster.elastic.agent.protocol import MOST_CHUNK, WorkerLaunch, WorkerNews
 from paddle_cluster.elastic.agent.showing import OutputShower
@@ -60,7 +61,7 @@ class RemoteWorker:
                 return self._run(shower, ends)
             except (PeerUnreachableError, LostPeerError, ConfigError) as exc:
                 glog.error(f"the process {self._name} of rank {self._launch.rank} is lost: {exc}")
-                end, is_to_end = time.time(), any(event.is_set() for event in ends)
+                end, is_to_end = steady_time(), any(event.is_set() for event in ends)
                 if not is_to_end:  # the next generation must not use this host
                     self._client.report_loss()
                 return WorkerExit(LOST, end, is_to_end, is_known=False)
@@ -71,14 +72,14 @@ class RemoteWorker:
             is_to_end = any(event.is_set() for event in ends)
             if not has_begun:
                 if is_to_end:
-                    return WorkerExit(STOPPED, time.time(), True)
+                    return WorkerExit(STOPPED, steady_time(), True)
                 has_begun = self._ask(self._start) is not None
             elif is_to_end and not was_stopped:
                 was_stopped = self._ask(self._end, is_to_end) is not None
             else:
                 news = self._follow(shower, is_to_end)
                 if news is not None and news.exit_code is not None and shower.has_all(news):
-                    return WorkerExit(news.exit_code, time.time(), was_stopped)
+                    return WorkerExit(news.exit_code, steady_time(), was_stopped)
 
     def _start(self) -> bool:
         self._client.start(self._agent, self._name, self._launch)

@@ -13,6 +13,7 @@ from pathlib import Path
 from paddle_base.runtime import glog
 from paddle_base.runtime.directory_lock import DirectoryLock
 from paddle_base.runtime.errors import DamagedError, DirectoryInUseError
+from paddle_base.runtime.health.steady_time import steady_time
 from paddle_base.runtime.status_files import INTERVAL_S, write_record
 from paddle_cluster.elastic.job.membership_file import MOST_REASON, NAME, VERSION, read_record
 from paddle_cluster.elastic.launching.output import unwritable
@@ -62,7 +63,7 @@ class MembershipRecorder(threading.Thread):
         self._facts = {
             "version": VERSION,
             "driver": f"{socket.gethostname()}, process {os.getpid()}",
-            "began": time.time(),
+            "began": steady_time(),
             "least": settings.min_num_proc,
             "most": settings.max_num_proc,
             "goes_on": bool(settings.store_dir),
@@ -98,7 +99,7 @@ class MembershipRecorder(threading.Thread):
         self._write(self._end)
 
     def _write(self, end: dict[str, object] | None) -> None:
-        record = {**self._facts, **self._history.describe(), "end": end, "written": time.time()}
+        record = {**self._facts, **self._history.describe(), "end": end, "written": steady_time()}
         try:
             write_record(self._path, json.dumps(record))
         except OSError as exc:

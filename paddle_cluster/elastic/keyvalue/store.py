@@ -40,6 +40,16 @@ class KeyValueStore:
             self._changed.wait_for(lambda: self._is_closed or key in self._scopes.get(scope, {}), wait)
             return self._scopes.get(scope, {}).get(key)
 
+    def put_first(self, scope: str, key: str, value: bytes) -> bytes:
+        """Store a value if the key has none; return the value of the key.
+
+        Raises: see `put`.
+        """
+        with self._changed:
+            if key not in self._scopes.get(scope, {}):
+                self.put(scope, key, value)
+            return self._scopes[scope][key]
+
     def put(self, scope: str, key: str, value: bytes) -> None:
         """Store a value.
 

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from paddle_base.runtime.errors import DirectoryInUseError, VolumeError
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.elastic.launching import guard
 from paddle_cluster.elastic.launching.output import KINDS, OutputWriter
 from paddle_cluster.elastic.membership.results import WorkerExit
@@ -92,7 +93,7 @@ def run_durable(
     is_over.set()
     for reader in readers:
         reader.join()
-    return WorkerExit(read_exit(place), time.time(), was_stopped)
+    return WorkerExit(read_exit(place), steady_time(), was_stopped)
 
 
 def start_guard(command: Sequence[str], environ: Mapping[str, str], place: Path, grace_s: float) -> None:

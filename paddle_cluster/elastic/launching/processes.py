@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.health.steady_time import steady_time
 from paddle_base.runtime.network.interfaces import list_nics
 from paddle_cluster.elastic import constants as names
 from paddle_cluster.elastic.hosts import SlotInfo
@@ -196,7 +196,7 @@ def run_process(
     finally:
         held.close()
         process.close()
-    end = time.time()
+    end = steady_time()
     for source in sources:
         source.wait_until_drained(DRAIN_S)
     return WorkerExit(code, end, was_stopped)

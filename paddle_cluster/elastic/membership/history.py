@@ -8,11 +8,11 @@ the next generation begins.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.membership.decisions import FAILURE, READY, SUCCESS, Slot
 from paddle_cluster.elastic.membership.members import MemberTable
@@ -80,7 +80,7 @@ class JobHistory:
     Thread safety: every method may be called from any thread; no method waits or calls the driver.
     """
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, now: Callable[[], float] = steady_time) -> None:
         self._now = now
         self._lock = threading.Lock()
         self._generations: list[GenerationEntry] = []

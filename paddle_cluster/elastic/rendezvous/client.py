@@ -111,14 +111,9 @@ class RendezvousClient:
                 )
 
     def claim(self, host: str, local_rank: int, incarnation: str, holder: str) -> str:
-        """Ask for the place of a worker for a process of this machine; return the process that has the place.
-
-        A plain store without a driver knows no places, and takes every process for the worker.
-        """
+        """Ask for the place of a worker for a process of this machine; return the process that has the place."""
         path = _path("places", f"{host}:{local_rank}")
         _, _, body = self._ask("PUT", path, json.dumps({"incarnation": incarnation, "holder": holder}).encode())
-        if not body:
-            return holder
         try:
             found = parse_bounded(body, depth=1, values=10).get("holder")
         except BoundedJsonError as exc:

@@ -20,12 +20,11 @@ from typing import Any, Protocol
 from paddle_base.runtime import glog
 from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from paddle_cluster.elastic.hosts import SlotInfo
-from paddle_cluster.elastic.http_server import MOST_WAIT_S, HttpAnswer, HttpRequest, RendezvousHandler
+from paddle_cluster.elastic.http_server import MOST_WAIT_S, PUT_PLACES, HttpAnswer, HttpRequest, RendezvousHandler
 from paddle_cluster.elastic.keyvalue.notices import NoticeBoard
 
 GET_RANK_AND_SIZE = "rank_and_size"
 PUT_WORKER_ADDRESSES = "worker_addresses"
-PUT_PLACES = "places"
 GROUP_SCOPE = "group_"  # prefix of the scope in which the workers of a generation publish addresses
 GENERATION_HEADER = "X-Paddle-Generation"
 REVISION_HEADER = "X-Paddle-Revision"

@@ -17,7 +17,7 @@ from paddle_base.runtime.kubernetes.answers import REQUEST_TIMEOUT_S, ApiAnswer,
 from paddle_base.runtime.network.answers import UNTRANSLATED, TimedSession, read_answer
 from paddle_base.runtime.network.redaction import Secrets, redact_bytes
 from paddle_cluster.launcher.cluster.call_slots import SLOTS_PER_SECOND, Pacer, make_slots
-from paddle_cluster.launcher.cluster.pods import check_pods, find_own, parse_pods
+from paddle_cluster.launcher.cluster.pods import ANSWERED, check_pods, find_own, parse_pods
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.settings import TUTORIALS_PODS, LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, parse_json, part, say
@@ -54,15 +54,15 @@ class PodApi:
         is_number_known: whether `config` contains the real number of pods.
         """
         self.config, self.secrets, self.session = config, secrets or Secrets(), TimedSession()
-        host = config.kubernetes_service_host
-        host = f"[{host}]" if ":" in host else host
+        host = f"[{found}]" if ":" in (found := config.kubernetes_service_host) else found
         self.url = (
             f"https://{host}:{config.kubernetes_service_port_https}/api/v1/namespaces/{config.job_namespace}/pods"
         )
         self.indexes = sorted({*indexes})
         self.askers = askers or config.layout.pods
         self._role = self.indexes, self.askers
-        self.listed = len(self.indexes) or config.layout.pods  # number of pods in the last answer
+        # number of pods in the last answer, and its time by the API server's clock (epoch seconds; nan: unknown)
+        self.listed, self.answered = len(self.indexes) or config.layout.pods, math.nan
         self.asking_since = math.inf  # start of the request in progress (time.monotonic), or infinity
         index = int(config.job_completion_index) if config.job_completion_index else None
         self.pacer = Pacer(make_slots(index, config.layout.pods if is_number_known else None, random.Random()))
@@ -126,7 +126,7 @@ class PodApi:
                 f"{self.url} answered something that is no pod list ({problem}); check which server answers there"
             ) from None
         self.listed = len(found)
-        return {"kind": "PodList", "items": found}
+        return {"kind": "PodList", "items": found, ANSWERED: self.answered}
 
     def _list_indexes(self, deadline: float) -> list[JsonObject]:
         """Return the pods with the client's indexes from the API server's cache, which costs 1/100 of a read from etcd.
@@ -203,6 +203,7 @@ class PodApi:
                 raise ValueError("the object has no items")
             parse_pods(page)
             part(part(page, "metadata", dict), "continue", str)
+            self.answered = answer.moment or math.nan
             return page, len(answer.body)
         except ValueError as problem:
             raise ApiError(

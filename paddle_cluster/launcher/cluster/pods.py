@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.kubernetes.text import shorten
 from paddle_cluster.launcher.settings import LauncherConfig
-from paddle_cluster.launcher.text import TABLE_ROWS, JsonObject, list_some, objects, part
+from paddle_cluster.launcher.text import TABLE_ROWS, JsonObject, list_some, number_of, objects, part
 
-# seconds that a pod may remain in the list after its deletion is due, because the clocks of nodes can differ by seconds
+# seconds that a pod may remain in the list after its deletion is due, because its kubelet may be late by seconds
 OVERDUE_S = 30.0
+ANSWERED = "answered"  # field of a list of pods: when the API server has answered, by its own clock (epoch seconds)
 MEMORY_ADVICE = "raise resources.limits.memory in the Job, or choose smaller batches or a smaller pool_size"
 
 
@@ -39,12 +40,16 @@ class PodStatus:
     controller_uid: str
     why: str  # reason and message of the condition that prevents the pod from running
     node: str = ""
-    due: float = math.inf  # time (epoch seconds) at which the deletion of a terminating pod is due
+    is_overdue: bool = False  # whether a terminating pod is still there OVERDUE_S after its deletion was due
     is_silent: bool = False  # whether the pod's node has stopped reporting; if so, it is unknown whether the pod runs
 
     @classmethod
-    def parse(cls, item: JsonObject) -> PodStatus:
-        """Read a Pod object of the API; fields may be missing. Raises: ValueError: a field has a wrong type."""
+    def parse(cls, item: JsonObject, now: float) -> PodStatus:
+        """Read a Pod object of the API; fields may be missing.
+
+        Args: now: epoch seconds, by the clock of the API server, which also sets the time of a deletion.
+        Raises: ValueError: a field has a wrong type.
+        """
         metadata, status, spec = (part(item, name, dict) for name in ("metadata", "status", "spec"))
         labels, notes = part(metadata, "labels", dict), part(metadata, "annotations", dict)
         key = "batch.kubernetes.io/job-completion-index"
@@ -62,7 +67,7 @@ class PodStatus:
             controller_uid=controller or (owners[0] if owners else ""),
             why=explain_status(status, spec),
             node=part(spec, "nodeName", str),
-            due=parse_time(deleted),
+            is_overdue=now > parse_time(deleted) + OVERDUE_S,
             is_silent=has_silent_node(status),
         )
 
@@ -82,7 +87,7 @@ class PodStatus:
         state = "Terminating" if self.terminating else self.phase
         if self.phase == "Running" and not self.ip:
             state += ", no IP yet"
-        if self.terminating and (self.is_silent or time.time() > self.due + OVERDUE_S):
+        if self.terminating and (self.is_silent or self.is_overdue):
             return (
                 f"{state}, but its node {self.node} does not report, so the pod stays and the Job does not replace it: "
                 f"start the node again or, if it is off and stays off, run kubectl taint node {self.node} "
@@ -182,11 +187,16 @@ def join_reason(reason: str, message: str) -> str:
 
 
 def parse_pods(podlist: JsonObject) -> list[PodStatus]:
-    """Return the pods of an API answer. Raises: ValueError: a field is wrong; the error's text names the field."""
+    """Return the pods of an API answer, or of kubectl, whose list has no time: then the own clock counts.
+
+    Raises: ValueError: a field is wrong; the error's text names the field.
+    """
     pods = []
+    answered = number_of(podlist.get(ANSWERED))
+    now = time.time() if answered is None else answered
     for number, item in enumerate(objects(podlist, "items")):
         try:
-            pods.append(PodStatus.parse(item))
+            pods.append(PodStatus.parse(item, now))
         except ValueError as problem:
             raise ValueError(f"items[{number}]: {problem}") from None
     return pods

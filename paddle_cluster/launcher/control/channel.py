@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 
 from paddle_base.messages.envelope import MemberId
-from paddle_base.runtime.errors import LostPeerError
+from paddle_base.runtime.errors import ConfigError, LostPeerError
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
 from paddle_cluster.launcher.cluster.pods import IdMap, in_id_order
 from paddle_cluster.launcher.cluster.quorum import WITHOUT_LAUNCHER
@@ -73,7 +73,7 @@ class ControlChannel:
     def __init__(self, config: LauncherConfig, redact: Callable[[str], str] = str) -> None:
         self._redact = redact
         self._config = config
-        self._started = time.time_ns()  # distinguishes this launcher from an earlier launcher of the same pod
+        self._started = time.time_ns()  # names this launcher; an earlier launcher of the pod has another name
         self._news = AttemptNews()
         self._host: RendezvousHost | None = None  # set if this launcher is the server
         self._guest: RendezvousGuest | None = None  # set if this launcher is a client
@@ -104,8 +104,18 @@ class ControlChannel:
         self._host = host
 
     def join(self, server_ip: str, uid: str, job_uid: str) -> None:
-        """Connect to trainer 0's launcher at an address; do nothing if this connection exists already."""
-        if self._config.layout.pods == 1 or (self._guest and self._served == server_ip):
+        """Connect to trainer 0's launcher at an address; do nothing if this connection exists already.
+
+        Raises: ConfigError: another process is the launcher of this pod.
+        """
+        if self._config.layout.pods == 1:
+            return
+        if self._guest and self._served == server_ip:
+            if self._guest.client and self._guest.client.is_closed:
+                raise ConfigError(
+                    f"trainer 0's launcher at {server_ip}:{self._config.control_port} hears another process as the "
+                    f"launcher of pod {self._config.pod_name}: {self._guest.client.trouble}"
+                )
             return
         from paddle_cluster.launcher.control.transport import (
             open_client,  # imported here because the import of zmq takes 40 ms

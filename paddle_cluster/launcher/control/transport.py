@@ -52,9 +52,10 @@ def open_server(
             return ControlServer(EVERY_ADDRESS, config.control_port, core, host, access, limits=limits, note=say)
     except OSError as problem:
         reason = HELD_PORT if problem.errno == errno.EADDRINUSE else problem.strerror
+        held = "" if problem.errno != errno.EADDRINUSE else f"end it if it is a launcher of pod {config.pod_name}, or "
         raise PortInUseError(
             f"cannot listen on port {config.control_port} of {config.pod_ip} for the other launchers: {reason}; "
-            "set CONF_PADDLE_CONTROL_PORT to another port"
+            f"{held}set CONF_PADDLE_CONTROL_PORT to another port"
         ) from problem
 
 

@@ -2,7 +2,9 @@
 
 The information comes from two files of each trainer, progress.json and the end of train.log. A trainer writes
 progress.json every few seconds, even while it waits. A trainer that has not written progress.json for SILENCE_S is
-silent. The process of a silent trainer is frozen, or its pod is gone.
+silent. The process of a silent trainer is frozen, or its pod is gone. The times of the files are compared with each
+other, because the clock of the volume sets all of them. If all files seem to be old or from the future, the clock of
+this machine may be wrong, and the files are observed for some seconds.
 """
 
 from __future__ import annotations
@@ -11,16 +13,18 @@ import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from paddle_base.runtime.status_files import read_settled
 from paddle_cluster.launcher.attempts import JobRecord
 from paddle_cluster.launcher.programs.process import read_tail
-from paddle_cluster.launcher.text import END_OF_TIME, JsonObject, is_time, list_some, number_of
+from paddle_cluster.launcher.text import END_OF_TIME, JsonObject, list_some, number_of
 from paddle_cluster.launcher.variables import MOST_TRAINERS
 
 # seconds without a batch after which a trainer is listed; a waiting trainer logs the reason within this time
 STALL_S = 30.0
 SILENCE_S = 60.0  # seconds after which a trainer without a new progress.json is silent; the file is written every 5 s
+WATCH_S = 6.0  # seconds for which the files are observed if all of them seem to be old
 MOST_READ = 8  # maximum number of logs that are read, because each log takes 5 s if the volume does not answer
 MOST_SHOWN = 5  # maximum number of trainers that are described in separate lines
 MOST_TEXT = 400  # maximum number of characters of a log line
@@ -75,8 +79,9 @@ def describe_stalls(
     """
     places = [str(pod.get("place") or "") for pod in record.pods] if record else []
     # the launchers have just written job.json for an attempt that has just begun; its trainers may begin soon
-    is_young = now - _written(output / "job.json") < STALL_S
-    stalls = find_stalls(trainers, 0 if is_young or not record else record.gradient_num, places, now)
+    is_young = abs(now - _written(output / "job.json")) < STALL_S  # a start in the future shows a wrong clock
+    silences = measure_silences(output, [*trainers], now)
+    stalls = find_stalls(trainers, 0 if is_young or not record else record.gradient_num, places, silences)
     if not stalls:
         return []
     known = {one.number: explain(output, one) for one in stalls[:MOST_READ]}
@@ -93,11 +98,28 @@ def describe_stalls(
     return lines
 
 
-def find_stalls(trainers: Mapping[str, JsonObject], count: int, places: Sequence[str], now: float) -> list[Stall]:
+def measure_silences(output: Path, trainers: Sequence[str], now: float) -> dict[str, float]:
+    """Return how many seconds ago each trainer wrote its progress. Args: trainers: the ids.  now: epoch seconds."""
+
+    def look() -> dict[str, float]:
+        paths = {number: output / f"node_{number}" / "progress.json" for number in trainers}
+        return {number: _written(path) or _written(output / "progress.json") for number, path in paths.items()}
+
+    def find_newest() -> dict[str, Any]:
+        return {"written": max(look().values(), default=0.0), "end": None if trainers else {}}
+
+    newest, age, is_late = read_settled(find_newest, lambda: now, SILENCE_S, WATCH_S)
+    silence = max(age, SILENCE_S) if is_late else 0.0
+    return {number: newest["written"] - written + silence for number, written in look().items()}
+
+
+def find_stalls(
+    trainers: Mapping[str, JsonObject], count: int, places: Sequence[str], silences: Mapping[str, float]
+) -> list[Stall]:
     """Return the trainers that are silent, have not begun to train, or have completed no batch for STALL_S.
 
     Args: trainers: see describe_stalls. count: number of trainers that should have begun. places: names of the pods,
-        ordered by trainer id. now: seconds since the epoch.
+        ordered by trainer id. silences: seconds since each trainer's last report.
     """
     found = []
     for number in range(min(count, MOST_TRAINERS)):
@@ -106,7 +128,7 @@ def find_stalls(trainers: Mapping[str, JsonObject], count: int, places: Sequence
     for name, told in trainers.items():
         if told.get("status") != "training" or not re.fullmatch("[0-9]{1,9}", name):
             continue
-        idle_s, age_s = number_of(told.get("idle_seconds")), now - told["time"] if is_time(told.get("time")) else 0.0
+        idle_s, age_s = number_of(told.get("idle_seconds")), silences.get(name, 0.0)
         host, reason = str(told.get("host") or ""), PHASES.get(str(told.get("phase")), "")
         if age_s >= SILENCE_S:
             found.append(Stall(int(name), host, idle_s, age_s))

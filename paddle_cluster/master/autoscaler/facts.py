@@ -73,7 +73,7 @@ class PodFacts:
     requests: Requests
     placement: Placement
     priority: int
-    created: float  # seconds since the epoch
+    created: float  # seconds since the epoch, by the API server's clock; see `ClusterMirror.pods`
     is_terminating: bool
     is_gated: bool
 

@@ -12,6 +12,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.backoff import exponential_backoff
 from paddle_base.runtime.errors import ConfigError, PaddleError
 from paddle_base.runtime.health.liveness import LIVENESS
+from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.master.autoscaler.amounts import EVERY
 from paddle_cluster.master.autoscaler.api import (
     APPLY,
@@ -157,7 +158,7 @@ class Autoscaler:
             LIVENESS.turn()
         glog.info(f"{self.options.identity} has the lease {self.options.lease}: it leads")
         if self.lead.took_over:  # the previous leader may have changed any job a moment ago
-            now = time.time()
+            now = steady_time()
             self._pasts = {uid: Past(now, now, HOLD_S) for uid in self._cluster.jobs()}
 
     def _loop(self) -> None:
@@ -180,7 +181,7 @@ class Autoscaler:
                     self._wake = 0.0  # try again even if nothing in the cluster changes
                     glog.warning(f"{problem}; the autoscaler tries again in {rest:.0f} s")
             self._rest(rest)
-            self._pause(min(LONGEST_LOOK_S, max(self._wake - time.time(), 0.0)))
+            self._pause(min(LONGEST_LOOK_S, max(self._wake - steady_time(), 0.0)))
 
     def _check_rights(self) -> None:
         """Check that nodes, pods and Jobs can be read; a namespace that cannot be read is left alone.
@@ -209,11 +210,11 @@ class Autoscaler:
 
     def _look(self) -> None:
         begun = time.perf_counter()
-        now = time.time()
+        now = steady_time()
         jobs = self._cluster.jobs()
         self._pasts = {uid: past for uid, past in self._pasts.items() if uid in jobs}
         self._refusals.keep({*jobs, *self.options.namespaces})
-        nodes, pods = self._cluster.nodes().values(), self._cluster.pods().values()
+        nodes, pods = self._cluster.nodes().values(), self._cluster.pods(now).values()
         snapshot = make_snapshot(nodes, pods, jobs.values(), self._pasts, self.options.caps)
         self._complain(snapshot.problems)
         plan = make_plan(snapshot.room, snapshot.jobs, now)
@@ -280,7 +281,7 @@ class Autoscaler:
             advice = advise(job.namespace)
         else:
             return False
-        now = time.time()
+        now = steady_time()
         if self._refusals.end(key) <= now:
             seconds = self._refusals.add(key, now)
             glog.warning(f"{whose}: {problem}. {advice}. The autoscaler tries again in {seconds:.0f} s")
@@ -291,7 +292,7 @@ class Autoscaler:
         self._cluster.set_parallelism(job.uid, change.after)
         self._refusals.forget(job.uid, job.namespace)
         # the time is read after the request, because a busy API server may need seconds for a request
-        self._pasts[job.uid] = remember(self._pasts.get(job.uid, Past()), change, time.time())
+        self._pasts[job.uid] = remember(self._pasts.get(job.uid, Past()), change, steady_time())
         if change.after > change.before:
             self.tally.raised += 1
         else:

@@ -179,6 +179,7 @@ class ClusterMirror:
     ) -> None:
         self._nodes: Mirror[NodeFacts] = Mirror(connect(), "/api/v1/nodes", read_node, changed, resync)
         self._parts = [NamespaceMirror(name, connect, changed, resync) for name in namespaces]
+        self._waiting: dict[str, float] = {}  # {UID of a pod without a node: time at which it was first seen}
 
     def start(self) -> None:
         """Start the threads."""
@@ -204,9 +205,15 @@ class ClusterMirror:
         """Return the nodes, by UID."""
         return self._nodes.copy()
 
-    def pods(self) -> dict[str, PodFacts]:
-        """Return the pods of all namespaces that are not left out, by UID."""
-        return {uid: pod for part in self._used for uid, pod in part.pods.copy().items()}
+    def pods(self, now: float) -> dict[str, PodFacts]:
+        """Return the pods of all namespaces that are not left out, by UID.
+
+        A pod without a node waits since the first call that has returned it, and not since its creation, whose time
+        comes from the clock of the API server. Args: now: the time of this call.
+        """
+        found = {uid: pod for part in self._used for uid, pod in part.pods.copy().items()}
+        self._waiting = {uid: self._waiting.get(uid, now) for uid, pod in found.items() if not pod.node}
+        return {**found, **{uid: replace(found[uid], created=since) for uid, since in self._waiting.items()}}
 
     def jobs(self) -> dict[str, JobFacts]:
         """Return the Jobs of all namespaces that are not left out, by UID."""

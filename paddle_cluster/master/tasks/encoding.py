@@ -46,6 +46,7 @@ from paddle_cluster.master.tasks.records import (
 )
 from paddle_cluster.master.tasks.state import MasterState, TaskSettings
 
+UNKNOWN_BLOCK_S = 60.0  # seconds of a save slot that a master of an earlier release has stored without its length
 VERSION = 3  # version of the format of the stored state
 AT_ONCE = 10_000  # values that are parsed in one call, which is three times as fast as separate calls
 MOST_TOOK = 1000  # maximum number of stored durations from which a new leader estimates time limits
@@ -73,7 +74,7 @@ def encode_change(change: Change) -> Write:
     if isinstance(change, PutPass):
         return f"pass/{change.account.pass_number:08d}", dump_compact(dataclasses.asdict(change.account))
     slot = change.slot
-    return "save", dump_compact([slot.member.uid, slot.member.incarnation, slot.until, slot.pass_number])
+    return "save", dump_compact([slot.member.uid, slot.member.incarnation, slot.until, slot.pass_number, slot.block])
 
 
 def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: float, leader: int = 0) -> MasterState:
@@ -118,11 +119,13 @@ def _load_members(state: MasterState, parts: dict[str, list[tuple[str, str]]], n
     for _, (uid, incarnation, number) in _parse(parts.get("number", ())):
         state.numbers[uid] = MemberNumber(MemberId(uid, incarnation), number)
     for _, (uid, incarnation, joined) in _parse(parts.get("member", ())):
-        if state.numbers[uid].id.incarnation < incarnation:
+        if uid not in state.numbers:
             raise ValueError(f"member {uid} has no number")
         state.members[uid] = TaskMember(MemberId(uid, incarnation), joined, now + lease)
-    for _, (uid, incarnation, until, pass_number) in _parse(parts.get("save", ())):
-        state.save = SaveSlot(MemberId(uid, incarnation), until, pass_number)
+    for _, (uid, incarnation, _, pass_number, *blocks) in _parse(parts.get("save", ())):
+        # the stored end is a time of the earlier leader's clock, so the slot begins anew by the clock of this one
+        block = blocks[0] if blocks else UNKNOWN_BLOCK_S
+        state.save = SaveSlot(MemberId(uid, incarnation), now + block, pass_number, block)
     for _, fields in _parse(parts.get("pass", ())):
         reported = tuple((number, epoch) for number, epoch in fields["reported"])
         account = PassAccount(**{**fields, "names": tuple(fields["names"]), "reported": reported})
@@ -157,8 +160,9 @@ def _load_tasks(state: MasterState, head: Head, pairs: Iterable[tuple[str, str]]
     for seconds in took:
         state.estimate.add(seconds)
     for number, record in pending:  # now the durations of the done tasks are known, which determine the time limits
-        deadline = now + state.estimate.limit(record.failures)
-        holds = tuple(hold._replace(deadline=deadline) for hold in record.holds)
+        limit = state.estimate.limit(record.failures)
+        # a start in the future comes from the clock of an earlier leader, which was ahead
+        holds = tuple(hold._replace(since=min(hold.since, now), deadline=now + limit) for hold in record.holds)
         table.restore(number, record._replace(holds=holds))
 
 

@@ -19,8 +19,8 @@ class DurationEstimate:
         self._least, self._most = min(least, most), most
 
     def add(self, seconds: float) -> None:
-        """Add a duration."""
-        seconds = max(0.0, seconds)
+        """Add a duration; it may be wrong by any amount if the dispatch began under a leader with another clock."""
+        seconds = min(max(0.0, seconds), self._most)
         if self.known:
             self.deviation += DEVIATION_GAIN * (abs(seconds - self.mean) - self.deviation)
             self.mean += GAIN * (seconds - self.mean)

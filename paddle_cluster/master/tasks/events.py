@@ -90,9 +90,13 @@ GRANTED, BUSY, SAVED = "granted", "busy", "saved"
 
 @dataclass(frozen=True)
 class MemberIn:
-    """A member has joined or rejoined."""
+    """A member has joined or rejoined.
+
+    is_new: whether no master of this job has given a number to this process, according to the process itself.
+    """
 
     member: MemberId
+    is_new: bool = True
 
 
 @dataclass(frozen=True)

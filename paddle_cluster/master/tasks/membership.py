@@ -3,8 +3,10 @@
 The tasks of a lost member change before the member is removed, because the leader may end between two changes.
 
 A process is identified by UID and incarnation, and has one constant number. The process keeps this number if it rejoins
-after the end of its lease, and if another leader takes over. A later incarnation of a UID is another process with
-another number.
+after the end of its lease, and if another leader takes over. Another incarnation of a UID is another process with
+another number. It gets the place of the first one when the connection of the first one has ended; the first one is then
+refused, because it says that it has had a number. The incarnations have no order (see
+`paddle_base.messages.server_core`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 
 from paddle_base.messages.envelope import MemberId
+from paddle_base.messages.server_core import HELD, REPLACED
 from paddle_cluster.master.tasks import dispatch
 from paddle_cluster.master.tasks.events import JoinRefusal, MemberIn, MemberLeaves, MemberOut, MemberWelcome
 from paddle_cluster.master.tasks.records import DropMember, MemberEvent, MemberNumber, PutMember, PutNumber, TaskMember
@@ -25,13 +28,12 @@ def take_member(turn: Turn, event: MemberIn) -> None:
     """Accept a member that joins or rejoins."""
     state, member = turn.state, event.member
     numbered = state.numbers.get(member.uid)
-    if numbered is not None and numbered.id > member:
-        reason = f"{member.uid} has a newer process, incarnation {numbered.id.incarnation}"
-        turn.outcome.effects.append(JoinRefusal(member, "replaced", reason))
+    known = state.members.get(member.uid)
+    if refusal := why_refused(turn, event, numbered.id if numbered else member, known):
+        turn.outcome.effects.append(refusal)
         return
     state.presence.back(member)
-    known = state.members.get(member.uid)
-    if known is not None and known.id < member:
+    if known is not None and known.id != member:
         drop_member(turn, known, f"incarnation {member.incarnation} has taken its place", is_failure=True)
         known = None
     if numbered is None or numbered.id != member:
@@ -44,6 +46,23 @@ def take_member(turn: Turn, event: MemberIn) -> None:
     else:
         state.members[member.uid] = dataclasses.replace(known, until=None)
     turn.outcome.effects.append(MemberWelcome(member, numbered.number))
+
+
+def why_refused(turn: Turn, event: MemberIn, holder: MemberId, known: TaskMember | None) -> JoinRefusal | None:
+    """Return the refusal of a process that may not have the place of its UID, or None.
+
+    Args: holder: the process that has, or had, the place.  known: the member of this UID whose lease has not ended.
+    """
+    member = event.member
+    if holder == member:
+        return None
+    text = f"the place of {member.uid} belongs to its process {holder.incarnation}"
+    if not event.is_new:
+        return JoinRefusal(member, REPLACED, f"{text}, which has taken it while {member.incarnation} was not connected")
+    if known is not None and not turn.state.presence.is_away(known.id):
+        # it joined an earlier leader, and its lease gives it time to connect to this one
+        return JoinRefusal(member, HELD, f"{text}; waiting until it connects, or until its lease ends")
+    return None
 
 
 def next_number(state: MasterState) -> int:

@@ -56,6 +56,10 @@ class Presence:
         self._away.add(member)
         self._moved.add(member)
 
+    def is_away(self, member: MemberId) -> bool:
+        """Return whether this leader has seen the end of a member's connection."""
+        return member in self._away
+
     def back(self, member: MemberId) -> None:
         """Record that a member is connected, or is removed."""
         if member in self._away:

@@ -129,11 +129,15 @@ class MemberEvent:
 
 @dataclass(frozen=True, slots=True)
 class SaveSlot:
-    """The member that may save the model of a pass, and the time until which no other member may save it."""
+    """The member that may save the model of a pass, and the time until which no other member may save it.
+
+    block: seconds from the grant to that time; a new leader, whose clock may differ, counts them anew.
+    """
 
     member: MemberId
     until: float
     pass_number: int
+    block: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,7 +244,7 @@ def _take_save(turn: Turn, event: SaveWanted) -> None:
         answer = BUSY
     else:
         answer = GRANTED
-        turn.change(PutSave(SaveSlot(event.member, turn.now + event.block, event.pass_number)))
+        turn.change(PutSave(SaveSlot(event.member, turn.now + event.block, event.pass_number, event.block)))
         turn.note(f"{event.member} saves the model of pass {event.pass_number}")
     turn.answer(event.ticket, {"state": answer})
 

@@ -22,7 +22,7 @@ class ElasticOptions(ClientOptions):
 
     - `attempts`: the attempt of each service; a restarted server has a new attempt.
     - `uid`: the UID of the pod in which this process runs.
-    - `incarnation`: a number that grows with each start of the process in this pod.
+    - `incarnation`: a number that differs with each start of the process in this pod.
     - `view`: a function that returns the current view for heartbeats, or None if the job has no rounds.
     - `refuse`: a function that is called during a wait for the services; it returns an error that ends the wait, or
       None.

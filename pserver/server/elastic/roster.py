@@ -32,18 +32,20 @@ class Roster:
     def __init__(self) -> None:
         self._known: dict[int, KnownTrainer] = {}  # the trainers by number, in the order of their last join
 
-    def refuse(self, number: int, uid: str, incarnation: int) -> str:
+    def refuse(self, number: int, uid: str, incarnation: int, *, is_connected: bool) -> str:
         """Return why a process cannot join with a trainer's number, or "" if it can.
 
         The master assigns a number to only one process. Two processes with one number belong to two jobs or two
-        masters.
+        masters, or to a master that has lost its store. Incarnations have no order, because they come from clocks.
+
+        Args: is_connected: whether the process that has the number is connected.
         """
         known = self._known.get(number)
-        if known is None or (known.uid == uid and known.incarnation <= incarnation):
+        if known is None or (known.uid == uid and (known.incarnation == incarnation or not is_connected)):
             return ""
         if known.uid != uid:
             return f"the number {number} belongs to {show(known.uid)}, but the trainer is {show(uid)}"
-        return f"it is incarnation {incarnation} of {show(uid)}, but incarnation {known.incarnation} has already joined"
+        return f"it is incarnation {incarnation} of {show(uid)}, but incarnation {known.incarnation} is connected"
 
     def note(self, number: int, uid: str, incarnation: int, present: Container[int] = ()) -> None:
         """Record that a process joins. The push numbers of a new process restart from 1.

@@ -64,7 +64,9 @@ class ElasticSessions(SessionTable):
             uid, incarnation = notes.get_text(hello, "uid", MAX_UID), notes.get_integer(hello, "incarnation")
         except PaddleError as exc:
             return BugError(f"{one}: the hello of {caller} is invalid: {exc}")
-        reason = self.roster.refuse(message.trainer, uid, incarnation)
+        before = self.trainers.get(message.trainer)
+        is_connected = before is not None and before.suspected is None
+        reason = self.roster.refuse(message.trainer, uid, incarnation, is_connected=is_connected)
         if reason:
             return ConfigError(f"{one} refuses {caller}: {reason}; does it belong to another job, or another master?")
         if self.model is not None:

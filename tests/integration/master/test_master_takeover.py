@@ -14,6 +14,7 @@ from etcd_process import EtcdProcess
 from master_processes import MasterProcess, train, trainer
 
 from paddle_base.messages.envelope import MemberId
+from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.master.client import MasterClient, TaskGrant
 from paddle_cluster.master.store.directory import DirectoryStore
 from paddle_cluster.master.store.etcd import EtcdStore
@@ -169,15 +170,18 @@ def test_a_member_that_leaves_gives_back_at_once(tmp_path: Path) -> None:
         assert time.monotonic() - began < 5
 
 
-def test_a_newer_incarnation_of_a_trainer_takes_its_place(tmp_path: Path) -> None:
-    with (
-        MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--member_ttl=60s"),
-        trainer(tmp_path / "store", "a") as old,
-    ):
-        old.set_dataset(FILES[:1])
-        held = old.get_task(0)
-        assert isinstance(held, TaskGrant)
-        with trainer(tmp_path / "store", "a", incarnation=2) as new:
+def test_a_second_trainer_gets_an_error_and_a_restarted_one_the_place(tmp_path: Path) -> None:
+    """A child with the environment of its trainer took the place of its parent, because it had begun later."""
+    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--member_ttl=60s"):
+        with trainer(tmp_path / "store", "a") as old:
+            old.set_dataset(FILES[:1])
+            held = old.get_task(0)
+            assert isinstance(held, TaskGrant)
+            refusal = "the place of a belongs to its process 1, which is connected and works"
+            with trainer(tmp_path / "store", "a", incarnation=2) as child, pytest.raises(ConfigError, match=refusal):
+                _ = child.number
+            assert old.number == 0
+        with trainer(tmp_path / "store", "a", incarnation=0) as new:  # by a clock that was set back
             again = new.get_task(0)
             assert isinstance(again, TaskGrant)
             assert (again.number, again.epoch) == (held.number, 2)

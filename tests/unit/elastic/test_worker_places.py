@@ -13,11 +13,12 @@ from scripted_workers import ScriptedJob
 
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.health.places import name_process
-from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.hosts import SlotInfo, get_host_assignments, parse_hosts
 from paddle_cluster.elastic.http_server import RendezvousServer
 from paddle_cluster.elastic.launching.processes import list_slot_variables
 from paddle_cluster.elastic.process import loop, membership
 from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
+from paddle_cluster.elastic.rendezvous.client import RendezvousClient
 
 # a child of a worker, e.g. a process that a DataLoader has spawned, which imports the script of the worker
 CHILD = """
@@ -45,6 +46,20 @@ def test_the_next_driver_learns_who_has_the_place_from_a_heartbeat() -> None:
     job.driver.record_heartbeat(*worker.place, worker.incarnation, 1, [], "7.70")
     assert job.driver.claim_place(*worker.place, worker.incarnation, "8.80") == "7.70"
     job.end()
+
+
+def test_a_place_in_a_job_without_a_driver_belongs_to_the_first_process() -> None:
+    """A child of a worker of `gloo_run` became its rank, because a plain store knew no places."""
+    server = RendezvousServer(secret="s")
+    client = RendezvousClient("127.0.0.1", server.start(), "s", timeout=10.0)
+    slots = get_host_assignments(parse_hosts("a:2"), 2)
+    try:
+        for _ in range(2):  # the second job of a server begins with free places
+            server.init(slots)
+            assert [client.claim("a", 0, "i", holder) for holder in ("7.70", "8.80", "7.70")] == ["7.70"] * 3
+            assert client.claim("a", 1, "j", "8.80") == "8.80"
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize("is_elastic", [False, True])

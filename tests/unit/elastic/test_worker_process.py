@@ -54,6 +54,19 @@ def test_a_stopped_worker_ends_at_once(tmp_path: Path) -> None:
     assert seconds < guard.GRACE_S
 
 
+def test_the_first_failure_is_the_first_also_when_the_clock_is_set_back_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worker that failed as a consequence was named, and its exit code was that of the command."""
+    first, _ = run("exit 3")
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 600)
+    second, _ = run("exit 5")
+    with pytest.raises(JobFailedError, match=r"a\[0\] ended with status 3, as the first of 2") as caught:
+        judge(Results(None, {"a[1]": second[:2], "a[0]": first[:2]}))
+    assert caught.value.exit_code == 3
+
+
 @pytest.mark.parametrize(
     ("script", "code"), [("exit 137", 137), ("exit 255", 255), ("kill -9 $$", -9), ("sh -c 'kill -9 $$'", 137)]
 )

@@ -23,7 +23,7 @@ from paddle_base.runtime.kubernetes.answers import parse_retry_after
 from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord, Rendezvous
 from paddle_cluster.launcher.cluster.call_slots import SLOTS_PER_SECOND
 from paddle_cluster.launcher.cluster.kubernetes import LONGEST_INTERVAL_S, PODS_PER_SECOND, PodApi, poll_interval
-from paddle_cluster.launcher.cluster.pods import IdMap, parse_pods, why_not_ready
+from paddle_cluster.launcher.cluster.pods import OVERDUE_S, IdMap, own_pods, parse_pods, why_not_ready
 from paddle_cluster.launcher.cluster.waiting import Wait, WaitPolicy, wait_for_pods
 from paddle_cluster.launcher.control.job_record import write_record
 from paddle_cluster.launcher.errors import ApiError
@@ -92,6 +92,25 @@ def test_the_request_is_the_tutorials_with_token_and_verified_certificate(
     request = responses.calls[0].request
     assert request.headers["Authorization"] == "Bearer first"
     assert request.params["labelSelector"] == "job-name=paddle-cluster-job"
+
+
+@pytest.mark.parametrize("skew", [-600.0, 600.0], ids=["a clock that is behind", "a clock that is ahead"])
+@responses.activate
+def test_whether_a_deletion_is_overdue_is_seen_by_the_clock_that_set_its_time(
+    monkeypatch: pytest.MonkeyPatch, skew: float
+) -> None:
+    """A launcher whose clock was ahead advised to taint the node of each pod that was being deleted."""
+    now = 1_800_000_000.0
+    monkeypatch.setattr("time.time", lambda: now + skew)
+    pods = []
+    for number, due in enumerate([now - OVERDUE_S + 5, now - OVERDUE_S - 5]):
+        stamp = datetime.datetime.fromtimestamp(due, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        pods.append(pod(f"10.0.0.{number}").on_node("n").terminating(stamp))
+    responses.get(URL, json=podlist(*pods), headers={"Date": email.utils.formatdate(now, usegmt=True)})
+    states = [
+        one.state for one in parse_pods(own_pods(LauncherConfig.from_env(pod_environment()), make_api().list_pods()))
+    ]
+    assert states[0] == "Terminating" and "its node n does not report" in states[1]
 
 
 @responses.activate

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import json
+import os
+from unittest import mock
 
 import pytest
 from builders import pod_environment
@@ -15,9 +18,12 @@ from paddle_base.messages.client_core import ClientCore, ClientPace
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.fake import FakeClient, FakeNetwork
 from paddle_base.messages.server_core import ServerCore
+from paddle_base.runtime.errors import ConfigError, PortInUseError
+from paddle_base.runtime.health.places import LAUNCHER, name_process
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
 from paddle_cluster.launcher.cluster.pods import IdMap
 from paddle_cluster.launcher.cluster.quorum import WITHOUT_LAUNCHER
+from paddle_cluster.launcher.control import transport
 from paddle_cluster.launcher.control.attempt_book import AttemptBook, LauncherPlace
 from paddle_cluster.launcher.control.channel import ControlChannel
 from paddle_cluster.launcher.control.guest import RendezvousGuest
@@ -26,6 +32,7 @@ from paddle_cluster.launcher.control.news import describe_elsewhere
 from paddle_cluster.launcher.control.protocol import RENDEZVOUS
 from paddle_cluster.launcher.failures import describe_error, is_passed_on, make_error
 from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.supervisor import attempt_environ, check_place
 from paddle_cluster.launcher.text import JsonObject
 
 NOW = 1_800_000_000.0
@@ -185,14 +192,14 @@ class Launchers:
         host.server = self.network.serve(IPS[0], ServerCore(RENDEZVOUS, "realm", MemberId(uid, 1)), host)
         channel._host = host
 
-    def join(self, number: int) -> None:
-        channel = self.channels[number]
-        member = MemberId(UIDS[IPS[number]], 1)
+    def join(self, number: int, channel: ControlChannel | None = None, incarnation: int = 1) -> None:
+        channel = channel or self.channels[number]
+        member = MemberId(UIDS[IPS[number]], incarnation)
         pace = ClientPace(delays=lambda: itertools.repeat(0.5))
         guest = RendezvousGuest(IPS[number], f"pod-{number}", channel._news, None)
         core = ClientCore(RENDEZVOUS, "realm", member, "trainer 0's launcher", guest.hello, pace)
         guest.client = self.clients[number] = self.network.join(IPS[0], core, guest)
-        channel._guest = guest
+        channel._guest, channel._served = guest, IPS[0]
         self.network.run()
 
     def end(self, number: int) -> AttemptResult | None:
@@ -309,6 +316,50 @@ def test_a_launcher_that_is_not_there_is_named(launchers: Launchers) -> None:
         == f"waiting for the launchers of trainer 2 at 10.0.0.3 (pod-2 on node-2); {WITHOUT_LAUNCHER}"
     )
     assert "trainer 0's launcher at" in launchers.channels[2].why_not_heard(ids)
+
+
+@pytest.mark.parametrize("started", [2, 0], ids=["later", "by a clock that was set back"])
+def test_a_second_launcher_of_a_pod_gets_an_error_and_the_first_works_on(launchers: Launchers, started: int) -> None:
+    """It took the place of the first one, whose attempts then ended without a cause."""
+    first, second = launchers.clients[1], launchers.make_channel(IPS[1])
+    launchers.join(1, second, started)
+    launchers.network.advance(3.0)
+    with pytest.raises(
+        ConfigError, match=r"hears another process as the launcher of pod pod-2: .* belongs to its proc"
+    ):
+        second.join(IPS[0], "a", "job")
+    assert first.trouble == "" and launchers.channels[0].find_silent(UIDS) == []
+    launchers.channels[1].join(IPS[0], "a", "job")
+
+
+@pytest.mark.parametrize("started", [2, 0], ids=["later", "by a clock that was set back"])
+def test_the_launcher_of_a_restarted_container_has_its_place_at_once(launchers: Launchers, started: int) -> None:
+    launchers.network.cut(launchers.clients[1])
+    again = launchers.make_channel(IPS[1])
+    launchers.join(1, again, started)
+    again.join(IPS[0], "a", "job")
+    assert launchers.channels[0].find_silent(UIDS) == [] and again.why_not_heard(IdMap()) == ""
+
+
+def test_a_second_launcher_of_trainer_0s_pod_learns_that_the_port_may_be_its_own_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The advice was only to choose another port, by which two launchers of one pod would train."""
+    monkeypatch.setattr(transport, "ControlServer", mock.Mock(side_effect=OSError(errno.EADDRINUSE, "in use")))
+    channel = ControlChannel(LauncherConfig.from_env(pod_environment(POD_NAME="pod-0")))
+    with pytest.raises(PortInUseError, match="end it if it is a launcher of pod pod-0, or set CONF_PADDLE_CONTROL_PO"):
+        channel.serve("c", "job")
+
+
+def test_a_launcher_that_a_program_of_the_pods_launcher_starts_gets_an_error() -> None:
+    """In a job of one pod, where launchers do not connect, both wrote the same output."""
+    config = LauncherConfig.from_env(pod_environment(CONF_PADDLE_GRADIENT_NUM="1"))
+    environ = attempt_environ(config, RECORD, {})
+    check_place(config, environ)  # a launcher after the end of this one, in this process
+    child = environ | {LAUNCHER: environ[LAUNCHER].replace(name_process(), name_process(os.getppid()))}
+    with pytest.raises(ConfigError, match=f"is process {os.getppid()}, and one of its programs has started this one"):
+        check_place(config, child)
+    check_place(dataclasses.replace(config, pod_name="another-pod"), child)
 
 
 def test_a_job_of_one_pod_opens_no_port() -> None:

@@ -30,7 +30,7 @@ from paddle_cluster.launcher.control.ending import pause_before_next
 from paddle_cluster.launcher.control.job_record import read_record, write_record
 from paddle_cluster.launcher.control.watch import AttemptWatch
 from paddle_cluster.launcher.errors import NEVER_RETRY, GivenUpError
-from paddle_cluster.launcher.failures import first_failure, give_up, read_errors, write_error
+from paddle_cluster.launcher.failures import first_failure, give_up, make_error, read_errors, write_error
 from paddle_cluster.launcher.programs.process import Stop
 from paddle_cluster.launcher.rendezvous import agree, find_invitation
 from paddle_cluster.launcher.resume import (
@@ -48,6 +48,7 @@ from paddle_cluster.launcher.staging import stage_data, stage_shard
 from paddle_cluster.launcher.supervisor import prepare_node_dir
 from paddle_cluster.launcher.volume import describe_volume_error, on_volume
 from trainer.flags import parse_flags
+from trainer.report import facts
 from trainer.storage.save_directory import SaveDirectory
 
 IDS = start_paddle.getIdMap(podlist(pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")))
@@ -485,7 +486,7 @@ def test_a_pod_that_comes_after_the_end_ends_the_job(config: LauncherConfig) -> 
 FIRST_FAILURES = {
     "who left because a peer was gone is not the cause": ([(1, 75, ""), (2, 65, "")], 1),
     "a killed program is, although its status is the same": ([(1, 75, ""), (2, 75, "SIGKILL")], 1),
-    "of several causes the earliest": ([(3, 74, ""), (2, 70, "")], 1),
+    "of several causes the first that was reported, whatever the pods' clocks say": ([(3, 74, ""), (2, 70, "")], 0),
     "who was stopped from outside comes before who lost a peer": ([(1, 75, ""), (2, 143, "")], 1),
     "when all were left alone, the earliest": ([(2, 75, ""), (3, 69, "")], 0),
 }
@@ -500,6 +501,20 @@ def test_the_first_failure_of_an_attempt(ends: list[tuple[float, int, str]], fir
     stale = {"time": 0, "attempt": "2.x", "trainer_id": 7, "exit_code": 65}
     found = first_failure([stale, *errors], "3.x")
     assert found and found["trainer_id"] == first
+
+
+def test_the_clock_of_the_volume_orders_the_reports_of_pods(config: LauncherConfig) -> None:
+    """A pod whose clock was ten minutes behind was named as the first that failed, whenever it failed."""
+    for number, (written, when) in enumerate([(300.0, 100.0), (200.0, 800.0), (250.0, 200.0)]):
+        path = config.output / f"node_{number}" / "error.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(make_error("3.x", number, "pod", AttemptResult(70, "trainer", "")) | {"time": when}))
+        os.utime(path, (written, written))
+    errors = read_errors(config.output)
+    assert [one["trainer_id"] for one in errors] == [1, 2, 0]
+    assert first_failure(errors, "3.x") == errors[0]
+    assert [one["trainer_id"] for one in facts.list_output(config.output).errors] == [1, 2, 0]
+    assert facts.first_failure(facts.list_output(config.output).errors, "3.x")["trainer_id"] == 1
 
 
 def test_the_pause_grows_while_nothing_is_saved() -> None:

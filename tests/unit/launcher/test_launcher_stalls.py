@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from paddle.utils import status
+from paddle_base.runtime import status_files
 from paddle_cluster.launcher.attempts import JobRecord
 from paddle_cluster.launcher.control.job_record import write_record
+from paddle_cluster.launcher.programs import stalls
 from paddle_cluster.launcher.text import ROW_LIMIT
 
 GLOG = "I1120 10:59:13.169946  1191 fan_out.py:142] "
@@ -44,7 +46,9 @@ class Hanging:
         told = {"time": time.time() - age, "attempt": RECORD.name, "host": f"pod-{number}", "status": "training"}
         told |= {"pass": 0, "batch": 17, "idle_seconds": idle, "phase": phase, **fields}
         (self.output / f"node_{number}").mkdir(exist_ok=True)
-        (self.output / f"node_{number}/progress.json").write_text(json.dumps(told))
+        path = self.output / f"node_{number}/progress.json"
+        path.write_text(json.dumps(told))
+        os.utime(path, (time.time() - age, time.time() - age))
         if number == 0:
             (self.output / "progress.json").write_text(json.dumps({**told, "passes": 10}))
 
@@ -63,7 +67,8 @@ class Hanging:
 
 
 @pytest.fixture
-def job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Hanging:
+def job(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Hanging:
+    monkeypatch.setattr(stalls, "WATCH_S", 0.3)
     return Hanging(tmp_path / "output", capsys)
 
 
@@ -93,7 +98,39 @@ def test_a_silent_pod_is_named_before_those_that_wait_for_it(job: Hanging) -> No
     assert head.endswith(
         "trainers 0, 1, 2 of 3 complete no batch; look at trainer 1 first, because the others wait for it"
     )
-    assert first == "  trainer 1 on pod-1 is silent: it has reported nothing for 0:01:41; it is frozen or gone"
+    assert first == "  trainer 1 on pod-1 is silent: it has reported nothing for 0:01:40; it is frozen or gone"
+
+
+@pytest.mark.parametrize("skew", [-600.0, 600.0], ids=["behind", "ahead"])
+def test_the_clock_of_a_trainer_makes_it_neither_silent_nor_alive(job: Hanging, skew: float) -> None:
+    """A healthy trainer whose clock was ten minutes behind was called frozen, and a frozen one ahead was not."""
+    for number in range(3):
+        job.tell(number, time=time.time() + skew * (number == 1))
+    assert job.lines() == []
+    job.tell(1, age=101.0, time=time.time() + skew)
+    assert job.lines()[1] == "  trainer 1 on pod-1 is silent: it has reported nothing for 0:01:40; it is frozen or gone"
+
+
+@pytest.mark.parametrize("skew", [-600.0, 600.0], ids=["behind", "ahead"])
+def test_the_clock_of_who_asks_makes_no_trainer_silent(
+    job: Hanging, monkeypatch: pytest.MonkeyPatch, skew: float
+) -> None:
+    real, rewrites = time.time, list[int]()
+    for number in range(3):
+        job.tell(number)
+
+    def look_again(_: float) -> None:  # while the files are observed, trainer 0 writes
+        rewrites.append(0)
+        stamp = real() + len(rewrites)
+        os.utime(job.output / "node_0/progress.json", (stamp, stamp))
+
+    job.begin(60.0)
+    monkeypatch.setattr(time, "time", lambda: real() + skew)
+    with monkeypatch.context() as patch:
+        patch.setattr(status_files.time, "sleep", look_again)
+        assert job.lines() == [] and rewrites
+    head, *found = job.lines()  # nobody writes
+    assert head.startswith("no progress: trainers 0, 1, 2 of 3") and all("is silent" in line for line in found)
 
 
 def test_what_several_servers_say_alike_is_told_once(job: Hanging) -> None:

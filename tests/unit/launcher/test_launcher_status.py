@@ -515,7 +515,7 @@ def test_a_directory_that_may_not_be_listed_does_not_count_as_empty(
     assert capsys.readouterr().err == f"paddle status: {output} cannot be read: Permission denied\n"
 
 
-@pytest.mark.parametrize(("age", "is_killed"), [(600.0, True), (0.0, False)])
+@pytest.mark.parametrize(("age", "is_killed"), [(600.0, True), (-600.0, True), (0.0, False)])
 def test_a_local_run_without_lock_that_no_longer_reports_was_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], age: float, *, is_killed: bool
 ) -> None:

@@ -60,7 +60,7 @@ class Stage:
         self.desk.server = self.network.serve("m", core, self.desk)
 
     def join(self, uid: str, role: str = TRAINER, config: str = "", incarnation: int = 1) -> FakeClient:
-        hello = {"role": role, "config": config}
+        hello = {"role": role, "config": config, "number": None}
         core = ClientCore(MASTER, "job", MemberId(uid, incarnation), "the master", lambda: hello)
         self.heard[uid] = Listening()
         client = self.network.join("m", core, self.heard[uid])

@@ -5,10 +5,10 @@ import itertools
 import pytest
 from control_programs import AddingMember, AddingServer, client_core, server_core
 
-from paddle_base.messages.envelope import MemberId
+from paddle_base.messages.envelope import JOIN, Envelope, MemberId, encode
 from paddle_base.messages.errors import ClosedError, NoAnswerError, RequestRefusedError, SchemaError
 from paddle_base.messages.fake import FakeClient, FakeNetwork, FakeServer
-from paddle_base.messages.server_core import ServerCore, ServerEffect
+from paddle_base.messages.server_core import MOST_RIVALS, ServerCore, ServerEffect
 
 
 class Stage:
@@ -25,6 +25,11 @@ class Stage:
         client = self.network.join("10.0.0.1", core, member)
         self.network.run()
         return client, member
+
+
+def join_message(uid: str, incarnation: int) -> bytes:
+    member = {"uid": uid, "incarnation": incarnation}
+    return encode(Envelope(JOIN, {"protocol": "adding/1", "realm": "job-1", "member": member, "hello": {"name": "a"}}))
 
 
 def test_a_member_joins_asks_and_leaves() -> None:
@@ -222,17 +227,63 @@ def test_a_new_server_is_heard_as_another() -> None:
     assert client.ask("add", {"number": 1}, 5.0) == {"total": 8}
 
 
-def test_a_newer_incarnation_takes_the_place_of_the_older() -> None:
+@pytest.mark.parametrize("other", [2, 0], ids=["a later start", "an earlier start by a clock that was set back"])
+def test_a_place_belongs_to_the_process_that_took_it_first(other: int) -> None:
+    """A child with the environment of its parent took its place, because it had begun later."""
     stage = Stage()
-    old, heard = stage.join()
-    stage.join("a", 2)
-    assert stage.adding.heard == ["a.1 joined", "a.1 lost: the newer incarnation 2 has connected", "a.2 joined"]
-    stage.network.advance(10.0)
-    assert stage.server.members == [MemberId("a", 2)]
-    assert "a has a newer incarnation, 2" in old.trouble
+    first, _ = stage.join("a", 1)
+    second, heard = stage.join("a", other)
+    assert (
+        "the place of a belongs to its process 1, which is connected; waiting for a sign of its life" in second.trouble
+    )
+    stage.network.advance(4.0)
+    assert f"connected and works; this process {other} is another one; a place has one process: end" in second.trouble
     with pytest.raises(ClosedError):
-        old.submit("add", {"number": 1}, 5.0)
-    assert "disconnected" in heard.heard[-1]
+        second.submit("add", {"number": 1}, 5.0)
+    assert not heard.heard and stage.adding.heard == ["a.1 joined"]
+    assert first.ask("add", {"number": 1}, 5.0) == {"total": 1}
+
+
+@pytest.mark.parametrize("other", [2, 0], ids=["a later start", "an earlier start by a clock that was set back"])
+def test_a_restarted_process_takes_its_place_when_the_connection_of_the_old_one_has_ended(other: int) -> None:
+    """With a clock that was set back, the place was refused for ever."""
+    stage = Stage()
+    old, _ = stage.join("a", 1)
+    stage.network.cut(old)
+    new, _ = stage.join("a", other)
+    assert new.trouble == "" and stage.server.members == [MemberId("a", other)]
+    stage.network.mend(old)
+    stage.network.advance(4.0)
+    assert f"process {other} has taken the place of a.1" in old.trouble
+    assert stage.server.members == [MemberId("a", other)]
+
+
+def test_a_connection_whose_end_nobody_has_noticed_is_found_by_the_restarted_process() -> None:
+    stage = Stage()
+    old, _ = stage.join("a", 1)
+    old.is_cut, old.route = True, b""  # killed: its socket is closed, and the server has sent nothing since
+    new, _ = stage.join("a", 2)
+    stage.network.advance(1.25)  # the second try
+    assert new.trouble == "" and stage.adding.heard[-2:] == ["a.1 lost: the connection is gone", "a.2 joined"]
+
+
+def test_the_place_of_a_silent_process_is_free_at_the_end_of_the_silence() -> None:
+    stage = Stage()
+    old, _ = stage.join("a", 1)
+    stage.network.freeze(old)
+    new, _ = stage.join("a", 2)
+    stage.network.advance(9.0)
+    assert stage.server.members == [MemberId("a", 1)] and "waiting for a sign" in new.trouble
+    stage.network.advance(3.0)
+    assert stage.server.members == [MemberId("a", 2)] and new.trouble == ""
+
+
+def test_the_processes_that_wait_for_a_place_are_bounded() -> None:
+    core = server_core()
+    core.receive(b"1", join_message("a", 1), 0.0)
+    for number in range(2, 100):
+        core.receive(b"%d" % number, join_message("a", number), 1.0)
+    assert len(core._sessions["a"].rivals) == MOST_RIVALS
 
 
 def test_a_member_of_another_job_is_kept_out_and_told() -> None:

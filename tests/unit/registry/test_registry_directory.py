@@ -69,6 +69,29 @@ def test_a_key_is_held_until_its_owner_is_silent_for_its_time_to_live(tmp_path: 
     assert [one.name for one in tmp_path.iterdir()] == ["ps.0@000000000002"]
 
 
+@pytest.mark.parametrize("step", [-600.0, 600.0, 0.001], ids=["set back", "set forward", "almost stopped"])
+def test_the_clock_of_the_volume_has_no_part_in_who_holds_a_key(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    """The clock of a file server jumps at each renewal; only that the time of the file changes counts."""
+    volume, utime = [1_000_000.0], os.utime
+
+    def renew(path: Path) -> None:
+        volume[0] += step
+        utime(path, (volume[0], volume[0]))
+
+    owner, other = DirectoryRegistry(tmp_path, TTL), DirectoryRegistry(tmp_path, TTL)
+    claim = hold(owner)
+    monkeypatch.setattr(os, "utime", renew)
+    for _ in range(5):
+        assert other.claim("ps/0", "w") is None and "ps/0" in other.read("ps/")
+        clock.now += TTL - 0.1
+        claim.renew()
+    assert other.claim("ps/0", "w") is None
+    clock.now += TTL
+    assert hold(other, value="w").token == 2
+
+
 def test_the_time_to_live_of_the_owner_counts_and_not_that_of_the_observer(tmp_path: Path, clock: Clock) -> None:
     hold(DirectoryRegistry(tmp_path, 3 * TTL))
     other = DirectoryRegistry(tmp_path, TTL)

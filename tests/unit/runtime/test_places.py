@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from paddle_base.runtime.health.places import HOLDER, name_process, take_place
+from paddle_base.runtime.health.places import HOLDER, find_owner, mark_place, name_process, take_place
 
 NAMES = ("PLACE", "OUTPUT")
 
@@ -28,3 +28,10 @@ def test_a_program_without_a_place_marks_none() -> None:
     environ = {"OUTPUT": ""}
     assert take_place(environ, NAMES) == ""
     assert environ == {"OUTPUT": ""}
+
+
+def test_a_mark_names_a_running_process_and_its_place() -> None:
+    parent = name_process(os.getppid())
+    assert find_owner(f"{parent} pod-1", "pod-1") == str(os.getppid())
+    for mark in (mark_place("pod-1"), f"{parent} pod-2", f"{os.getppid()}.1 pod-1", "", "x y", f"{'9' * 5000}.1 pod-1"):
+        assert find_owner(mark, "pod-1") == ""

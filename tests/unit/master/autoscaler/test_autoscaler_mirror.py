@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from paddle_cluster.master.autoscaler.api import ApiClient, ApiPlace, ApiProblem
+from paddle_cluster.master.autoscaler.facts import read_pod
 from paddle_cluster.master.autoscaler.mirror import STALE_S, ClusterMirror, Mirror
 
 REFUSAL = ApiProblem("pods is forbidden", 403)
@@ -72,3 +74,18 @@ def test_if_all_are_refused_the_whole_time_counts(cluster: ClusterMirror) -> Non
     for name in ("science", "arts"):
         refuse(cluster, name, LONG + 1, LONG)
     assert cluster.check(LONG) is REFUSAL
+
+
+def test_how_long_a_pod_waits_is_measured_by_the_clock_of_the_autoscaler(cluster: ClusterMirror) -> None:
+    """With a clock that was ahead, each pod counted as refused at once, and each rise of a job was taken back."""
+    pods = cluster._parts[0].pods
+    waiting = read_pod({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}})
+    assert waiting is not None
+    pods._facts = {"a": waiting}
+    assert cluster.pods(1000.0)["a"].created == 1000.0
+    pods._facts["b"] = waiting
+    found = cluster.pods(1010.0)
+    assert (found["a"].created, found["b"].created) == (1000.0, 1010.0)
+    pods._facts = {"a": replace(waiting, node="n"), "b": waiting}
+    assert cluster.pods(1020.0)["a"] == pods._facts["a"]
+    assert list(cluster._waiting) == ["b"]

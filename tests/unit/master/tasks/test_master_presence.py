@@ -1,5 +1,6 @@
 """Members' numbers, and the view of those that have a task, each rule by an example."""
 
+import pytest
 from master_story import Story, member
 
 from paddle_cluster.master.tasks.events import FAILED, RETURNED, MemberIn
@@ -51,16 +52,46 @@ def test_a_number_of_a_leader_that_died_before_the_member_was_stored_stays_its()
     assert story.numbers == {member("b"): 1, member("a"): 0}
 
 
-def test_an_earlier_incarnation_is_refused_also_when_the_later_one_has_gone() -> None:
+def test_a_process_whose_place_was_taken_is_refused_also_when_the_other_one_has_gone() -> None:
+    """It knows that it had a number; the incarnation does not show it, because a clock may be set back."""
     story = Story(1)
     story.join("a", incarnation=2)
-    story.happen(MemberIn(member("a", 1)))
-    assert story.refused == [(member("a", 1), "replaced")]
+    story.cut("a", 2)
+    story.join("a", incarnation=1)
+    story.happen(MemberIn(member("a", 2), is_new=False))
+    assert story.refused == [(member("a", 2), "replaced")]
     story.restart()
     story.advance(10.0)
     assert not story.state.members
-    story.happen(MemberIn(member("a", 1)))
-    assert story.refused[1:] == [(member("a", 1), "replaced")]
+    story.happen(MemberIn(member("a", 2), is_new=False))
+    assert story.refused[1:] == [(member("a", 2), "replaced")]
+
+
+@pytest.mark.parametrize("other", [2, 0], ids=["a later start", "an earlier start by a clock that was set back"])
+def test_a_restarted_trainer_takes_its_place_at_once(other: int) -> None:
+    """With a clock that was set back, the master refused the trainer for ever."""
+    story = Story(1)
+    story.join("a", incarnation=1)
+    story.cut("a", 1)
+    story.join("a", incarnation=other)
+    assert story.numbers[member("a", other)] == 1 and not story.refused
+    assert [one.id for one in story.state.members.values()] == [member("a", other)]
+
+
+def test_a_second_trainer_gets_no_place_of_a_trainer_that_a_new_leader_still_expects() -> None:
+    """The child of a trainer took its place when it was the first of the two that the new leader heard."""
+    story = Story(1)
+    story.join("a")
+    story.restart()
+    story.happen(MemberIn(member("a", 2)))
+    assert story.refused == [(member("a", 2), "held")]
+    story.happen(MemberIn(member("a"), is_new=False))
+    assert story.numbers == {member("a"): 0}
+    story.cut("a")
+    story.restart()
+    story.advance(10.0)
+    story.join("a", incarnation=2)
+    assert story.numbers[member("a", 2)] == 1
 
 
 # ----- Views

@@ -3,7 +3,16 @@
 import pytest
 from master_story import Story, member
 
-from paddle_cluster.master.tasks.events import BUSY, FAILED, GRANTED, RETURNED, SAVED, DatasetGiven, MemberLeaves
+from paddle_cluster.master.tasks.events import (
+    BUSY,
+    FAILED,
+    GRANTED,
+    RETURNED,
+    SAVED,
+    DatasetGiven,
+    MemberIn,
+    MemberLeaves,
+)
 from paddle_cluster.master.tasks.records import Phase
 
 
@@ -218,15 +227,15 @@ def test_a_member_that_is_not_connected_gets_no_task() -> None:
     assert story.answers[waiting]["state"] == "task"
 
 
-def test_a_newer_incarnation_takes_the_place_of_the_one_before() -> None:
+def test_a_process_takes_the_place_of_the_one_before_which_does_not_get_it_again() -> None:
     story = Story(2)
     story.join("a")
     task = story.take("a")
     story.join("a", incarnation=2)
     assert story.counts == (0, 2, 0, 0, 0)
     assert story.report("a", task) is False
-    story.join("a", incarnation=1)
-    assert story.state.members["a"].id == member("a", 2)
+    story.happen(MemberIn(member("a", 1), is_new=False))
+    assert story.state.members["a"].id == member("a", 2) and story.refused == [(member("a", 1), "replaced")]
 
 
 # ----- Rule 6
@@ -282,6 +291,24 @@ def passed(num_passes: int = 1, **settings: object) -> Story:
     story.join("a", "b", "c")
     finish_all(story, "a", 0, 1)
     return story
+
+
+@pytest.mark.parametrize("skew", [-600.0, 600.0], ids=["behind", "ahead"])
+def test_the_clock_of_a_new_leader_neither_ends_nor_prolongs_what_the_earlier_one_granted(skew: float) -> None:
+    """A leader whose clock was ahead let a second trainer save while the first one did, and one behind let nobody save
+    for ten minutes after the first one was late."""
+    story = passed(2, time_least=1.0, time_most=60.0)
+    task = story.take("b", 1)
+    assert story.save("a", block=20.0) == GRANTED
+    story.now += skew
+    story.restart()
+    story.join("a", "b")
+    assert story.save("b") == BUSY
+    story.advance(15.0)
+    assert story.save("b") == BUSY
+    story.advance(5.0)
+    assert story.save("b") == GRANTED
+    assert story.report("b", task) is True and story.state.estimate.mean <= 60.0
 
 
 def test_one_trainer_saves_and_the_others_hear_whether_it_has() -> None:

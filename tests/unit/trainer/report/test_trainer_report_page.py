@@ -117,7 +117,7 @@ def test_who_left_because_a_peer_was_gone_was_not_first():
     killed = {"attempt": "1", "time": 1.5, "exit_code": 75, "signal": "SIGKILL"}
     other = {"attempt": "2", "time": 0.0, "exit_code": 65, "signal": ""}
     assert first_failure([gone, cause, other], "1") is cause
-    assert first_failure([gone, cause, killed], "1") is killed
+    assert first_failure([gone, killed, cause], "1") is killed
     port = {**gone, "time": 3.0, "message": "cannot listen on 10.0.0.1:7164: another process holds this port"}
     assert first_failure([gone, port], "1") is port
     assert first_failure([gone], "1") is gone

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from membership_story import BEGAN, StoryJob
 from report_jobs import local_run
+from waiting import until
 
 from paddle_cluster.elastic.job.membership_file import NAME
 from paddle_cluster.elastic.membership.decisions import READY
@@ -71,3 +73,15 @@ def test_a_record_that_is_none_is_left_out(tmp_path: Path) -> None:
     facts = Reader(tmp_path).read()
     assert not facts.is_known
     assert facts.membership == {}
+
+
+def test_a_clock_that_is_set_back_does_not_keep_the_list_of_files_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For as long as the step, a reader listed no directory again."""
+    real = time.time
+    reader = Reader(tmp_path)
+    reader.read()
+    monkeypatch.setattr(time, "time", lambda: real() - 600)
+    (tmp_path / "pass-00000").mkdir()
+    until(lambda: reader.read().listing.passes == ["pass-00000"], "the reader lists the directory again")

@@ -10,6 +10,8 @@ from each import each
 
 from paddle_base.runtime.environment import read_environment
 from trainer.records.progress_files import (
+    STALE_S,
+    TrainerWatch,
     find_slowest,
     job_speed,
     read_job,
@@ -393,7 +395,34 @@ def test_the_slowest_is_who_was_busy_longest():
     trainers = {"0": trainer(5, 1, 2), "1": trainer(5, 1, 5, host="b"), "2": trainer(0, 99, 0)}
     assert find_slowest(trainers) == {"trainer": 1, "host": "b", "busy_seconds": 6, "mean_busy_seconds": 4.5}
     assert find_slowest({"0": trainers["0"]}) is None
-    assert job_speed({**trainers, "3": trainer(5, 1, 1, time=time.time() - 3600)}) == 30
+    assert job_speed(trainers) == 30
+
+
+def test_a_trainer_is_silent_by_the_clock_of_who_watches_it(tmp_path):
+    """The speed of a trainer whose clock was ten minutes behind was left out, and a frozen one with a fast clock was
+    counted for ten minutes more."""
+    clock, now = Clock(), {"0": time.time(), "1": time.time() - 600, "2": time.time() + 600}
+
+    def write(number):
+        (tmp_path / f"node_{number}").mkdir(exist_ok=True)
+        now[number] += 5.0
+        write_progress(tmp_path / f"node_{number}", trainer(5, 1, 1, time=now[number]))
+
+    watch = TrainerWatch(clock)
+    for number in now:
+        write(number)
+    watch.read(tmp_path, "1.a")
+    assert job_speed(watch.trainers, watch.silent) == 30
+    clock.now += STALE_S + 1
+    write("0")
+    write("1")
+    now["1"] -= 1200.0  # its clock is set back
+    watch.read(tmp_path, "1.a")
+    assert watch.silent == {"2"} and job_speed(watch.trainers, watch.silent) == 20
+    clock.now += STALE_S + 1
+    write("1")
+    watch.read(tmp_path, "1.a")
+    assert watch.silent == {"0", "2"}
 
 
 def test_a_damaged_progress_is_no_trainer(tmp_path):

@@ -12,7 +12,9 @@ from trainer.config.scripts.python2 import use_directories
 def here(tmp_path, monkeypatch):
     """The working directory of a job."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("paddle_base.kernels.flush_denormals", lambda: None)  # of the process: later tests look at small numbers
+    monkeypatch.setattr(
+        "paddle_base.kernels.flush_denormals", lambda: None
+    )  # of the process: later tests look at small numbers
     yield tmp_path
     use_directories(forget=True)
 
