@@ -15,6 +15,7 @@ from runtime import glog
 from runtime.errors import DataError, MissingInputError, PaddleError
 from trainer.config.building.names import module_line, suggestion
 from trainer.config.scripts.python2 import is_script_file
+from trainer.config.scripts.script_errors import directory_hint
 from trainer.data.input_types import NO_IDS, DataType, InputType
 
 _NAMES_SHOWN = 8
@@ -129,6 +130,8 @@ def describe(error: BaseException) -> str:
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, NameError):
         message += suggestion(str(error.name)) or module_line(str(error.name))
+    if isinstance(error, FileNotFoundError):
+        message += directory_hint(error)
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
         # Python turns the StopIteration of a generator into a RuntimeError. Only the traceback of the StopIteration

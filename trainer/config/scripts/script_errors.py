@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from runtime.errors import ConfigError, DataError, PaddleError
+from runtime.errors import ConfigError, DataError, MissingInputError, PaddleError
 from trainer.config.building.argument_errors import ArgumentError
 from trainer.config.building.declare import helper
 from trainer.config.building.names import HELPERS, UnknownName, module_line, suggestion
@@ -35,7 +35,8 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     Args:
         error: the exception that ended the script, with its traceback.
         title: the name of the script, for exceptions that no line of the script raised.
-    Returns: a ConfigError for wrong use of the language, or a DataError for an exception of the script's own code.
+    Returns: a ConfigError for wrong use of the language, a MissingInputError for a file that the script does not find,
+        or a DataError for any other exception of the script's own code.
     """
     place = _find_place(error.__traceback__, title)
     if isinstance(error, SyntaxError) and error.filename and is_script_file(error.filename):
@@ -53,8 +54,19 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     if place.inside and not isinstance(error, RecursionError):
         return None
     text = " ".join("".join(traceback.format_exception_only(error)).split())
+    if isinstance(error, FileNotFoundError):
+        return MissingInputError(f"{place.where}: {text}{directory_hint(error)}")
     hint = module_line(str(error.name)) if isinstance(error, NameError) else ""
     return DataError(f"{place.where}: {text}{hint}")
+
+
+def directory_hint(error: FileNotFoundError) -> str:
+    """Return the directory from which the relative name of the absent file counts, or "" for any other name."""
+    if not isinstance(error.filename, str) or Path(error.filename).is_absolute():
+        return ""
+    with contextlib.suppress(OSError):  # the working directory was removed
+        return f"; the name counts from {Path.cwd()}"
+    return ""
 
 
 def _find_place(trace: TracebackType | None, title: str) -> ScriptPlace:
