@@ -134,6 +134,12 @@ CASES = {
         ConfigError,
         r"config.py: the recurrent group 'g' has no end; call RecurrentLayerGroupEnd\('g'\)",
     ),
+    "a missing module of the script": (
+        "import nosuch",
+        "",
+        DataError,
+        "line 2: ModuleNotFoundError: No module named 'nosuch'",
+    ),
     "a working directory that the script removed": (
         "import os\nos.mkdir('gone')\nos.chdir('gone')\nos.rmdir('../gone')\ndata_layer('x', 0)",
         "",
