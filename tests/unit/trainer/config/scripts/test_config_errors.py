@@ -1,6 +1,7 @@
 """Errors of configs: one line with the user's file and line, and the exit code that says whose mistake it was."""
 
 import pytest
+from each import each
 
 from paddle.trainer import PyDataProvider2, PyDataProviderWrapper
 from runtime.errors import ConfigError, DataError, MissingInputError
@@ -229,6 +230,23 @@ def test_a_forgotten_import_is_told_with_its_line(config_dir, text):
     with pytest.raises((ConfigError, DataError)) as caught:
         parse_config("config.py")
     assert str(caught.value) == f"config.py {FORGOTTEN[text]}"
+
+
+@each(
+    ("name", "said"),
+    [
+        ("L1Regularization", r"v0.10 has none: ParamAttr\(l1_rate=...\) sets L1"),
+        (
+            "define_py_data_source",
+            "add the line `from paddle.trainer_config_helpers.data_sources import define_py_data_source`",
+        ),
+        ("config_layer", "a config cannot define layer types"),
+    ],
+)
+def test_a_name_that_nothing_resembles_is_explained(parse_text, name, said):
+    """The close names were proposed: L2Regularization, crf_layer."""
+    with pytest.raises(ConfigError, match=f"line 2: name '{name}' is not defined; {said}"):
+        parse_text(name)
 
 
 def test_no_hint_proposes_the_word_that_was_written():
