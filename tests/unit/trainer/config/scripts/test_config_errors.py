@@ -123,6 +123,12 @@ CASES = {
         ConfigError,
         r"Layer\(name='x'\): inputs is 'nosuch'; there is no such layer yet",
     ),
+    "settings by position": (
+        "Settings(4)",
+        "",
+        ConfigError,
+        r"Settings\(\): too many positional arguments; give each argument by its name, as name=value$",
+    ),
     "an attribute that is no number": (
         "Bias(initial_std='q')",
         "",
