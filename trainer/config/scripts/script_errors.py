@@ -14,6 +14,7 @@ from trainer.config.building.argument_errors import ArgumentError
 from trainer.config.building.declare import helper
 from trainer.config.building.names import HELPERS, UnknownName, module_line, suggestion
 from trainer.config.scripts.python2 import OUR_PACKAGES, SCRIPT_NAME, compile_script, is_script_file
+from trainer.config.scripts.python2_hints import python2_hint
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
 # modules whose stack frames are between the frame of a script and the frame of the function that the script calls
@@ -40,7 +41,8 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     """
     place = _find_place(error.__traceback__, title)
     if isinstance(error, SyntaxError) and error.filename and is_script_file(error.filename):
-        return DataError(f"{shown(error.filename)} line {error.lineno}: {type(error).__name__}: {error.msg}")
+        text = f"{type(error).__name__}: {error.msg}{python2_hint(error)}"
+        return DataError(f"{shown(error.filename)} line {error.lineno}: {text}")
     if isinstance(error, ArgumentError):
         if place.inside:
             error.enter(place.inside)
@@ -57,7 +59,7 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     if isinstance(error, FileNotFoundError):
         return MissingInputError(f"{place.where}: {text}{directory_hint(error)}")
     hint = module_line(str(error.name)) if isinstance(error, NameError) else ""
-    return DataError(f"{place.where}: {text}{hint}")
+    return DataError(f"{place.where}: {text}{hint or python2_hint(error)}")
 
 
 def directory_hint(error: FileNotFoundError) -> str:

@@ -7,6 +7,8 @@ from paddle.trainer import PyDataProvider2, PyDataProviderWrapper
 from runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.config import parse_args, parse_config
 from trainer.config.building import names
+from trainer.config.scripts.python2 import compile_script
+from trainer.data.checks import user_code
 
 # name: text of the config after the import line, config_args, error, its message
 CASES = {
@@ -253,6 +255,36 @@ def test_a_name_that_nothing_resembles_is_explained(parse_text, name, said):
     """The close names were proposed: L2Regularization, crf_layer."""
     with pytest.raises(ConfigError, match=f"line 2: name '{name}' is not defined; {said}"):
         parse_text(name)
+
+
+PORTING = "; if this is Python 2, docs/porting.md says what to write"
+
+
+@each(
+    ("text", "end"),
+    [
+        ("print 'a'", PORTING),
+        ("raise ValueError, 'x'", PORTING),
+        ("x = 0777", PORTING),
+        ("x = (", "was never closed"),
+        ("lines = file('a')", "name 'file' is not defined; Python 3 writes open(name)"),
+        ("import StringIO", "No module named 'StringIO'; Python 3 writes from io import StringIO"),
+        ("from itertools import izip", "; Python 3 writes zip"),
+        ("import string\nstring.letters", "has no attribute 'letters'; Python 3 writes string.ascii_letters"),
+        ("'a'.decode('utf-8')", "; Python 3 writes the text itself, because files are opened as UTF-8"),
+        ("import os\nos.letters", "has no attribute 'letters'"),
+        ("zebra", "name 'zebra' is not defined"),
+    ],
+)
+def test_what_python_3_writes_is_told_in_configs_and_in_providers(config_dir, text, end):
+    """Python's own errors name what is missing, and not what replaces it."""
+    (config_dir / "config.py").write_text(text)
+    with pytest.raises(DataError) as caught:
+        parse_config("config.py")
+    assert str(caught.value).endswith(end)
+    with pytest.raises(DataError) as caught, user_code("import"):
+        exec(compile_script(text, str(config_dir / "provider.py")), {})
+    assert str(caught.value).endswith(end) and "provider.py:" in str(caught.value)
 
 
 def test_no_hint_proposes_the_word_that_was_written():
