@@ -73,7 +73,8 @@ def to_input_type(name: str, given: Any) -> InputType:
         raise TypeError(
             f"the type of slot {name} is {written}; it must be an input type with a size, for example dense_vector(10)"
         )
-    dim = int(given.dim) if isinstance(given.dim, float) and given.dim.is_integer() else given.dim
+    written_dim: Any = given.dim
+    dim = int(written_dim) if isinstance(written_dim, float) and written_dim.is_integer() else written_dim
     try:
         dim = operator.index(dim)
     except TypeError as error:

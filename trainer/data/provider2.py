@@ -214,8 +214,8 @@ def check_hook(hook: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     try:
         signature.bind(None, **arguments)
     except TypeError as error:
-        code = getattr(hook, "__code__", None)
-        place = f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
+        body = getattr(hook, "__code__", None)
+        place = f" ({Path(body.co_filename).name}:{body.co_firstlineno})" if body else ""
         raise TypeError(
             f"init_hook {getattr(hook, '__name__', hook)}{place}: {error}; it gets the settings, and by name "
             f"{', '.join(sorted(arguments))}, among them args of define_py_data_sources2: give it these parameters, or "
