@@ -17,6 +17,7 @@ from proto.DataConfig_pb2 import DataConfig
 from runtime import glog
 from runtime.durable_files import read_text_file
 from runtime.errors import ConfigError, DataError, MissingInputError
+from trainer.config.scripts.script_errors import hidden_module_hint
 from trainer.data import random_states
 from trainer.data.checks import ContentCheck, user_code
 from trainer.data.foreign_config import MOST_LIST_BYTES, REMEDY, check_provider
@@ -255,7 +256,7 @@ def _find_provider(config: DataConfig) -> Any:
         what = "packs bytes itself (getNextBatch), instead of giving samples (generateData, @provider), in its"
     raise ConfigError(
         f"the data provider module {config.load_data_module} {what} {config.load_data_object}; "
-        f"its providers are: {', '.join(providers) or 'none'}"
+        f"its providers are: {', '.join(providers) or 'none'}{hidden_module_hint(config.load_data_module)}"
     )
 
 

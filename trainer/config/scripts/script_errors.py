@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from runtime.errors import ConfigError, DataError, MissingInputError, PaddleErro
 from trainer.config.building.argument_errors import ArgumentError
 from trainer.config.building.declare import helper
 from trainer.config.building.names import HELPERS, UnknownName, module_line, suggestion
-from trainer.config.scripts.python2 import OUR_PACKAGES, SCRIPT_NAME, compile_script, is_script_file
+from trainer.config.scripts.python2 import OUR_PACKAGES, OUR_ROOT, SCRIPT_NAME, compile_script, is_script_file
 from trainer.config.scripts.python2_hints import python2_hint
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
@@ -59,7 +60,18 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     if isinstance(error, FileNotFoundError):
         return MissingInputError(f"{place.where}: {text}{directory_hint(error)}")
     hint = module_line(str(error.name)) if isinstance(error, NameError) else ""
+    if isinstance(error, ImportError):
+        hint = hidden_module_hint(str(error.name))
     return DataError(f"{place.where}: {text}{hint or python2_hint(error)}")
+
+
+def hidden_module_hint(name: str) -> str:
+    """Return what to do if a package of this program stands before the user's module of that name, or ""."""
+    top = name.partition(".")[0]
+    found = sys.modules.get(top)
+    if found is None or top == "paddle" or OUR_ROOT / top not in map(Path, getattr(found, "__path__", ())):
+        return ""
+    return f"; this program has a package {top}, which hides a module of that name: rename the module"
 
 
 def directory_hint(error: FileNotFoundError) -> str:

@@ -7,6 +7,7 @@ from paddle.trainer import PyDataProvider2, PyDataProviderWrapper
 from runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.config import parse_args, parse_config
 from trainer.config.building import names
+from trainer.config.scripts import script_errors
 from trainer.config.scripts.python2 import compile_script
 from trainer.data.checks import user_code
 
@@ -285,6 +286,15 @@ def test_what_python_3_writes_is_told_in_configs_and_in_providers(config_dir, te
     with pytest.raises(DataError) as caught, user_code("import"):
         exec(compile_script(text, str(config_dir / "provider.py")), {})
     assert str(caught.value).endswith(end) and "provider.py:" in str(caught.value)
+
+
+def test_a_module_that_a_package_of_this_program_hides_is_told_to_take_another_name(config_dir):
+    """The message said that the package has no such name, which the user's file has."""
+    (config_dir / "trainer.py").write_text("def net(): pass")
+    (config_dir / "config.py").write_text("from trainer import net")
+    with pytest.raises(DataError, match="; this program has a package trainer, which hides a module of that name"):
+        parse_config("config.py")
+    assert not script_errors.hidden_module_hint("json") and not script_errors.hidden_module_hint("paddle.v2")
 
 
 def test_no_hint_proposes_the_word_that_was_written():
