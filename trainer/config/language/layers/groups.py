@@ -220,7 +220,7 @@ def beam_search(
 
     Args:
         step: takes one argument per input and returns the layer of the probabilities of the next id, optionally with
-            further layers.
+            further layers, whose rows the search does not give.
         input: StaticInputs and one GeneratedInput.
         bos_id, eos_id: the ids that begin and end a sequence.
         beam_size: number of sequences to follow.
