@@ -126,6 +126,12 @@ CASES = {
         ConfigError,
         r"Layer\(name='x'\): inputs is 'nosuch'; there is no such layer yet",
     ),
+    "an unknown argument of a class and its own": (
+        "L2Regularization(weight=0.1)",
+        "",
+        ConfigError,
+        r"unexpected keyword argument 'weight'; its arguments are rate$",
+    ),
     "settings by position": (
         "Settings(4)",
         "",
