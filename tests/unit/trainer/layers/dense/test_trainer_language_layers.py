@@ -163,6 +163,7 @@ z, s, m = data_layer('z', 32), data_layer('s', 24), data_layer('m', 8)
         "gru_step_layer(s, y, size=8)",
         "hsigmoid([x, y], label)",
         "nce_layer([x, y], label)",
+        "cross_entropy(fc_layer(x, 5, act=SoftmaxActivation()), label, weight=fc_layer(y, 1))",
         "nce_layer(y, label)",  # the label's rows were taken as those of the input
     ],
 )
