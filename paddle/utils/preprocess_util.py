@@ -3,8 +3,9 @@
 A directory has a sub-directory for each class; or a file lists paths and labels. A batch is a pickled dictionary with a
 list for each key, which data providers read with cPickle.
 
-Source: python/paddle/utils/preprocess_util.py of v0.10, which the demos image_classification, sentiment and seqToseq
-use.
+Source: python/paddle/utils/preprocess_util.py of v0.10, from memory, for the demos image_classification, sentiment and
+seqToseq. spec/config.md 17 says what the provider of image_classification reads: a list names text files, whose lines
+name the batches, and a batch has `images` and `labels`. No recorded file shows more of the format.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError, MissingInputError, PaddleError
 from trainer.config.building.names import module_line, suggestion
 from trainer.config.scripts.python2 import is_script_file
+from trainer.config.scripts.python2_hints import python2_hint
+from trainer.config.scripts.script_errors import directory_hint
 from trainer.data.input_types import NO_IDS, DataType, InputType
 
 _NAMES_SHOWN = 8
@@ -129,6 +131,9 @@ def describe(error: BaseException) -> str:
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, NameError):
         message += suggestion(str(error.name)) or module_line(str(error.name))
+    if isinstance(error, FileNotFoundError):
+        message += directory_hint(error)
+    message += python2_hint(error)
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
         # Python turns the StopIteration of a generator into a RuntimeError. Only the traceback of the StopIteration
@@ -137,7 +142,7 @@ def describe(error: BaseException) -> str:
         message += " (end the generator by `return`, and give `next(f)` a default value)"
     users = [frame for frame in frames if is_script_file(frame.filename)]
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{Path(error.filename).name}:{error.lineno}: {type(error).__name__}: {error.msg}"
+        return f"{Path(error.filename).name}:{error.lineno}: {type(error).__name__}: {error.msg}{python2_hint(error)}"
     if not users:
         return message
     deepest, *callers = dict.fromkeys(_place(frame) for frame in reversed(users))

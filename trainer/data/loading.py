@@ -17,6 +17,7 @@ from paddle_base.proto.DataConfig_pb2 import DataConfig
 from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import read_text_file
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
+from trainer.config.scripts.script_errors import hidden_module_hint
 from trainer.data import random_states
 from trainer.data.checks import ContentCheck, user_code
 from trainer.data.foreign_config import MOST_LIST_BYTES, REMEDY, check_provider
@@ -135,7 +136,7 @@ def open_provider(
     with user_code(f"init of the data provider {config.load_data_module}::{config.load_data_object}"):
         provider = made(entries, is_train=is_train, input_order=list(sizes), **arguments)
     wanted = is_train if provider.should_shuffle is None else provider.should_shuffle
-    check_sizes(sizes, provider.slots)
+    check_sizes(sizes, provider.slots, is_by_name=provider.is_by_name)
     for slot in provider.slots_of_data_layers:
         slot.size = sizes[slot.name]
         slot.compare()
@@ -144,15 +145,23 @@ def open_provider(
     return OpenedProvider(provider, entries, constants, bool(wanted))
 
 
-def check_sizes(inputs: Mapping[str, int], kinds: Sequence[InputType]) -> None:
+def check_sizes(inputs: Mapping[str, int], kinds: Sequence[InputType], *, is_by_name: bool) -> None:
     """Check that each vector fits its data layer. Ids may have any range, because their own size counts (see Slot).
+
+    Args: is_by_name: whether the provider's input_types are a dict. The order of a list is a frequent fault.
 
     Raises: ConfigError: a dense vector has another length, or a sparse vector may have larger ids; the text names the
         data layer and the input type.
     """
     for (name, size), kind in zip(inputs.items(), kinds, strict=True):
         if (kind.type == DataType.Dense and kind.dim != size) or (kind.type != DataType.Index and kind.dim > size):
-            raise ConfigError(f"data_layer {name} has size {size}, but the provider's input_types say {kind}")
+            order = (
+                ""
+                if is_by_name or len(kinds) == 1
+                else f"; a list of input_types has the order of the network's inputs, which is {', '.join(inputs)}: "
+                "correct the size or the order, name the data layers in this order in inputs(...), or give a dict"
+            )
+            raise ConfigError(f"data_layer {name} has size {size}, but the provider's input_types say {kind}{order}")
 
 
 def _split_inputs(inputs: Mapping[str, int], constants: Sequence[float]) -> tuple[dict[str, int], dict[str, float]]:
@@ -247,7 +256,7 @@ def _find_provider(config: DataConfig) -> Any:
         what = "packs bytes itself (getNextBatch), instead of giving samples (generateData, @provider), in its"
     raise ConfigError(
         f"the data provider module {config.load_data_module} {what} {config.load_data_object}; "
-        f"its providers are: {', '.join(providers) or 'none'}"
+        f"its providers are: {', '.join(providers) or 'none'}{hidden_module_hint(config.load_data_module)}"
     )
 
 

@@ -7,10 +7,12 @@ Source: spec/config.md 15; python/paddle/trainer/PyDataProvider2.py of v0.10.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import operator
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from trainer.data.checks import PartialSample, SampleError, check_sample
@@ -37,6 +39,7 @@ from trainer.data.input_types import (
     sparse_float_vector_sub_sequence,
     sparse_non_value_slot,
     sparse_value_slot,
+    to_input_type,
 )
 from trainer.data.plain_pickle import load_plain
 
@@ -199,6 +202,27 @@ def _parse_limit(name: str, given: Any) -> int:
         raise TypeError(f"{name} is {given!r}; it must be a whole number, -1 for no limit") from error
 
 
+def check_hook(hook: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Check that an init_hook can be called with the settings and these arguments by name.
+
+    Raises: TypeError: it cannot; the text names its file, its line and what it gets.
+    """
+    try:
+        signature = inspect.signature(hook)
+    except (TypeError, ValueError):  # a callable that does not tell its parameters
+        return
+    try:
+        signature.bind(None, **arguments)
+    except TypeError as error:
+        body = getattr(hook, "__code__", None)
+        place = f" ({Path(body.co_filename).name}:{body.co_firstlineno})" if body else ""
+        raise TypeError(
+            f"init_hook {getattr(hook, '__name__', hook)}{place}: {error}; it gets the settings, and by name "
+            f"{', '.join(sorted(arguments))}, among them args of define_py_data_sources2: give it these parameters, or "
+            "**kwargs for those that it does not need"
+        ) from error
+
+
 class DataProvider:
     """The class that `@provider` makes from a function; user code receives an instance as `settings`.
 
@@ -234,7 +258,9 @@ class DataProvider:
         self.input_types: Any = None
         self.slots: Any = None
         if options["init_hook"] is not None:
-            options["init_hook"](self, file_list=file_list, **arguments)
+            arguments["file_list"] = file_list
+            check_hook(options["init_hook"], arguments)
+            options["init_hook"](self, **arguments)
         self.should_shuffle = parse_should_shuffle(self.should_shuffle, self.logger)
         self.pool_size = _parse_limit("pool_size", self.pool_size)
         self.min_pool_size = _parse_limit("min_pool_size", self.min_pool_size)
@@ -251,21 +277,25 @@ class DataProvider:
                 self.slots = given
         if self.slots is None:
             raise ValueError("no input types: give them to @provider, or set settings.input_types in the init_hook")
-        self._by_name = isinstance(self.slots, Mapping)
-        if self._by_name:
+        self.is_by_name = isinstance(self.slots, Mapping)
+        if self.is_by_name:
             missing = [name for name in self.input_order if name not in self.slots]
             if missing:
-                raise KeyError(
+                raise ValueError(
                     f"input_types has no {', '.join(missing)}; the network's inputs are "
-                    f"{', '.join(self.input_order)}, input_types has {', '.join(self.slots)}"
+                    f"{', '.join(self.input_order)}, input_types has {', '.join(map(str, self.slots))}: give the slot "
+                    "the name of its data_layer"
                 )
             self.slots = [self.slots[name] for name in self.input_order]
+        if isinstance(self.slots, InputType):
+            self.slots = [self.slots]
         self.slots = list(self.slots)
         if len(self.slots) != len(self.input_order):
             raise ValueError(
                 f"there are {len(self.slots)} input types; the network has {len(self.input_order)} inputs "
                 f"({', '.join(self.input_order)})"
             )
+        self.slots = [to_input_type(name, kind) for name, kind in zip(self.input_order, self.slots, strict=True)]
         # a long name, because the user's init_hook may have set any attribute
         self.slots_of_data_layers = [
             Slot(name, kind, may_nest=self.may_nest) for name, kind in zip(self.input_order, self.slots, strict=True)
@@ -275,7 +305,7 @@ class DataProvider:
         self.generator = GeneratorWrapper(self.generator)
         if len(self.slots) == 1:
             self.generator = SingleSlotWrapper(self.generator)
-        if self._by_name:
+        if self.is_by_name:
             self.generator = InputOrderWrapper(self.generator, self.input_order)
         else:
             self.generator = CheckInputTypeWrapper(self.generator, self.slots, self.logger)

@@ -114,6 +114,18 @@ def require_same_rows(layer: Layer, inputs: Sequence[Array | Ids]) -> None:
 
     Raises: DataError: the numbers of rows differ.
     """
-    if len({len(one) for one in inputs}) > 1:
-        numbers = ", ".join(str(len(one)) for one in inputs)
-        raise DataError(f"{layer}: its inputs have {numbers} rows; these numbers must be equal; {ROWS_ADVICE}")
+    _compare_rows(layer, [len(one) for one in inputs])
+
+
+def require_aligned(layer: Layer, inputs: Sequence[Argument]) -> None:
+    """Check that all inputs, dense or sparse, have the same number of rows; repeated rows count each time.
+
+    Raises: DataError: the numbers of rows differ.
+    """
+    _compare_rows(layer, [one.rows for one in inputs])
+
+
+def _compare_rows(layer: Layer, numbers: Sequence[int]) -> None:
+    if len(set(numbers)) > 1:
+        shown = ", ".join(map(str, numbers))
+        raise DataError(f"{layer}: its inputs have {shown} rows; these numbers must be equal; {ROWS_ADVICE}")

@@ -164,13 +164,7 @@ class Testing:
 
         with file or contextlib.nullcontext(), np.errstate(all="ignore"):
             for model in self._arriving():
-                load_model(
-                    model.path,
-                    parts.table,
-                    flags.load_missing_parameter_strategy,
-                    parts.stream,
-                    needs_done=model.is_pass,
-                )
+                self._load(model)
                 result = evaluate(
                     parts.network,
                     self._source,
@@ -182,6 +176,19 @@ class Testing:
                 )
                 result.finish_pass()
                 glog.info(log_lines.test_pass_line(model.number, result), at=AT["test pass"])
+
+    def _load(self, model: TestedModel) -> None:
+        flags, parts = self._flags, self._parts
+        strategy = flags.load_missing_parameter_strategy
+        try:
+            load_model(model.path, parts.table, strategy, parts.stream, needs_done=model.is_pass)
+        except MissingInputError as error:
+            if not model.is_pass or model is self._models[0]:
+                raise
+            raise MissingInputError(
+                f"{error}; --job=test takes every pass below --num_passes={flags.num_passes}: give "
+                f"--num_passes={model.number} to end before this one, or --test_wait=1 to wait for it"
+            ) from error
 
     def _arriving(self) -> Iterator[TestedModel]:
         """Yield the models. With --test_wait, wait for each model without a time limit."""

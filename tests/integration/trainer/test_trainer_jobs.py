@@ -385,6 +385,7 @@ def test_a_test_that_waits_for_a_pass_is_ended_by_a_signal(job, paddle, tools):
     status, log = paddle.train(job, *arguments, "--test_pass=0")
     assert status == 66, log
     assert "no model directory ./out/pass-00001" in log
+    assert "--job=test takes every pass below --num_passes=2: give --num_passes=1 to end before this one" in log
 
 
 # ----- what scripts find in the log -----

@@ -1,12 +1,17 @@
 """The error for wrong use of the config language, and checks of arguments that raise this error."""
 
 import operator
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paddle_base.runtime.errors import ConfigError
 
 LARGEST = 2**63 - 1  # largest number that a message can hold
+
+
+# the part of Python's default repr that tells a user nothing: the modules of a class, and the address
+_ADDRESS = re.compile(r"(?<=<)(?:[A-Za-z_]\w*\.)+(?=\w+ object at 0x)| (?:object )?at 0x[0-9a-f]+(?=>)")
 
 
 class ArgumentError(ConfigError):
@@ -25,7 +30,7 @@ class ArgumentError(ConfigError):
 
 def wrong(argument: str, value: object, need: str) -> ArgumentError:
     """Return an error whose message contains the argument's name, its value, and what the value should be (`need`)."""
-    text = repr(value)
+    text = _ADDRESS.sub("", repr(value))
     return ArgumentError(f"{argument} is {text if len(text) <= 80 else text[:77] + '...'}; {need}")
 
 

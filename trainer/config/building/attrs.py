@@ -44,6 +44,8 @@ def _initialisation(mean: Any, std: Any, maximum: Any, minimum: Any) -> dict[str
     )
 
 
+_NO_NUMBER = "{} of ParamAttr is {!r}, which is no number, so it has no effect, as in v0.10"
+_ARGUMENTS = {"decay_rate_l1": "l1_rate", "decay_rate": "l2_rate"}
 _NO_INITIALIZER = (
     "the initializer of ParamAttr has no effect: paddle train draws the initial values of a parameter by initial_mean, "
     "initial_std, initial_max and initial_min"
@@ -89,6 +91,9 @@ class ParameterAttribute:
         numbers = {} if is_static else rates
         numbers["gradient_clipping_threshold"] = gradient_clipping_threshold
         self.attr.update({key: float(value) for key, value in numbers.items() if is_number(value)})
+        for argument, value in {**rates, "gradient_clipping_threshold": gradient_clipping_threshold}.items():
+            if value is not None and not is_number(value):
+                log(logging.WARNING, _NO_NUMBER.format(_ARGUMENTS.get(argument, argument), value), "attrs.py:146")
         if name is not None:
             self.attr["parameter_name"] = name
         if sparse_update:

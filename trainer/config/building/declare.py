@@ -70,8 +70,9 @@ def _bind(
     try:
         return signature.bind(*args, **kwargs)
     except TypeError as error:
-        arguments = ", ".join(signature.parameters)
-        raise ArgumentError(f"{function.__name__}(): {error}; its arguments are {arguments}") from None
+        named = [name for name, one in signature.parameters.items() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        remedy = f"its arguments are {', '.join(named)}" if named else "give each argument by its name, as name=value"
+        raise ArgumentError(f"{function.__name__}(): {error}; {remedy}") from None
 
 
 def _refuse_number(number: int, bound: inspect.BoundArguments) -> ArgumentError:

@@ -100,6 +100,16 @@ _WRAPPER = """
     DenseSlot GeneralPyDataProvider IndexSlot PoolSize SlotType SparseNonValueSlot SparseValueSlot StringSlot
     default_init_hook init_hook_wrapper"""
 WRAPPER_NAMES = tuple(_WRAPPER.split())
+_OWN_TYPES = "a config cannot define layer types: docs/layers.md lists those that there are"
+# names that scripts expect and that nothing resembles: a close name would mean something else
+_ABSENT = {
+    "L1Regularization": "v0.10 has none: ParamAttr(l1_rate=...) sets L1, which parameter servers apply",
+    **{
+        name: f"add the line `from paddle.trainer_config_helpers.data_sources import {name}`"
+        for name in ("define_py_data_source", "define_py_data_sources")
+    },
+    **dict.fromkeys(("LayerBase", "config_class", "config_func", "config_layer"), _OWN_TYPES),
+}
 # names that scripts use for modules
 _USUAL_IMPORTS = {"np": "import numpy as np", "numpy": "import numpy", "cPickle": "import cPickle"}
 
@@ -152,6 +162,8 @@ def suggestion(name: str) -> str:
             f"; a config calls {name}(...) without an import, any other module adds the line `from "
             f"paddle.trainer.config_parser import {name}`"
         )
+    if name in _ABSENT:
+        return f"; {_ABSENT[name]}"
     known = [*V1_NAMES, *PROVIDER_NAMES, *WRAPPER_NAMES, *(name for names in HELPERS.values() for name in names)]
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return f"; did you mean {close[0]!r}?" if close else ""

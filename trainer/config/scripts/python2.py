@@ -34,7 +34,7 @@ OUR_PACKAGES = frozenset({"paddle", "paddle_base", "paddle_cluster", "pserver", 
 SCRIPT_NAME = "__config__"  # the __name__ of a config script
 _INSTALLED_PACKAGES = ("site-packages", "dist-packages")
 _BAD_BYTES = "surrogateescape"  # the error handler that preserves bytes that are not UTF-8
-_OUR_ROOT = Path(__file__).resolve().parents[3]
+OUR_ROOT = Path(__file__).resolve().parents[3]
 
 
 class LazyList(Sequence[Any]):
@@ -281,7 +281,7 @@ class ScriptFinder:
         later = (Path(entry).resolve() for entry in sys.path if entry not in before)
         if not any(path.is_relative_to(directory) for directory in (*self.directories, *later)):
             return False
-        if path.is_relative_to(_OUR_ROOT) and path.relative_to(_OUR_ROOT).parts[0] in OUR_PACKAGES:
+        if path.is_relative_to(OUR_ROOT) and path.relative_to(OUR_ROOT).parts[0] in OUR_PACKAGES:
             return False
         return not any(part in _INSTALLED_PACKAGES for part in path.parts)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import re
+import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from paddle_base.runtime.errors import ConfigError, DataError, PaddleError
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, PaddleError
 from trainer.config.building.argument_errors import ArgumentError
 from trainer.config.building.declare import helper
-from trainer.config.building.names import HELPERS, UnknownName, module_line, suggestion
-from trainer.config.scripts.python2 import OUR_PACKAGES, SCRIPT_NAME, compile_script, is_script_file
+from trainer.config.building.names import HELPERS, UnknownName, lookup, module_line, suggestion
+from trainer.config.scripts.python2 import OUR_PACKAGES, OUR_ROOT, SCRIPT_NAME, compile_script, is_script_file
+from trainer.config.scripts.python2_hints import python2_hint
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
 # modules whose stack frames are between the frame of a script and the frame of the function that the script calls
@@ -35,11 +38,13 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     Args:
         error: the exception that ended the script, with its traceback.
         title: the name of the script, for exceptions that no line of the script raised.
-    Returns: a ConfigError for wrong use of the language, or a DataError for an exception of the script's own code.
+    Returns: a ConfigError for wrong use of the language, a MissingInputError for a file that the script does not find,
+        or a DataError for any other exception of the script's own code.
     """
     place = _find_place(error.__traceback__, title)
     if isinstance(error, SyntaxError) and error.filename and is_script_file(error.filename):
-        return DataError(f"{shown(error.filename)} line {error.lineno}: {type(error).__name__}: {error.msg}")
+        text = f"{type(error).__name__}: {error.msg}{python2_hint(error)}"
+        return DataError(f"{shown(error.filename)} line {error.lineno}: {text}")
     if isinstance(error, ArgumentError):
         if place.inside:
             error.enter(place.inside)
@@ -53,8 +58,30 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     if place.inside and not isinstance(error, RecursionError):
         return None
     text = " ".join("".join(traceback.format_exception_only(error)).split())
+    if isinstance(error, FileNotFoundError):
+        return MissingInputError(f"{place.where}: {text}{directory_hint(error)}")
     hint = module_line(str(error.name)) if isinstance(error, NameError) else ""
-    return DataError(f"{place.where}: {text}{hint}")
+    if isinstance(error, ImportError):
+        hint = hidden_module_hint(str(error.name))
+    return DataError(f"{place.where}: {text}{hint or python2_hint(error)}")
+
+
+def hidden_module_hint(name: str) -> str:
+    """Return what to do if a package of this program stands before the user's module of that name, or ""."""
+    top = name.partition(".")[0]
+    found = sys.modules.get(top)
+    if found is None or top == "paddle" or OUR_ROOT / top not in map(Path, getattr(found, "__path__", ())):
+        return ""
+    return f"; this program has a package {top}, which hides a module of that name: rename the module"
+
+
+def directory_hint(error: FileNotFoundError) -> str:
+    """Return the directory from which the relative name of the absent file counts, or "" for any other name."""
+    if not isinstance(error.filename, str) or Path(error.filename).is_absolute():
+        return ""
+    with contextlib.suppress(OSError):  # the working directory was removed
+        return f"; the name counts from {Path.cwd()}"
+    return ""
 
 
 def _find_place(trace: TracebackType | None, title: str) -> ScriptPlace:
@@ -97,4 +124,6 @@ def _wrong_use(error: BaseException, place: ScriptPlace) -> str:
     if place.inside:
         return f"{place.inside}: {type(error).__name__}: {error}"
     call = _CALL.match(str(error)) if isinstance(error, TypeError) else None
-    return str(error) if call and any(call[1] in names for names in HELPERS.values()) else ""
+    if call is None or not any(call[1] in names for names in HELPERS.values()):
+        return ""
+    return f"{error}; its arguments are {', '.join(inspect.signature(lookup(call[1])).parameters)}"

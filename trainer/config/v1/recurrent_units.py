@@ -4,7 +4,8 @@
 one prefix share their parameters. `out_memory` is the memory of the output, if the config has made it itself. The naive
 units compute the same as the others, from simpler layers.
 
-Source: python/paddle/trainer/recurrent_units.py of v0.10.
+Source: python/paddle/trainer/recurrent_units.py of v0.10, from memory: spec/config.md has no facts about it, and no
+recorded file has the names of its layers and parameters. The types of the layers are those of spec/config.md 6.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from trainer.arrays.activations import find_activation
 from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.layers.base import Layer
-from trainer.layers.checks import require_bias, require_matrix, require_weight
+from trainer.layers.checks import require_aligned, require_bias, require_matrix, require_weight
 from trainer.layers.ragged import starts_of
 from trainer.layers.sampling import AliasTable, SampleStream
 
@@ -61,7 +61,11 @@ class ClassCost(Layer):
         return len(self._weights)
 
     def score(self, inputs: Sequence[Argument], rows: Ids, classes: Ids) -> Array:
-        """Return the scores of pairs, (pairs,). The numbers in `rows` must be ascending."""
+        """Return the scores of pairs, (pairs,). The numbers in `rows` must be ascending.
+
+        Raises: DataError: the inputs and the label have different numbers of rows.
+        """
+        require_aligned(self, inputs[: self.label_position + 1])
         self._rows, self._classes = rows, classes
         matrices = [self._matrix(weight) for weight in self._weights]
         self._inputs = [require_matrix(self, one, w.shape[1]) for one, w in zip(inputs, matrices, strict=False)]

@@ -45,7 +45,10 @@ class CostLayer(Layer):
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the costs, (rows, 1)."""
+        """Return the costs, (rows, 1).
+
+        Raises: DataError: the weight has another number of rows; a cost may also raise it for its label.
+        """
         prediction, label = inputs[0].value, inputs[1]
         if prediction is None:
             raise ConfigError(f"{self} needs a prediction of numbers, not of ids")
@@ -54,6 +57,8 @@ class CostLayer(Layer):
             raise ConfigError(f"{self}: its weight input must be a dense layer of size 1")
         self._prediction, self._label, self._weight = prediction, label, weight
         costs = self.row_costs(prediction, label).reshape(-1, 1)
+        if weight is not None:
+            require_same_rows(self, [costs, weight])
         return inputs[0].with_value(costs if weight is None else costs * weight)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:

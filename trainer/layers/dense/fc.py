@@ -17,6 +17,7 @@ from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, sum_repeated
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.layers.base import Layer
+from trainer.layers.checks import require_aligned
 
 
 class FullyConnectedLayer(Layer):
@@ -57,6 +58,7 @@ class FullyConnectedLayer(Layer):
             weight, shape = self._shapes[0]
             sums = self._add_bias(self._multiply(first, weight.matrix(*shape)))
             return first.with_value(sums) if first.distinct is None else first.with_distinct(sums)
+        require_aligned(self, inputs)
         total: Array | None = None
         for one, (weight, shape) in sorted(zip(inputs, self._shapes, strict=True), key=_repeats):
             part = self._multiply(one, weight.matrix(*shape))

@@ -25,9 +25,13 @@ WITH_MASK = "max-pool-with-mask"
 def make_pooling(layer: Layer, kind: str, windows: ImageWindows, *, counts_padding: bool = False) -> Pooling:
     """Return the pooling that the pool_type `kind` names.
 
-    Raises: ConfigError: the type is unknown, or a window lies entirely in the padding; the message names the layer.
+    A mean that counts the padding is 0 in a window that lies entirely in the padding, as in v0.10.
+
+    Raises: ConfigError: the type is unknown, or a window has no value to pool; the message names the layer.
     """
-    empty = find_empty_window(windows.axes)
+    is_mean = kind in ("avg-projection", "cudnn-avg-pool", "cudnn-avg-incl-pad-pool", "avg")
+    counts_padding = is_mean and (counts_padding or kind == "cudnn-avg-incl-pad-pool")
+    empty = find_empty_window(windows.axes, with_padding=counts_padding)
     if empty is not None:
         raise ConfigError(
             f"{layer}: a window of {empty.size} (stride {empty.stride}, padding {empty.padding}) over {empty.length} "
@@ -35,8 +39,8 @@ def make_pooling(layer: Layer, kind: str, windows: ImageWindows, *, counts_paddi
         )
     if kind in ("max-projection", "cudnn-max-pool", WITH_MASK, "max"):
         return WindowMaximum(windows)
-    if kind in ("avg-projection", "cudnn-avg-pool", "cudnn-avg-incl-pad-pool", "avg"):
-        return WindowAverage(windows, counts_padding=counts_padding or kind == "cudnn-avg-incl-pad-pool")
+    if is_mean:
+        return WindowAverage(windows, counts_padding=counts_padding)
     raise ConfigError(f"{layer}: pool_type '{kind}' is not known; known are max-projection and avg-projection")
 
 

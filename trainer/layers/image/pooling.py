@@ -169,6 +169,6 @@ def find_first_largest(images: Array, windows: ImageWindows, values: Array) -> A
     return result
 
 
-def find_empty_window(axes: Sequence[WindowAxis]) -> WindowAxis | None:
-    """Return the first axis that has a window with padding only, or None."""
-    return next((axis for axis in axes if min(axis.counts(with_padding=False), default=1) <= 0), None)
+def find_empty_window(axes: Sequence[WindowAxis], *, with_padding: bool) -> WindowAxis | None:
+    """Return the first axis that has a window without any place inside the image, or the padded image; or None."""
+    return next((axis for axis in axes if min(axis.counts(with_padding=with_padding), default=1) <= 0), None)

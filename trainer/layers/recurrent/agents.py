@@ -42,9 +42,18 @@ class GatherAgentLayer(Layer):
             raise ConfigError(f"{self} is not the result of a recurrent group; the message lacks the group's sub-model")
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the result."""
+        """Return the result.
+
+        Raises: ConfigError: the group generates, and this is not its ids.
+        """
         assert isinstance(inputs[0], GroupOutput)
-        return inputs[0].links[self.config.inputs[0].input_layer_argument]
+        found = inputs[0].links.get(self.config.inputs[0].input_layer_argument)
+        if found is None:
+            raise ConfigError(
+                f"{self} is a further result of a step that generates, which gives only its ids: let no output and no "
+                "layer read it; an evaluator in the step may read the layer there"
+            )
+        return found
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Return the gradient."""

@@ -107,8 +107,8 @@ class GeneratorLayer(GroupLayer):
         record, generator = group.record, group.record.generator
         layers = {one.name: one for one in group.step.layers}
         results = [link for link in record.out_links if link.layer_name != link.link_name]
-        if len(results) != 1:
-            raise ConfigError(f"{self}: a step that generates may return only the probabilities, no further layers")
+        if not results:
+            raise ConfigError(f"{self}: a group that generates needs a result, the ids; use beam_search")
         self._predicted, self._result = results[0].layer_name, results[0].link_name
         self._watched = [link.layer_name for link in record.out_links if link.layer_name == link.link_name]
         if record.in_links or not self.config.inputs:

@@ -22,7 +22,14 @@ from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.arguments import Argument, Array, Flowing
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.layers.base import Layer
-from trainer.layers.checks import require_bias, require_matrix, require_repeated_matrix, require_starts, require_weight
+from trainer.layers.checks import (
+    require_aligned,
+    require_bias,
+    require_matrix,
+    require_repeated_matrix,
+    require_starts,
+    require_weight,
+)
 from trainer.layers.ragged import PackedInput, PackedOrder, take_rows
 from trainer.layers.recurrent.state import StatefulLayer
 from trainer.layers.recurrent.step_activations import StepActivation, find_step_activation
@@ -228,6 +235,7 @@ class GruStepLayer(_Gru):
         """Return h."""
         sums = require_matrix(self, inputs[0], 3 * self.size)
         self._h_before = h_before = require_matrix(self, inputs[1], self.size)
+        require_aligned(self, inputs)
         of_gates, of_candidate = self._matrices(self._weight.value)
         if self.bias is not None:
             sums = sums + self.bias.value

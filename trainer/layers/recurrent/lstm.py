@@ -24,7 +24,14 @@ from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, Flowing
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
-from trainer.layers.checks import require_bias, require_matrix, require_repeated_matrix, require_starts, require_weight
+from trainer.layers.checks import (
+    require_aligned,
+    require_bias,
+    require_matrix,
+    require_repeated_matrix,
+    require_starts,
+    require_weight,
+)
 from trainer.layers.ragged import PackedInput, PackedOrder, take_rows
 from trainer.layers.recurrent.state import StatefulLayer
 from trainer.layers.recurrent.step_activations import StepActivation, find_step_activation
@@ -280,6 +287,7 @@ class LstmStepLayer(Layer):
         """Return h, with c as additional output."""
         z = require_matrix(self, inputs[0], 4 * self.size)
         self._c_before = require_matrix(self, inputs[1], self.size)
+        require_aligned(self, inputs)
         self._gates = z.copy()
         self._c, h = np.empty_like(self._c_before), np.empty_like(self._c_before)
         step_forward(self._gates, self._peepholes(), self._c_before, self._c, h, self._acts)

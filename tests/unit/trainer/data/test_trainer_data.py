@@ -319,10 +319,10 @@ def test_a_blank_list_entry_is_named_by_its_line():
 
 
 def test_vectors_must_fit_their_data_layers_and_the_sizes_of_ids_need_not():
-    check_sizes({"x": 3, "y": 1, "z": 4}, [dense_vector(3), integer_value(2), sparse_binary_vector(3)])
+    check_sizes({"x": 3, "y": 1, "z": 4}, [dense_vector(3), integer_value(2), sparse_binary_vector(3)], is_by_name=True)
     for kind in (dense_vector(3), dense_vector(5), sparse_binary_vector(5), sparse_float_vector(5)):
         with pytest.raises(ConfigError) as caught:
-            check_sizes({"y": 1, "x": 4}, [integer_value(2), kind])
+            check_sizes({"y": 1, "x": 4}, [integer_value(2), kind], is_by_name=True)
         assert str(caught.value) == f"data_layer x has size 4, but the provider's input_types say {kind}"
 
 
@@ -400,7 +400,7 @@ def test_types_of_the_hook_win_over_the_decorators_and_slots_are_the_last_choice
     ("options", "error", "message"),
     [
         ({}, ValueError, "no input types"),
-        ({"input_types": {"y": integer_value(1)}}, KeyError, "input_types has no x; the network's inputs are x"),
+        ({"input_types": {"y": integer_value(1)}}, ValueError, "input_types has no x; the network's inputs are x"),
         (
             {"input_types": [integer_value(1)] * 2},
             ValueError,

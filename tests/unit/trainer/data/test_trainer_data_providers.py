@@ -421,6 +421,13 @@ def test_a_missing_list_or_module_is_a_missing_input(job, tmp_path):
         open_config()
 
 
+def test_a_provider_that_a_package_of_this_program_hides_is_told_to_take_another_name(job, tmp_path):
+    (tmp_path / "list").write_text("f\n")
+    config = DataConfig(type="py2", files="list", load_data_module="trainer", load_data_object="process")
+    with pytest.raises(ConfigError, match=r"module trainer has no process; .*; this program has a package trainer"):
+        loading.open_provider(config, {"x": 1}, is_train=True, is_own=True)
+
+
 @pytest.mark.parametrize("is_own", [True, False])
 def test_args_are_objects_only_where_the_config_script_of_this_process_made_them(job, is_own):
     """Args of a merged model file went to pickle.loads, which runs what they name: issue E 2."""

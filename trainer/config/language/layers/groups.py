@@ -90,6 +90,8 @@ class GeneratedInput(BaseGeneratedInput):
 
     def before_real_step(self) -> LayerOutput:
         """Return the embedding of the previous id; at the first step the previous id is bos_id."""
+        if self.bos_id is not None and not 0 <= self.bos_id < self.size:
+            raise wrong("bos_id", self.bos_id, f"it must be an id below {self.size}, the size of the GeneratedInput")
         last = memory(name=_PREDICTION, size=self.size, boot_with_const_id=self.bos_id)
         table = ParameterAttribute(name=self.embedding_name)
         return embedding_layer(input=last, size=self.embedding_size, param_attr=table)
@@ -218,7 +220,7 @@ def beam_search(
 
     Args:
         step: takes one argument per input and returns the layer of the probabilities of the next id, optionally with
-            further layers.
+            further layers, whose rows the search does not give.
         input: StaticInputs and one GeneratedInput.
         bos_id, eos_id: the ids that begin and end a sequence.
         beam_size: number of sequences to follow.
@@ -234,6 +236,8 @@ def beam_search(
         raise wrong("input", input, "it must be StaticInputs and one GeneratedInput")
     generated: Any = given.pop(places[0])
     generated.bos_id, generated.eos_id = to_int("bos_id", bos_id), to_int("eos_id", eos_id)
+    if generated.eos_id < 0:  # an id above the size is allowed: then every sequence has max_length ids
+        raise wrong("eos_id", eos_id, "it must not be negative")
     results = to_size("num_results_per_sample", num_results_per_sample or beam_size)
     if results > to_size("beam_size", beam_size):
         logger.warning("%s: num_results_per_sample is greater than beam_size, the largest number of results", name)

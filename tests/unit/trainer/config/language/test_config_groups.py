@@ -309,6 +309,17 @@ def test_beam_search_puts_the_embedding_of_its_last_id_where_the_generated_input
             "it must be StaticInputs",
         ),
         ("GeneratedInput(0, 'e', 2)", "size is 0; it must be a positive integer"),
+        # a table named the id, and told to change the data
+        (
+            "beam_search(lambda x: x, GeneratedInput(3, 'e', 2), bos_id=3, eos_id=1, beam_size=2)",
+            "bos_id is 3; it must be an id below 3, the size of the GeneratedInput",
+        ),
+        ("beam_search(lambda x: x, GeneratedInput(3, 'e', 2), 0, -1, 3)", "eos_id is -1; it must not be negative"),
+        (
+            "beam_search(lambda x: x, [StaticInput(data_layer('x', 3))], 0, 1, 3)",
+            r"input is \[<StaticInput>\]; it must",
+        ),
+        ("fc_layer(sum_evaluator, 3)", "input is <function sum_evaluator>; it must be a layer"),
     ],
     ids=str,
 )

@@ -134,6 +134,15 @@ def test_an_initializer_is_not_in_the_message_and_said_to_be_without_effect(pars
     assert "WARNING" in capfd.readouterr().err
 
 
+def test_a_rate_that_is_no_number_is_said_to_be_without_effect(parse_text, capfd):
+    """It was ignored in silence, as v0.10 ignores it."""
+    config = parse_text(f"{INPUT}fc_layer(x, 4, param_attr=ParamAttr(learning_rate='0.1', l2_rate=True, momentum=0.5))")
+    assert weight(config).learning_rate == 1 and not weight(config).decay_rate and weight(config).momentum == 0.5
+    told = capfd.readouterr().err
+    assert "learning_rate of ParamAttr is '0.1', which is no number, so it has no effect, as in v0.10" in told
+    assert "l2_rate of ParamAttr is True, which is no number" in told and "momentum" not in told
+
+
 @each(
     "attr, message",
     [

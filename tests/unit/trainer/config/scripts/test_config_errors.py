@@ -1,11 +1,15 @@
 """Errors of configs: one line with the user's file and line, and the exit code that says whose mistake it was."""
 
 import pytest
+from each import each
 
 from paddle.trainer import PyDataProvider2, PyDataProviderWrapper
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
 from trainer.config import parse_args, parse_config
 from trainer.config.building import names
+from trainer.config.scripts import script_errors
+from trainer.config.scripts.python2 import compile_script
+from trainer.data.checks import user_code
 
 # name: text of the config after the import line, config_args, error, its message
 CASES = {
@@ -71,13 +75,6 @@ CASES = {
     ),
     "an undefined name": ("zebra", "", DataError, "line 2: NameError: name 'zebra' is not defined$"),
     "an assertion": ("assert 1 == 2, 'no'", "", DataError, "line 2: AssertionError: no"),
-    "a missing file of the script": ("open('nosuch')", "", DataError, "line 2: FileNotFoundError: .*'nosuch'"),
-    "a missing module of the script": (
-        "import nosuch",
-        "",
-        DataError,
-        "line 2: ModuleNotFoundError: No module named 'nosuch'",
-    ),
     "a library's exception": (
         "import json\njson.loads('{')",
         "",
@@ -129,6 +126,18 @@ CASES = {
         ConfigError,
         r"Layer\(name='x'\): inputs is 'nosuch'; there is no such layer yet",
     ),
+    "an unknown argument of a class and its own": (
+        "L2Regularization(weight=0.1)",
+        "",
+        ConfigError,
+        r"unexpected keyword argument 'weight'; its arguments are rate$",
+    ),
+    "settings by position": (
+        "Settings(4)",
+        "",
+        ConfigError,
+        r"Settings\(\): too many positional arguments; give each argument by its name, as name=value$",
+    ),
     "an attribute that is no number": (
         "Bias(initial_std='q')",
         "",
@@ -140,6 +149,12 @@ CASES = {
         "",
         ConfigError,
         r"config.py: the recurrent group 'g' has no end; call RecurrentLayerGroupEnd\('g'\)",
+    ),
+    "a missing module of the script": (
+        "import nosuch",
+        "",
+        DataError,
+        "line 2: ModuleNotFoundError: No module named 'nosuch'",
     ),
     "a working directory that the script removed": (
         "import os\nos.mkdir('gone')\nos.chdir('gone')\nos.rmdir('../gone')\ndata_layer('x', 0)",
@@ -162,6 +177,16 @@ def test_an_error_names_the_line_and_whose_mistake_it_was(parse_text, config_dir
         parse_text(text, config_args)
     assert "\n" not in str(caught.value)
     assert type(caught.value) is kind
+
+
+def test_a_file_that_the_script_does_not_find_is_a_missing_input(parse_text, config_dir):
+    """It ended with the status of wrong data, and did not say from where the name counts."""
+    with pytest.raises(MissingInputError) as caught:
+        parse_text("words = open('data/dict.txt')")
+    message = "config.py line 2: FileNotFoundError: [Errno 2] No such file or directory: 'data/dict.txt'"
+    assert str(caught.value) == f"{message}; the name counts from {config_dir}"
+    with pytest.raises(MissingInputError, match=r"'/no/dict.txt'$"):
+        parse_text("words = open('/no/dict.txt')")
 
 
 @pytest.mark.parametrize("path", ["nosuch.py", ".", "/dev/zero", "m" * 256])
@@ -220,6 +245,62 @@ def test_a_forgotten_import_is_told_with_its_line(config_dir, text):
     with pytest.raises((ConfigError, DataError)) as caught:
         parse_config("config.py")
     assert str(caught.value) == f"config.py {FORGOTTEN[text]}"
+
+
+@each(
+    ("name", "said"),
+    [
+        ("L1Regularization", r"v0.10 has none: ParamAttr\(l1_rate=...\) sets L1"),
+        (
+            "define_py_data_source",
+            "add the line `from paddle.trainer_config_helpers.data_sources import define_py_data_source`",
+        ),
+        ("config_layer", "a config cannot define layer types"),
+    ],
+)
+def test_a_name_that_nothing_resembles_is_explained(parse_text, name, said):
+    """The close names were proposed: L2Regularization, crf_layer."""
+    with pytest.raises(ConfigError, match=f"line 2: name '{name}' is not defined; {said}"):
+        parse_text(name)
+
+
+PORTING = "; if this is Python 2, docs/porting.md says what to write"
+
+
+@each(
+    ("text", "end"),
+    [
+        ("print 'a'", PORTING),
+        ("raise ValueError, 'x'", PORTING),
+        ("x = 0777", PORTING),
+        ("x = (", "was never closed"),
+        ("lines = file('a')", "name 'file' is not defined; Python 3 writes open(name)"),
+        ("import StringIO", "No module named 'StringIO'; Python 3 writes from io import StringIO"),
+        ("from itertools import izip", "; Python 3 writes zip"),
+        ("import string\nstring.letters", "has no attribute 'letters'; Python 3 writes string.ascii_letters"),
+        ("'a'.decode('utf-8')", "; Python 3 writes the text itself, because files are opened as UTF-8"),
+        ("import os\nos.letters", "has no attribute 'letters'"),
+        ("zebra", "name 'zebra' is not defined"),
+    ],
+)
+def test_what_python_3_writes_is_told_in_configs_and_in_providers(config_dir, text, end):
+    """Python's own errors name what is missing, and not what replaces it."""
+    (config_dir / "config.py").write_text(text)
+    with pytest.raises(DataError) as caught:
+        parse_config("config.py")
+    assert str(caught.value).endswith(end)
+    with pytest.raises(DataError) as caught, user_code("import"):
+        exec(compile_script(text, str(config_dir / "provider.py")), {})
+    assert str(caught.value).endswith(end) and "provider.py:" in str(caught.value)
+
+
+def test_a_module_that_a_package_of_this_program_hides_is_told_to_take_another_name(config_dir):
+    """The message said that the package has no such name, which the user's file has."""
+    (config_dir / "trainer.py").write_text("def net(): pass")
+    (config_dir / "config.py").write_text("from trainer import net")
+    with pytest.raises(DataError, match="; this program has a package trainer, which hides a module of that name"):
+        parse_config("config.py")
+    assert not script_errors.hidden_module_hint("json") and not script_errors.hidden_module_hint("paddle.v2")
 
 
 def test_no_hint_proposes_the_word_that_was_written():

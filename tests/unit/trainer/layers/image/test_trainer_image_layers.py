@@ -169,6 +169,17 @@ def test_all_largest_values_of_a_window_get_its_gradient():
     np.testing.assert_array_equal(table["first.w"].gradient_matrix(4, 4)[0], [3, 0, 0, 3])
 
 
+def test_a_mean_that_counts_the_padding_is_0_in_a_window_of_padding_only():
+    """A pool of 3 with stride 3 and padding 1 over 5 x 5 pixels was refused; v0.10 trained it."""
+    conf = pool_conf(1, (5, 5), (3, 3), (3, 3), (1, 1), kind="avg-projection")
+    network, table = start(25, layer("pool", [{"pool_conf": conf}]))
+    out = network.forward({"x": Argument(value=np.ones((1, 25)))}, is_training=True)["out"].value
+    np.testing.assert_allclose(out.reshape(3, 3), np.outer([2 / 3, 1, 0], [2 / 3, 1, 0]))
+    network.backward()
+    shares = np.array([1, 1, 1, 1, 1]) / 3  # each row and column is in one window of three
+    np.testing.assert_allclose(table["first.w"].gradient_matrix(25, 25)[0].reshape(5, 5), np.outer(shares, shares))
+
+
 def test_the_mask_is_the_place_of_the_first_largest_value():
     fields = layer("pool", [{"pool_conf": pool_conf(1, (3, 4), (2, 2), (2, 2), kind="max-pool-with-mask")}])
     out = run(12, fields, [[5, 1, 7, 7, 2, 5, 7, 0, 1, 2, 4, 9]])

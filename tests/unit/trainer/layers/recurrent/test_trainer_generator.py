@@ -169,12 +169,19 @@ def test_scores_are_rounded_at_each_step_as_in_the_original():
     assert longer.score == float(np.float32(-3.3) + np.float32(-0.1)) != -3.3 - 0.1
 
 
-def test_a_step_that_generates_gives_probabilities_only():
-    net, _ = network(beam_size=2, results=2)
+def test_further_results_of_a_step_that_generates_may_be_there_and_not_be_read():
+    """A step function of training that returns more than the probabilities was refused."""
+    expected = network(beam_size=2, results=2)[0].forward(batch())["__beam_search_predict__"]
+    net, table = network(beam_size=2, results=2)
     group = next(one for one in net.config.sub_models if one.is_recurrent_layer_group)
     group.out_links.add(layer_name="h@decoder", link_name="h")
-    with pytest.raises(ConfigError, match=r"decoder .*: a step that generates may return only the probabilities"):
-        Network(net.config, net.parameters)
+    net.config.layers.add(name="h", type="data", size=SIZE)
+    net.config.sub_models[0].layer_names.append("h")
+    found = Network(net.config, table).forward(batch())["__beam_search_predict__"]
+    assert found.ids.tolist() == expected.ids.tolist()
+    net.config.output_layer_names.append("h")
+    with pytest.raises(ConfigError, match=r"layer h .* is a further result of a step that generates, which gives only"):
+        Network(net.config, table).forward(batch())
 
 
 def test_an_evaluator_reads_the_rows_of_every_step():
