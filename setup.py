@@ -11,6 +11,7 @@ ETCD = ["etcd3gw>=2.4"]  # --etcd_endpoints
 METRICS = ["prometheus-client>=0.20"]  # /metrics of --metrics_port
 RECORDIO = ["cramjam>=2.8"]  # RecordIO files compressed by Snappy
 TENSORBOARD = ["tensorboardX>=2.6"]  # paddle tensorboard
+IMAGE = ["pillow>=10"]  # paddle.utils.image_util and preprocess_img
 PLOT = ["matplotlib>=3.6"]  # paddle plotcurve
 
 # without a C compiler the project installs all the same, and computes in numpy
@@ -104,6 +105,7 @@ setup(
     ],
     extras_require={
         "etcd": ETCD,
+        "image": IMAGE,
         "localcluster": LOCALCLUSTER,
         "metrics": METRICS,
         "plot": PLOT,
@@ -111,6 +113,7 @@ setup(
         "tensorboard": TENSORBOARD,
         "test": [
             *ETCD,
+            *IMAGE,
             *LOCALCLUSTER,
             *METRICS,
             *PLOT,
@@ -122,7 +125,6 @@ setup(
             "import-linter>=2",
             "kubernetes-validate>=1.31",
             "mypy>=1.10",
-            "pillow>=10",
             "pytest>=8",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.5",
