@@ -30,7 +30,7 @@ def _pillow() -> Any:
         return importlib.import_module("PIL.Image")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            "reading images needs the package pillow: pip install 'paddle-on-kubernetes[image]'"
+            "reading images needs pillow: pip install 'paddle-on-kubernetes[image]'"
         ) from error
 
 
