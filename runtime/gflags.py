@@ -123,7 +123,7 @@ def read_arguments(arguments: Sequence[str], flags: Mapping[str, Flag]) -> dict[
         taken = given if flag.name in flags else of_library
         taken[flag.name] = not negated if text is None else convert(flag, text)
         if taken is of_library and flag.name in ("flagfile", "fromenv", "tryfromenv"):
-            files += text.count(",") + 1 if flag.name == "flagfile" else 0  # a flag may name several files
+            files += str(text).count(",") + 1 if flag.name == "flagfile" else 0  # a flag may name several files
             if files > _MOST_FLAG_FILES:
                 raise UsageError(f"--flagfile={text}: more than {_MOST_FLAG_FILES} flag files; one names itself")
             rest[:0] = _read_flags(flag.name, str(text))
