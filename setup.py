@@ -11,6 +11,7 @@ ETCD = ["etcd3gw>=2.4"]  # --etcd_endpoints
 METRICS = ["prometheus-client>=0.20"]  # /metrics of --metrics_port
 RECORDIO = ["cramjam>=2.8"]  # RecordIO files compressed by Snappy
 TENSORBOARD = ["tensorboardX>=2.6"]  # paddle tensorboard
+IMAGE = ["pillow>=10"]  # paddle.utils.image_util and preprocess_img
 PLOT = ["matplotlib>=3.6"]  # paddle plotcurve
 
 # without a C compiler the project installs all the same, and computes in numpy
@@ -92,6 +93,7 @@ setup(
     ],
     extras_require={
         "etcd": ETCD,
+        "image": IMAGE,
         "localcluster": LOCALCLUSTER,
         "metrics": METRICS,
         "plot": PLOT,
@@ -99,6 +101,7 @@ setup(
         "tensorboard": TENSORBOARD,
         "test": [
             *ETCD,
+            *IMAGE,
             *LOCALCLUSTER,
             *METRICS,
             *PLOT,
@@ -110,7 +113,6 @@ setup(
             "import-linter>=2",
             "kubernetes-validate>=1.31",
             "mypy>=1.10",
-            "pillow>=10",
             "proto-plus>=1.24",  # its import name was once that of a package of ours
             "pytest>=8",
             "pytest-timeout>=2.3",

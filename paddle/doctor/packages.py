@@ -14,6 +14,7 @@ REQUIRED = {"numpy": "numpy", "protobuf": "google.protobuf", "pyzmq": "zmq", "re
 # extra of this project -> (packages of PyPI, the feature that needs them)
 EXTRAS = {
     "etcd": ("etcd3gw", "--etcd_endpoints"),
+    "image": ("pillow", "paddle.utils.image_util and preprocess_img"),
     "localcluster": ("pyyaml trustme", "paddle localcluster"),
     "metrics": ("prometheus-client", "/metrics of --metrics_port"),
     "plot": ("matplotlib", "paddle plotcurve"),

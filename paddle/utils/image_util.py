@@ -29,7 +29,7 @@ def _pillow() -> Any:
     try:
         return importlib.import_module("PIL.Image")
     except ModuleNotFoundError as error:
-        raise ConfigError("reading images needs pillow; install it with: pip install pillow") from error
+        raise ConfigError("reading images needs pillow: pip install 'paddle-on-kubernetes[image]'") from error
 
 
 def decode_jpeg(jpeg_string: bytes | str) -> Image:

@@ -17,6 +17,7 @@ Ids = npt.NDArray[np.integer[Any]]
 # If the number of ragged rows exceeds FEW times the number of rows of the longest one, all ragged rows are reduced
 # together, step by step. Otherwise the ragged rows are reduced one after the other.
 FEW = 4
+SLID_ITEMS = 1 << 16  # number of items that `slide_spans` moves at once through a copy
 NARROW = 8  # maximum columns for which numpy's one-dimensional add.at is faster than sorting the rows
 
 
@@ -115,6 +116,16 @@ def list_places(starts: Ids, offsets: Ids) -> Ids:
     places: Ids = np.repeat(starts - offsets[:-1], np.diff(offsets))
     places += np.arange(offsets[-1])
     return places
+
+
+def slide_spans(store: npt.NDArray[Any], starts: Ids, offsets: Ids) -> None:
+    """For every i, move the offsets[i + 1] - offsets[i] items from store[starts[i]] on to store[offsets[i]]."""
+    first = 0
+    while first < len(starts):  # no later span reads the places that these spans get
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + SLID_ITEMS, "right")) - 1)
+        bounds = offsets[first : last + 1]
+        store[bounds[0] : bounds[-1]] = store.take(list_places(starts[first:last], bounds - bounds[0]), axis=0)
+        first = last
 
 
 def sum_stretches(rows: Array, starts: Ids) -> Array:

@@ -86,5 +86,25 @@ static PyObject *join_spans(PyObject *self, PyObject *const *args, Py_ssize_t co
     DONE;
 }
 
+/* slide_spans(store, starts, offsets, words): move the items of the spans to the start of the store, one span after the
+ * other. An item has `words` elements of the store. Span i has the items from starts[i] on, of which no earlier span
+ * has one, and gets the place offsets[i], which is not after starts[i]. */
+static PyObject *slide_spans(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(4);
+    Py_ssize_t all, rows, bounds, words = PyLong_AsSsize_t(args[3]);
+    uint32_t *store = words > 0 ? naturals(&arrays, args[0], &all) : NULL;
+    const int64_t *starts = store ? read_integers(&arrays, args[1], &rows) : NULL;
+    const int64_t *offsets = starts ? read_integers(&arrays, args[2], &bounds) : NULL;
+    if (!offsets || bounds != rows + 1 || !rising(offsets, bounds, offsets[rows]))
+        return fail(&arrays, "the offsets do not fit");
+    for (Py_ssize_t row = 0; row < rows; row++) {
+        int64_t length = offsets[row + 1] - offsets[row];
+        if (starts[row] < offsets[row] || length > all / words - starts[row])
+            return fail(&arrays, "a span is not in the store");
+        memmove(store + offsets[row] * words, store + starts[row] * words, length * words * sizeof *store);
+    }
+    DONE;
+}
+
 PyMethodDef samples_functions[] = {FUNCTION(pick_samples), FUNCTION(find_spans), FUNCTION(list_places),
-                                   FUNCTION(join_spans), {NULL, NULL, 0, NULL}};
+                                   FUNCTION(join_spans), FUNCTION(slide_spans), {NULL, NULL, 0, NULL}};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from typing import Any
 
@@ -77,3 +78,16 @@ def join_spans(ids: npt.NDArray[np.int32], starts: Ids, offsets: Ids) -> Ids:
     joined = np.empty(offsets[-1], np.int64)
     compiled.join_spans(joined, ids, starts, offsets)
     return joined
+
+
+def slide_spans(store: npt.NDArray[Any], starts: Ids, offsets: Ids) -> None:
+    """For every i, move the offsets[i + 1] - offsets[i] items from store[starts[i]] on to store[offsets[i]], in place.
+
+    Args: store: contiguous, with elements of 4 bytes.  starts: ascending; no span has an item of another one.
+    Shapes: store: (any, ...); starts: (rows,), offsets: (rows + 1,) from 0, int64.
+    """
+    words = math.prod(store.shape[1:])
+    if compiled is None:
+        plain.slide_spans(store, starts, offsets)
+    elif words:
+        compiled.slide_spans(store.reshape(-1).view(np.uint32), starts, offsets, words)

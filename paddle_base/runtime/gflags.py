@@ -89,6 +89,7 @@ LIBRARY_FLAGS: Mapping[str, Flag] = {
 LIBRARY_HELP = (
     "The flags of gflags and glog are accepted too: --flagfile=FILE has a flag a line, --minloglevel=1 drops INFO."
 )
+_GLOG_VARIABLE = "GLOG_"  # the start of the name of a variable, before the name of a flag of glog
 _MOST_FLAG_FILES = 100  # maximum number of flag files; a file that names itself would never end
 
 
@@ -100,7 +101,8 @@ def index_flags(*flags: Flag) -> dict[str, Flag]:
 def read_arguments(arguments: Sequence[str], flags: Mapping[str, Flag]) -> dict[str, Any]:
     """Return the values of the given flags, in the order of their first occurrence.
 
-    The flags of gflags and glog themselves take effect at once and are not in the result.
+    The flags of gflags and glog themselves take effect at once and are not in the result. As in glog, a variable of the
+    environment GLOG_<name> gives the value of a flag of glog that is not given.
 
     Raises: UsageError: an argument is not a flag, a flag is unknown (with the closest name), or its value is invalid.
         MissingInputError: a flag file cannot be read.
@@ -121,7 +123,7 @@ def read_arguments(arguments: Sequence[str], flags: Mapping[str, Flag]) -> dict[
         taken = given if flag.name in flags else of_library
         taken[flag.name] = not negated if text is None else convert(flag, text)
         if taken is of_library and flag.name in ("flagfile", "fromenv", "tryfromenv"):
-            files += flag.name == "flagfile"
+            files += str(text).count(",") + 1 if flag.name == "flagfile" else 0  # a flag may name several files
             if files > _MOST_FLAG_FILES:
                 raise UsageError(f"--flagfile={text}: more than {_MOST_FLAG_FILES} flag files; one names itself")
             rest[:0] = _read_flags(flag.name, str(text))
@@ -152,12 +154,20 @@ def _read_flags(name: str, text: str) -> list[str]:
 
 
 def _use_glog_flags(given: Mapping[str, Any]) -> None:
-    """Set the least severity of the log, and warn of each flag of glog that has no effect."""
-    if "minloglevel" in given:
-        glog.set_least_severity(given["minloglevel"])
-    for flag in (LIBRARY_FLAGS[name] for name in given):
-        if flag.status is Status.IGNORED and given[flag.name] != flag.default:
-            glog.warning(f"--{flag.name} has no meaning here ({flag.meaning})")
+    """Set the least severity of the log, and warn of each flag or variable of glog that has no effect."""
+    variables = {flag: os.environ.get(f"{_GLOG_VARIABLE}{flag.name}", "") for flag in _OF_GLOG}
+    values = {
+        flag.name: convert(flag, text, f"the variable {_GLOG_VARIABLE}")
+        for flag, text in variables.items()
+        if text and flag.name not in given
+    }
+    least = {**values, **given}.get("minloglevel")
+    if least is not None:
+        glog.set_least_severity(least)
+    for start, source in (("--", given), (_GLOG_VARIABLE, values)):
+        for flag in (LIBRARY_FLAGS[name] for name in source):
+            if flag.status is Status.IGNORED and source[flag.name] != flag.default:
+                glog.warning(f"{start}{flag.name} has no meaning here ({flag.meaning})")
 
 
 def read_pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
@@ -191,8 +201,8 @@ def split_argument(argument: str) -> tuple[str, str | None]:
     return match[1], match[2]
 
 
-def convert(flag: Flag, text: str) -> Value:
-    """Return a text as a value of a flag's type.
+def convert(flag: Flag, text: str, start: str = "--") -> Value:
+    """Return a text as a value of a flag's type. Args: start: the text before the flag's name in an error.
 
     Raises: UsageError: the value has another type, is out of bounds, or is not one of the choices.
     """
@@ -200,11 +210,11 @@ def convert(flag: Flag, text: str) -> Value:
     try:
         value = converters.get(flag.kind, str)(text)
     except ValueError:
-        raise UsageError(f"--{flag.name} is '{text}'; it must be {_KINDS[flag.kind]}") from None
+        raise UsageError(f"{start}{flag.name} is '{text}'; it must be {_KINDS[flag.kind]}") from None
     if flag.choices and value not in flag.choices:
-        raise UsageError(f"--{flag.name} is '{value}'; it must be one of {', '.join(flag.choices)}")
+        raise UsageError(f"{start}{flag.name} is '{value}'; it must be one of {', '.join(flag.choices)}")
     if flag.kind in (int, float) and not isinstance(value, str):
-        _check_bounds(flag, value)
+        _check_bounds(flag, value, start)
     return value
 
 
@@ -248,16 +258,16 @@ def _finite(text: str) -> float:
     return value
 
 
-def _check_bounds(flag: Flag, value: float) -> None:
+def _check_bounds(flag: Flag, value: float, start: str) -> None:
     least, most = flag.least, flag.most
     if flag.kind is int:
         least, most = (-_INT32 if least is None else least), (_INT32 - 1 if most is None else most)
     if (least is None or value >= least) and (most is None or value <= most):
         return
     if least is not None and most is not None:
-        raise UsageError(f"--{flag.name} is {value}; it must be in [{least}, {most}]")
+        raise UsageError(f"{start}{flag.name} is {value}; it must be in [{least}, {most}]")
     bound = f"at least {least}" if least is not None else f"at most {most}"
-    raise UsageError(f"--{flag.name} is {value}; it must be {bound}")
+    raise UsageError(f"{start}{flag.name} is {value}; it must be {bound}")
 
 
 def _find(name: str, flags: Mapping[str, Flag]) -> tuple[Flag, bool]:

@@ -65,6 +65,7 @@ PROGRAMS = {
         "empty",
         "threads of a matrix product in the trainer; overrides the three variables above, without a limit",
     ),
+    "GLOG_minloglevel": ("0", "as --minloglevel, which overrides it; those of the other flags of glog have no effect"),
     "TERM": ("dumb", "kind of the terminal; dumb = neither colours nor a progress bar"),
     "NO_COLOR": ("empty", "if set to any text, the programs use no colours on a terminal"),
     "PADDLE_KERNELS": ("empty", "if set to plain, numpy replaces the compiled loops, with the same results but slower"),

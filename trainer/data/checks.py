@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError, MissingInputError, PaddleError
+from trainer.arrays.arguments import is_finite
 from trainer.config.building.names import module_line, suggestion
 from trainer.config.scripts.python2 import is_script_file
 from trainer.config.scripts.python2_hints import python2_hint
@@ -99,6 +101,34 @@ def _find_fault(element: Any, kind: InputType, levels: int) -> str:
 
 def _is_id(value: Any, upper: int) -> bool:
     return isinstance(value, numbers.Integral) and 0 <= int(value) < upper
+
+
+def check_finite(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Check that the numbers are finite, and return them.
+
+    Raises: SampleError: the text names the first number that is not finite, and its position in its row.
+    """
+    if not is_finite(values):
+        place = np.unravel_index(int(np.argmin(np.isfinite(values))), values.shape)
+        raise SampleError(
+            f"number {int(place[-1]) + 1} is {values[place]:g}, but training needs finite numbers: replace it, "
+            "or leave the sample out"
+        )
+    return values
+
+
+def check_ids(ids: npt.NDArray[Any], upper: int, lowest: int) -> npt.NDArray[Any]:
+    """Return ids as int32; the values that mean "no id" (NO_IDS) become -1.
+
+    Raises: SampleError: an id is below `lowest` or not below `upper`.
+    """
+    unsigned = max(NO_IDS)
+    if ids.size and int(ids.max()) == unsigned and lowest < 0:
+        ids = np.where(ids == unsigned, -1, ids)
+    if ids.size and not (lowest <= int(ids.min()) and int(ids.max()) < upper):
+        bad = next(one for one in ids.tolist() if not lowest <= one < upper)
+        raise SampleError(f"id {bad} is not in [0, {upper})")
+    return ids.astype(np.int32)
 
 
 def shorten(value: Any) -> str:

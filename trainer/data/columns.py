@@ -14,11 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from paddle_base.kernels.samples import find_spans, join_spans, list_places
-from trainer.arrays.arguments import Argument, Array, Ids, Sparse, is_finite
-from trainer.arrays.growing import Growing
-from trainer.data.checks import SampleError, find_missing, shorten
-from trainer.data.input_types import NO_IDS, DataType, InputType, Slot
+from paddle_base.kernels.samples import join_spans, list_places
+from trainer.arrays.arguments import Argument, Ids, Sparse
+from trainer.arrays.growing import Growing, Spans
+from trainer.data.checks import SampleError, check_finite, check_ids, find_missing, shorten
+from trainer.data.input_types import DataType, InputType, Slot
 
 # errors that numpy and this module raise if a value does not have the slot's type
 ENCODING_ERRORS = (TypeError, ValueError, ArithmeticError)
@@ -40,15 +40,46 @@ class SlotColumn(Protocol):
         """Return the values of the given samples."""
 
     def keep(self, rows: Ids) -> None:
-        """Remove all samples except the given samples, which get the positions 0, 1, ..."""
+        """Remove all samples except rows[0], rows[1], ..., which get the positions 0, 1, ...
+
+        Args: rows: each is at least its new position. The rows ascend, unless the column is a FixedColumn.
+        """
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the samples."""
 
 
-class DenseColumn:
+class FixedColumn:
+    """A column of samples that all have the same size: an array with one row for each sample."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+        self._rows = Growing(shape, dtype)
+
+    def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
+        """Append rows."""
+        self._rows.extend(encoded[0])
+
+    def keep(self, rows: Ids) -> None:
+        """Remove all samples except the given samples."""
+        self._rows.keep(rows)
+
+    def keep_spans(self, starts: Ids, offsets: Ids) -> None:
+        """Remove all samples except some spans of them (see `Growing.keep_spans`)."""
+        self._rows.keep_spans(starts, offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the rows."""
+        return self._rows.nbytes
+
+
+class DenseColumn(FixedColumn):
     """A matrix with one row for each sample."""
 
     def __init__(self, dim: int) -> None:
+        super().__init__((dim,), np.float32)
         self._dim = dim
-        self._rows = Growing((dim,), np.float32)
 
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
         """Return (matrix,)."""
@@ -62,27 +93,19 @@ class DenseColumn:
             raise SampleError(f"{shorten(values[0])} is no list of numbers")
         if matrix.size != len(values) * self._dim:
             raise SampleError(f"it has {matrix.size // len(values)} numbers instead of {self._dim}")
-        return (_finite(matrix.reshape(len(values), self._dim).astype(np.float32)),)
-
-    def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
-        """Append rows."""
-        self._rows.extend(encoded[0])
+        return (check_finite(matrix.reshape(len(values), self._dim).astype(np.float32)),)
 
     def gather(self, rows: Ids) -> Argument:
         """Return the rows."""
         return Argument(value=self._rows.view().take(rows, axis=0))
 
-    def keep(self, rows: Ids) -> None:
-        """Remove all rows except the given rows."""
-        self._rows.replace(self._rows.view().take(rows, axis=0))
 
-
-class IdColumn:
+class IdColumn(FixedColumn):
     """One id for each sample; -1 (no id) is allowed."""
 
     def __init__(self, dim: int) -> None:
+        super().__init__((), np.int32)
         self._dim = dim
-        self._ids = Growing((), np.int32)
 
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
         """Return (ids,)."""
@@ -91,43 +114,15 @@ class IdColumn:
         ids = np.asarray(values)
         if ids.shape != (len(values),) or ids.dtype.kind not in "iub":
             raise SampleError(f"{shorten(values[0])} is no id")
-        return (_in_range(ids, self._dim, lowest=-1),)
-
-    def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
-        """Append ids."""
-        self._ids.extend(encoded[0])
+        return (check_ids(ids, self._dim, lowest=-1),)
 
     def gather(self, rows: Ids) -> Argument:
         """Return the ids."""
-        return Argument(ids=self._ids.view().take(rows))
+        return Argument(ids=self._rows.view().take(rows))
 
     def join(self, starts: Ids, offsets: Ids) -> Ids:
         """Return the joined ids of several spans (see `paddle_base.kernels.samples.join_spans`)."""
-        return join_spans(self._ids.view(), starts, offsets)
-
-    def keep(self, rows: Ids) -> None:
-        """Remove all ids except the given ids."""
-        self._ids.replace(self._ids.view().take(rows))
-
-
-class Spans:
-    """The positions of the items of each row. One array contains the items of all rows, row by row."""
-
-    def __init__(self) -> None:
-        self._offsets = Growing((), np.int64)
-        self._offsets.extend(np.zeros(1, np.int64))
-
-    def extend(self, lengths: Ids) -> None:
-        """Append rows of the given lengths."""
-        self._offsets.extend(self._offsets.view()[-1] + np.cumsum(lengths))
-
-    def find(self, rows: Ids) -> tuple[Ids, Ids]:
-        """Return (starts, offsets): rows[i] has offsets[i + 1] - offsets[i] items, and the first is at starts[i]."""
-        return find_spans(self._offsets.view(), rows)
-
-    def replace(self, offsets: Ids) -> None:
-        """Replace the rows."""
-        self._offsets.replace(offsets)
+        return join_spans(self._rows.view(), starts, offsets)
 
 
 class SparseColumn:
@@ -148,7 +143,7 @@ class SparseColumn:
         floats = np.asarray(numbers, np.float32)
         if floats.shape != (len(items),):
             raise SampleError(f"{shorten(values[0])} is no list of pairs (id, value)")
-        return lengths, self._encode_ids(ids), _finite(floats)
+        return lengths, self._encode_ids(ids), check_finite(floats)
 
     def _encode_ids(self, items: Sequence[Any]) -> npt.NDArray[Any]:
         if not len(items):
@@ -156,7 +151,7 @@ class SparseColumn:
         ids = np.asarray(items)
         if ids.ndim != 1 or ids.dtype.kind not in "iub":
             raise SampleError(f"{shorten(items)} are no ids")
-        return _in_range(ids, self._dim, lowest=0)
+        return check_ids(ids, self._dim, lowest=0)
 
     def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
         """Append rows."""
@@ -167,21 +162,22 @@ class SparseColumn:
 
     def gather(self, rows: Ids) -> Argument:
         """Return the rows as a sparse matrix."""
-        offsets, ids, values = self._pick(rows)
-        return Argument(sparse=Sparse(self._dim, offsets, ids, values))
+        starts, offsets = self._spans.find(rows)
+        values = None if self._values is None else self._values.view().take(list_places(starts, offsets))
+        return Argument(sparse=Sparse(self._dim, offsets, join_spans(self._ids.view(), starts, offsets), values))
 
     def keep(self, rows: Ids) -> None:
         """Remove all rows except the given rows."""
-        offsets, ids, values = self._pick(rows)
-        self._spans.replace(offsets)
-        self._ids.replace(ids.astype(np.int32))
-        if self._values is not None and values is not None:
-            self._values.replace(values)
-
-    def _pick(self, rows: Ids) -> tuple[Ids, Ids, Array | None]:
         starts, offsets = self._spans.find(rows)
-        values = None if self._values is None else self._values.view().take(list_places(starts, offsets))
-        return offsets, join_spans(self._ids.view(), starts, offsets), values
+        self._spans.replace(offsets)
+        self._ids.keep_spans(starts, offsets)
+        if self._values is not None:
+            self._values.keep_spans(starts, offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the ids, the values and their positions."""
+        return self._spans.nbytes + self._ids.nbytes + (0 if self._values is None else self._values.nbytes)
 
 
 class SequenceColumn:
@@ -231,7 +227,15 @@ class SequenceColumn:
         """Remove all sequences except the given sequences."""
         begins, offsets = self._spans.find(rows)
         self._spans.replace(offsets)
-        self._items.keep(list_places(begins, offsets))
+        if isinstance(self._items, FixedColumn):
+            self._items.keep_spans(begins, offsets)
+        else:
+            self._items.keep(list_places(begins, offsets))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the items and their positions."""
+        return self._spans.nbytes + self._items.nbytes
 
 
 class GridColumn(SequenceColumn):
@@ -239,15 +243,17 @@ class GridColumn(SequenceColumn):
 
     def __init__(self, items: SlotColumn, dimensions: int) -> None:
         super().__init__(items)
+        self._dimensions = dimensions
         self._extents = Growing((dimensions,), np.int64)
 
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
         """Return the extents of the grids, the lengths of the sequences, and then the arrays of the encoded items."""
-        dimensions = self._extents.view().shape[1]
         for extents, items in values:
-            if len(extents) != dimensions or math.prod(extents) != len(items):
-                raise SampleError(f"{len(items)} items do not fit a grid of {list(extents)} in {dimensions} dimensions")
-        grids = np.array([value[0] for value in values], np.int64).reshape(len(values), dimensions)
+            if len(extents) != self._dimensions or math.prod(extents) != len(items):
+                raise SampleError(
+                    f"{len(items)} items do not fit a grid of {list(extents)} in {self._dimensions} dimensions"
+                )
+        grids = np.array([value[0] for value in values], np.int64).reshape(len(values), self._dimensions)
         return grids, *super().encode([value[1] for value in values])
 
     def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
@@ -263,7 +269,12 @@ class GridColumn(SequenceColumn):
     def keep(self, rows: Ids) -> None:
         """Remove all sequences except the given sequences."""
         super().keep(rows)
-        self._extents.replace(self._extents.view().take(rows, axis=0))
+        self._extents.keep(rows)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the extents, the items and their positions."""
+        return self._extents.nbytes + super().nbytes
 
 
 def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
@@ -280,34 +291,6 @@ def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
         joined: Sequence[Any] = np.concatenate(values)  # type: ignore[assignment]  # an array has a length and indices
         return lengths, joined
     return lengths, list(itertools.chain.from_iterable(values))
-
-
-def _finite(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Check that the numbers are finite, and return them.
-
-    Raises: SampleError: the text names the first number that is not finite, and its position in its row.
-    """
-    if not is_finite(numbers):
-        place = np.unravel_index(int(np.argmin(np.isfinite(numbers))), numbers.shape)
-        raise SampleError(
-            f"number {int(place[-1]) + 1} is {numbers[place]:g}, but training needs finite numbers: replace it, "
-            "or leave the sample out"
-        )
-    return numbers
-
-
-def _in_range(ids: npt.NDArray[Any], upper: int, lowest: int) -> npt.NDArray[Any]:
-    """Return ids as int32; the values that mean "no id" (NO_IDS) become -1.
-
-    Raises: SampleError: an id is below `lowest` or not below `upper`.
-    """
-    unsigned = max(NO_IDS)
-    if ids.size and int(ids.max()) == unsigned and lowest < 0:
-        ids = np.where(ids == unsigned, -1, ids)
-    if ids.size and not (lowest <= int(ids.min()) and int(ids.max()) < upper):
-        bad = next(one for one in ids.tolist() if not lowest <= one < upper)
-        raise SampleError(f"id {bad} is not in [0, {upper})")
-    return ids.astype(np.int32)
 
 
 def make_column(kind: InputType) -> SlotColumn:
@@ -327,12 +310,16 @@ def make_column(kind: InputType) -> SlotColumn:
 
 
 class ColumnSet:
-    """The columns of all slots, in the order of the inputs' names."""
+    """The columns of all slots, in the order of the inputs' names.
+
+    Attributes: rows: the number of samples. is_fixed: whether all samples have the same size.
+    """
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.names = [slot.name for slot in slots]
         self._slots = slots
         self._columns = [make_column(slot.stored) for slot in slots]
+        self.is_fixed = all(isinstance(column, FixedColumn) for column in self._columns)
         self.rows = 0
 
     def encode(self, samples: Sequence[Any]) -> list[tuple[npt.NDArray[Any], ...]]:
@@ -388,8 +375,27 @@ class ColumnSet:
         """Return a batch of these samples."""
         return {name: column.gather(rows) for name, column in zip(self.names, self._columns, strict=True)}
 
-    def keep(self, rows: Ids) -> None:
-        """Remove all samples except the given samples, which get the positions 0, 1, ..."""
+    def keep(self, rows: Ids) -> Ids:
+        """Remove all samples except the given samples, in place. Return the row number of each of them.
+
+        Args: rows: different row numbers. They become 0, 1, ..., but in another order.
+        """
+        is_kept = np.zeros(self.rows, np.bool_)
+        is_kept[rows] = True
+        packed = np.flatnonzero(is_kept)
+        if self.is_fixed:  # only the last rows move, and fill the gaps
+            gaps = np.flatnonzero(~is_kept[: len(rows)])
+            filling = packed[len(rows) - len(gaps) :]
+            packed = np.arange(len(rows))
+            packed[gaps] = filling
         for column in self._columns:
-            column.keep(rows)
-        self.rows = len(rows)
+            column.keep(packed)
+        places = np.empty(self.rows, np.int64)
+        places[packed] = np.arange(len(packed))
+        self.rows = len(packed)
+        return places[rows]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all samples."""
+        return sum(column.nbytes for column in self._columns)

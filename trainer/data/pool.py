@@ -3,7 +3,8 @@
 When a batch is made, the main thread picks the samples with its own random stream. A shuffled run is therefore
 reproducible. If the pool P has n samples, a sample is picked with one draw r: exchange P[r mod n] and P[0], then remove
 P[0]. The removed samples stay in memory, before the head of P and in the order of their removal. A cached provider
-delivers the removed samples again in the next pass.
+delivers the removed samples again in the next pass. For other providers, new samples take the memory of removed
+samples, so that a full pool needs little more memory than its samples.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 from trainer.data.reader import Chunk
 
-COMPACT_ROWS = 4096  # taken samples are deleted if there are this many, and if they are at least half of all samples
+# taken samples are deleted if they need this many bytes, and at least this part of the bytes of all samples; a deletion
+# moves as many samples as it deletes if all have the same size, and otherwise all samples that remain
+COMPACT_BYTES = 1 << 20
+FIXED_SHARE = 1 / 16
+VARYING_SHARE = 1 / 7
 
 
 class SamplePool:
@@ -41,7 +46,7 @@ class SamplePool:
         self._units: list[int] = []  # the units of every row of the columns; empty if every row counts one unit
         self.order = array("q")
         self.head = 0
-        self._read = 0  # number of rows of the columns that `fill` has added to the pool
+        self._unread = array("q")  # rows of the columns that `fill` has not added to the pool
         self.units_left = 0
 
     def rewind(self) -> None:
@@ -51,14 +56,15 @@ class SamplePool:
 
     def append(self, chunk: Chunk) -> None:
         """Append the samples of a chunk to the columns. `fill` adds them to the pool later."""
+        self._unread.extend(range(self.columns.rows, self.columns.rows + chunk.rows))
         self.columns.extend(chunk.encoded, chunk.rows)
         if chunk.units is not None:
             self._units += chunk.units
 
     def take_all(self) -> None:
         """Add all samples of the columns to the pool."""
-        self._read = self.columns.rows
-        self.order = array("q", range(self._read))
+        self._unread = array("q")
+        self.order = array("q", range(self.columns.rows))
 
     def fill(self, wanted: int, receive: Callable[[], bool]) -> None:
         """Add samples to the pool until the pool has `wanted` units or the samples end.
@@ -66,17 +72,17 @@ class SamplePool:
         Args: receive: a function that appends a chunk to the columns, and that returns False at the end of the samples.
         """
         while self.units_left < wanted:
-            if self._read == self.columns.rows and not receive():
+            if not self._unread and not receive():
                 return
             if self._units:
-                self.order.append(self._read)
-                self.units_left += self._units[self._read]
-                self._read += 1
+                row = self._unread.pop(0)
+                self.order.append(row)
+                self.units_left += self._units[row]
             else:
-                count = min(wanted - self.units_left, self.columns.rows - self._read)
-                self.order.extend(range(self._read, self._read + count))
+                count = min(wanted - self.units_left, len(self._unread))
+                self.order.extend(self._unread[:count])
+                del self._unread[:count]
                 self.units_left += count
-                self._read += count
 
     def pick(self, size: int) -> int:
         """Move the head past the samples of one batch, and return the sum of their units."""
@@ -123,13 +129,18 @@ class SamplePool:
         return self.columns.gather(rows), units
 
     def compact(self) -> None:
-        """Delete the taken samples if there are many, so that further reading can reuse their memory."""
-        if self.head < max(COMPACT_ROWS, len(self.order) // 2):
+        """Delete the taken samples if they need much memory, so that further reading can use this memory."""
+        needed = self.columns.nbytes
+        taken = needed * self.head / max(1, self.columns.rows)  # as if all samples had the same size
+        share = FIXED_SHARE if self.columns.is_fixed else VARYING_SHARE
+        if not self.head or taken < max(COMPACT_BYTES, needed * share):
             return
-        ahead = range(self._read, self.columns.rows)
-        kept = np.array([*self.order[self.head :], *ahead], np.int64)
-        self.columns.keep(kept)
+        kept = np.array(self.order[self.head :] + self._unread, np.int64)
+        places = self.columns.keep(kept)
         if self._units:
-            self._units = [self._units[row] for row in kept.tolist()]
-        self._read = len(self.order) - self.head
-        self.order, self.head = array("q", range(self._read)), 0
+            units = np.empty(len(kept), np.int64)
+            units[places] = np.array(self._units, np.int64)[kept]
+            self._units = units.tolist()
+        left = len(self.order) - self.head
+        self.order, self._unread = array("q", places[:left].tobytes()), array("q", places[left:].tobytes())
+        self.head = 0

@@ -8,6 +8,7 @@ stream. The order of reading therefore depends only on the seed, and not on timi
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 import threading
 import time
@@ -27,10 +28,11 @@ from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 
 CHUNK_ROWS = 256  # maximum number of samples in a chunk
-FIRST_CHUNK_ROWS = 16  # samples in the first chunk; their bytes determine the number of samples in the next chunk
-CHUNK_BYTES = 1 << 22  # maximum bytes of a chunk; a chunk of large samples therefore has fewer samples
+FIRST_CHUNK_ROWS = 4  # samples in the first chunk; their bytes determine the number of samples in the next chunk
+CHUNK_BYTES = 1 << 20  # maximum bytes of a chunk; a chunk of large samples therefore has fewer samples
 BYTES_AHEAD = 1 << 27  # the thread stops reading while chunks of this many bytes wait for the computation
-CHUNKS_AHEAD = 64  # the thread stops reading while this many chunks wait for the computation
+CHUNKS_AHEAD = 128  # the thread stops reading while this many chunks wait for the computation
+LEAST_AHEAD = 1 << 22  # the thread reads this many bytes ahead even if they have more units than `units_ahead`
 REPORT_PERIOD_S = 30.0  # seconds between two log lines about a slow provider
 CHECK_PERIOD_S = 0.5  # seconds between two checks whether the rest of the job still runs
 LOOK_S = 10.0  # seconds after which `Entries.read_first` opens no further entry
@@ -53,6 +55,11 @@ class Chunk:
         """The bytes of the encoded slots."""
         return sum(part.nbytes for slot in self.encoded for part in slot)
 
+    @cached_property
+    def total(self) -> int:
+        """The sum of the units of the samples."""
+        return self.rows if self.units is None else sum(self.units)
+
 
 class SampleReader:
     """The reader of one pass; `take` returns the chunks of the pass in order.
@@ -69,6 +76,7 @@ class SampleReader:
         columns: ColumnSet,
         *,
         check: Callable[[], None],
+        units_ahead: float = math.inf,
     ) -> None:
         self._provider = provider
         self._check = check
@@ -77,12 +85,12 @@ class SampleReader:
         self._chunk_rows = FIRST_CHUNK_ROWS
         self._changed = threading.Condition()
         self._chunks: deque[Chunk] = deque()
-        self._bytes = 0  # bytes of the waiting chunks
+        self.units_ahead = units_ahead
+        self._reads_all = False  # whether the thread reads to the end of the pass without a limit
         self._ended = False
         self._closed = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=f"provider {provider}", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name=f"provider {provider}", daemon=True).start()
 
     def take(self) -> Chunk | None:
         """Return the next chunk, or None at the end of the pass. Wait for the provider without a deadline.
@@ -105,7 +113,6 @@ class SampleReader:
             if not self._chunks:
                 return None
             chunk = self._chunks.popleft()
-            self._bytes -= chunk.size
             self._changed.notify_all()
             return chunk
 
@@ -115,8 +122,10 @@ class SampleReader:
         return self._ended
 
     def wait_for_end(self) -> None:
-        """Wait until the provider has been read to its end. All remaining chunks must fit into the queue."""
+        """Read the provider to its end, however many chunks then wait, and return when that is done."""
         with self._changed:
+            self._reads_all = True
+            self._changed.notify_all()
             while not self._ended:
                 self._changed.wait(CHECK_PERIOD_S)
                 self._check()
@@ -141,18 +150,26 @@ class SampleReader:
         """Read a chunk, and put it into the queue when the queue has room. Return False at the provider's end."""
         drawn = list(itertools.islice(self._samples, self._chunk_rows))
         chunk = self._encode(drawn) if drawn else None
+        del drawn  # the user's samples, as lists of Python numbers, may need much more memory than the chunk
         if chunk is None:
             self._columns.end()
         with self._changed:
-            while (len(self._chunks) >= CHUNKS_AHEAD or self._bytes >= BYTES_AHEAD) and not self._closed:
+            while self._is_full() and not self._closed:
                 self._changed.wait()
             if chunk is None or self._closed:
                 return False
             self._chunks.append(chunk)
-            self._bytes += chunk.size
             self._changed.notify_all()
         self._chunk_rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES * chunk.rows // max(1, chunk.size)))
         return True
+
+    def _is_full(self) -> bool:
+        """Whether enough samples wait for the computation."""
+        size, units = sum(chunk.size for chunk in self._chunks), sum(chunk.total for chunk in self._chunks)
+        if self._reads_all:
+            return False
+        has_enough = size >= LEAST_AHEAD and units >= self.units_ahead
+        return has_enough or len(self._chunks) >= CHUNKS_AHEAD or size >= BYTES_AHEAD
 
     def _encode(self, drawn: list[Drawn]) -> Chunk:
         samples = [sample for _, _, sample in drawn]
@@ -187,12 +204,14 @@ class Entries:
     check: Callable[[], None]
     list_name: str
 
-    def read(self, columns: ColumnSet, mixing: Stream | None) -> SampleReader:
+    def read(self, columns: ColumnSet, mixing: Stream | None, units_ahead: float) -> SampleReader:
         """Return the reader of a pass. The stream `mixing`, if given, picks the entry of each sample."""
         entries = list(self._open())
         if self.provider.order_samples is not None:
-            return self._read(columns, self.provider.order_samples(entries))
-        return self._read(columns, _mix(entries, mixing) if mixing else itertools.chain.from_iterable(entries))
+            samples = self.provider.order_samples(entries)
+        else:
+            samples = _mix(entries, mixing) if mixing else itertools.chain.from_iterable(entries)
+        return self._read(columns, samples, units_ahead)
 
     def read_first(self, columns: ColumnSet) -> SampleReader:
         """Return a reader of the first sample of each entry, of at least one sample.
@@ -201,8 +220,8 @@ class Entries:
         """
         return self._read(columns, self._first_samples(time.monotonic() + LOOK_S))
 
-    def _read(self, columns: ColumnSet, samples: Iterator[Drawn]) -> SampleReader:
-        return SampleReader(self.provider, samples, columns, check=self.check)
+    def _read(self, columns: ColumnSet, samples: Iterator[Drawn], units_ahead: float = math.inf) -> SampleReader:
+        return SampleReader(self.provider, samples, columns, check=self.check, units_ahead=units_ahead)
 
     def _open(self) -> Iterator[Iterator[Drawn]]:
         for line, file in enumerate(self.files, 1):

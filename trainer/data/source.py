@@ -10,6 +10,7 @@ Source: spec/config.md 15; gserver/dataproviders/PyDataProvider2.cpp of v0.10.
 
 from __future__ import annotations
 
+import math
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from trainer.data.provider2 import CacheType, DataProvider
 from trainer.data.reader import Entries, SampleReader
 
 UNLIMITED = sys.maxsize
+AHEAD_DIVISOR = 16  # this part of the units of a full pool is read ahead, or what the next batch needs if that is more
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,15 @@ class DataSource:
         self._pool = self._new_pool()
         if self._tracked is not None:
             self._tracked.random = random_states.take()
-        self._reader = self._entries.read(self._pool.columns, Stream(self._mixing_state) if self._shuffled else None)
+        mixing = Stream(self._mixing_state) if self._shuffled else None
+        self._reader = self._entries.read(self._pool.columns, mixing, self._units_ahead())
+
+    def _units_ahead(self) -> float:
+        """Return how many units may wait beside the pool: few beside a pool that is filled before each batch."""
+        size = self._provider.pool_size
+        if self._shuffled:
+            return max(0, size) // AHEAD_DIVISOR
+        return math.inf if size < 0 else size
 
     def look(self) -> None:
         """Read a sample of each entry of the list, so that a fault of the data is known before it costs a pass.
@@ -185,12 +195,14 @@ class DataSource:
         """Move the head of the pool past the next batch. Return the batch's first position and its sum of units."""
         if self._tracked is not None and self._shuffled:
             self._tracked.states.append(self._stream.state)
-        if not self._is_cached:
-            self._pool.compact()
-        self._pool.fill(self._wanted_units(size), self._receive)
+        wanted = self._wanted_units(size)
+        self._pool.fill(wanted, self._receive)
         start = self._pool.head
         units = self._pool.pick(size)
         self._taken_units += units
+        if self._reader is not None:  # what the next batch needs is read during the computation of this batch
+            growth = self._wanted_units(size) - wanted
+            self._reader.units_ahead = max(size + growth, self._units_ahead())
         return start, units
 
     # ----- The position of reading -----
@@ -309,5 +321,7 @@ class DataSource:
                 self._complete = self._is_cached
                 self._reader = None
             return False
+        if not self._is_cached:
+            self._pool.compact()
         self._pool.append(chunk)
         return True

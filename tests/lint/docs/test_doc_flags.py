@@ -6,6 +6,8 @@ from docpages import options
 from docpages.blocks import ROOT
 from docpages.generated import MAKERS, current
 
+from trainer.flags import FLAGS
+
 
 def test_the_generated_part_of_every_page_is_current() -> None:
     stale = [page for page in MAKERS if current(page) != (ROOT / page).read_text(encoding="utf-8")]
@@ -41,3 +43,16 @@ def test_no_variable_and_no_flag_of_a_program_is_listed_twice() -> None:
     flags = [(row.name, row.program) for row in options.trainer_flags()]
     assert len(variables) == len(set(variables))
     assert len(flags) == len(set(flags)) > 80
+
+
+def test_the_passes_of_a_resumed_run_are_those_of_the_help() -> None:
+    """The help of --resume_from said nothing of --num_passes, and the page counted the passes in another way."""
+    page = (ROOT / "docs/checkpoints.md").read_text(encoding="utf-8")
+    assert "--num_passes of the whole run" in FLAGS["resume_from"].meaning
+    assert "the old --start_pass" in FLAGS["resume_from"].meaning
+    assert "counted from start_pass" in FLAGS["num_passes"].meaning
+    said = "With `--resume_from`, `--num_passes` is the number of passes of the whole run, as `--start_pass` is"
+    assert said in " ".join(page.split())
+    passes, last = re.search(r"--num_passes=(\d+)[^\n]*\\\n +--resume_from=output/state/pass-(\d+)", page).groups()
+    trained = range(int(last) + 1, FLAGS["start_pass"].default + int(passes))
+    assert f"the second command trains the passes {' and '.join(map(str, trained))}." in " ".join(page.split())

@@ -69,6 +69,30 @@ def test_spans_are_joined(compiled, lengths, monkeypatch):
     ]
 
 
+@each("compiled", [kernels.compiled, None])
+@each("shape", [(), (3,), (2, 2), (0,)])
+@each("spans", [[], [(0, 4)], [(5, 5)], [(1, 3), (3, 3), (3, 9), (15, 20)], [(0, 2), (2, 3), (7, 19)]])
+def test_spans_slide_to_the_start_in_place(compiled, shape, spans, monkeypatch):
+    monkeypatch.setattr(samples, "compiled", compiled)
+    monkeypatch.setattr(plain, "SLID_ITEMS", 3)
+    store = np.arange(20 * int(np.prod(shape)), dtype=np.float32).reshape(20, *shape)
+    expected = np.concatenate([store[:0], *(store[first:last] for first, last in spans)])
+    starts = np.array([first for first, _ in spans], np.int64)
+    offsets = np.cumsum([0, *(last - first for first, last in spans)], dtype=np.int64)
+    samples.slide_spans(store, starts, offsets)
+    assert np.array_equal(store[: offsets[-1]], expected)
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="there is no compiled module")
+def test_the_compiled_slide_refuses_what_does_not_fit():
+    store = np.zeros(8, np.uint32)
+    for start, offsets, words in [(7, [0, 2], 1), (2, [0, 3], 2), (1, [2, 3], 1), (0, [0, 2, 1], 1), (-1, [0, 1], 1)]:
+        with pytest.raises(ValueError, match=r"not in the store|do not fit"):
+            kernels.compiled.slide_spans(store, np.array([start]), np.array(offsets), words)
+    with pytest.raises(ValueError, match="do not fit"):
+        kernels.compiled.slide_spans(store, np.array([0]), np.array([0, 1]), 0)
+
+
 @pytest.mark.skipif(kernels.compiled is None, reason="there is no compiled module")
 def test_a_span_beyond_the_store_is_refused():
     for row in (-1, 2):

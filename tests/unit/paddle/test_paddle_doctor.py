@@ -116,7 +116,14 @@ def test_absent_packages_are_named(monkeypatch):
 
 def test_every_extra_is_among_those_that_may_be_absent(monkeypatch):
     text = Path(packages.__file__).parents[2].joinpath("setup.py").read_text()
-    assert set(re.findall(r'^        "(\w+)": [A-Z]+,$', text, re.M)) == set(packages.EXTRAS)
+    extras = {extra: name for extra, name in re.findall(r'^        "(\w+)": ([A-Z]+),$', text, re.M)}
+    assert set(extras) == set(packages.EXTRAS)
+    for extra, name in extras.items():
+        asked = re.findall(r'"([\w-]+)[><=]', re.search(rf"^{name} = \[(.*)\]", text, re.M)[1])
+        assert asked == packages.EXTRAS[extra][0].split()
+    page = Path(packages.__file__).parents[2].joinpath("docs/your-own-job.md").read_text()
+    listed = re.search(r"The extras (.*?) install", page, re.DOTALL)[1]
+    assert set(re.findall(r"`(\w+)`", listed)) == set(extras)
     monkeypatch.setattr(packages, "is_installed", lambda name: name != "trustme")
     _, found = packages.check_packages(DoctorCase({}))
     assert found.text == "not installed: localcluster"

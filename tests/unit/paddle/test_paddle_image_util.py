@@ -80,7 +80,7 @@ def test_an_image_of_another_form_is_refused():
 
 def test_reading_an_image_says_what_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)  # what an import finds where pillow is missing
-    with pytest.raises(ConfigError, match="pip install pillow"):
+    with pytest.raises(ConfigError, match=r"pip install 'paddle-on-kubernetes\[image\]'$"):
         image_util.decode_jpeg(b"\xff\xd8")
 
 

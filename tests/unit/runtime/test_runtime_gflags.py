@@ -161,6 +161,7 @@ def test_a_flag_that_undefok_names_may_be_unknown():
         (None, MissingInputError, "flags cannot be read: No such file or directory; correct its name"),
         ("--seed=1\nlocal", UsageError, "flags line 2: 'local'; write one flag a line, as --name=value"),
         ("--flagfile=flags", UsageError, "more than 100 flag files; one names itself"),
+        (f"--flagfile={','.join(['flags'] * 60)}", UsageError, "more than 100 flag files; one names itself"),
     ],
 )
 def test_a_flag_file_that_cannot_be_used_is_named(tmp_path, monkeypatch, text, error, said):
@@ -199,3 +200,25 @@ def test_minloglevel_drops_lines_below_it(capsys, monkeypatch):
     assert [line[0] for line in capsys.readouterr().err.splitlines()] == ["W", "F"]
     with pytest.raises(UsageError, match=r"--minloglevel is 4; it must be in \[0, 3\]"):
         read_arguments(["--minloglevel=4"], FLAGS)
+
+
+def test_a_variable_of_glog_counts_as_its_flag_and_a_flag_overrides_it(capsys, monkeypatch):
+    monkeypatch.setattr(glog, "_least", 0)
+    monkeypatch.setenv("GLOG_minloglevel", "2")
+    monkeypatch.setenv("GLOG_logtostderr", "1")
+    monkeypatch.setenv("GLOG_stderrthreshold", "")
+    read_arguments([], FLAGS)
+    glog.warning("told to nobody")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("GLOG_v", "2")
+    monkeypatch.setenv("GLOG_log_dir", "logs")
+    read_arguments(["--minloglevel=0", "--v=0"], FLAGS)
+    glog.info("told")
+    assert [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "GLOG_log_dir has no meaning here (the log goes to stderr; write it into a file by 2> FILE)",
+        "told",
+    ]
+    for text, said in (("4", r"4; it must be in \[0, 3\]"), ("low", "'low'; it must be a whole number")):
+        monkeypatch.setenv("GLOG_minloglevel", text)
+        with pytest.raises(UsageError, match=f"the variable GLOG_minloglevel is {said}"):
+            read_arguments([], FLAGS)

@@ -124,7 +124,8 @@ def test_a_pass_without_samples_has_no_batch():
     assert read_pass(make(count_to(0)), 3) == []
 
 
-def test_many_samples_pass_through_in_order_and_are_forgotten():
+def test_many_samples_pass_through_in_order_and_are_forgotten(monkeypatch):
+    monkeypatch.setattr("trainer.data.pool.COMPACT_BYTES", 10_000)
     source = make(count_to(20_000))
     assert read_ids(source, 7) == list(range(20_000))
     assert source._pool.columns.rows < 10_000

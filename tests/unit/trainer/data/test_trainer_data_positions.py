@@ -74,7 +74,7 @@ CASES = {
 
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 def test_another_source_goes_on_with_the_same_batches_from_everywhere(options, monkeypatch):
-    monkeypatch.setattr("trainer.data.pool.COMPACT_ROWS", 6)
+    monkeypatch.setattr("trainer.data.pool.COMPACT_BYTES", 1)
     random.seed(5)
     np.random.seed(6)
     stream = Stream(1)
