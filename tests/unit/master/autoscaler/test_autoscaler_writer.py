@@ -66,7 +66,7 @@ def test_a_job_that_has_changed_stops_no_other(monkeypatch: pytest.MonkeyPatch, 
 def test_a_change_counts_from_when_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted from the decision, a job was lowered 29.3 s after it was raised, where requests took a second."""
     clock = [1000.0]
-    monkeypatch.setattr(loop.time, "time", lambda: clock[0])
+    monkeypatch.setattr(loop, "steady_time", lambda: clock[0])
     options = AutoscalerOptions(("science",), {}, "science", "lease", "me", 1.0, 600.0, 60.0, False, False)
     autoscaler = Autoscaler(PLACE, options)
 
