@@ -32,10 +32,7 @@ def write_record(path: Path, text: str) -> None:
 
 
 def read_settled(
-    read: Callable[[], dict[str, Any]],
-    clock_s: Callable[[], float] = time.time,
-    late_s: float = LATE_S,
-    watch_s: float = WATCH_S,
+    read: Callable[[], dict[str, Any]], clock_s: Callable[[], float], late_s: float, watch_s: float
 ) -> tuple[dict[str, Any], float, bool]:
     """Return the newest record, its age in seconds, and whether the program should have written a newer record by now.
 

@@ -83,7 +83,7 @@ def read_settled(path: Path, clock_s: Callable[[], float] = time.time) -> tuple[
 
     Raises: see `read_record`.
     """
-    return status_files.read_settled(lambda: read_record(path), clock_s)
+    return status_files.read_settled(lambda: read_record(path), clock_s, status_files.LATE_S, status_files.WATCH_S)
 
 
 def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[str]:
