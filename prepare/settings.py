@@ -182,7 +182,7 @@ def _parser() -> _SettingsParser:
 def find_misspelt(environ: Mapping[str, str]) -> dict[str, str]:
     """Return, for each variable that looks like a misspelt setting, the setting that it resembles most."""
     known = [option.name.upper() for option in OPTIONS]
-    found = {}
+    found: dict[str, str] = {}
     for name in environ:
         if name not in known and len(name) >= LEAST_LETTERS:
             swapped = [one for one in known if sorted(one) == sorted(name)]  # CSV_LABLE: difflib finds it less similar
