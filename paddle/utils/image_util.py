@@ -12,6 +12,7 @@ import codecs
 import importlib
 import io
 import pickle
+import struct
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,9 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paddle_base.runtime.errors import ConfigError, DataError
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
 
 Image = npt.NDArray[Any]
+MAX_PIXELS = 64 << 20  # of one image; its pixels take up to 4 bytes each. A camera's image has up to about 50 million
+_TOO_LARGE = f"too large: an image may have {MAX_PIXELS:,} pixels; scale it down, or leave it out"
+_DAMAGE = (OSError, SyntaxError, ValueError, EOFError, struct.error, ArithmeticError, LookupError, TypeError)
 
 
 def _pillow() -> Any:
@@ -32,24 +36,48 @@ def _pillow() -> Any:
         raise ConfigError("reading images needs pillow: pip install 'paddle-on-kubernetes[image]'") from error
 
 
+def _open(source: Any, name: str) -> Any:
+    """Return an image of pillow with its pixels. A damaged image can raise nearly any error inside pillow."""
+    pillow = _pillow()
+    try:
+        with pillow.open(source) as image:  # closes the file; the pixels stay
+            width, height = image.size
+            if width * height <= MAX_PIXELS:
+                image.load()
+                return image
+    except FileNotFoundError as error:
+        raise MissingInputError(f"there is no image {name}; correct its name") from error
+    except _DAMAGE as error:
+        raise DataError(f"{name} is no image that can be read: {error}; replace it, or leave it out") from error
+    except pillow.DecompressionBombError as error:
+        raise DataError(f"{name} is {_TOO_LARGE}") from error
+    raise DataError(f"{name} is {_TOO_LARGE}; it has {width} x {height}")
+
+
 def decode_jpeg(jpeg_string: bytes | str) -> Image:
     """Return the image in the bytes of a JPEG file, as uint8. Bytes from Python 2's pickle may be a Latin-1 str."""
     data = jpeg_string.encode("latin-1") if isinstance(jpeg_string, str) else jpeg_string
-    pixels = np.array(_pillow().open(io.BytesIO(data)))
+    pixels = np.array(_open(io.BytesIO(data), f"a value of {len(data)} bytes"))
     return pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
 
 
 def load_image(img_path: str, is_color: bool = True) -> Any:
-    """Return the image of a file as an object of pillow; is_color has no effect, as in v0.10."""
-    image = _pillow().open(img_path)
-    image.load()
-    return image
+    """Return the image of a file as an object of pillow; is_color has no effect, as in v0.10.
+
+    Raises: MissingInputError: there is no such file. DataError: it is no image, is damaged, or is too large.
+    """
+    return _open(img_path, img_path)
 
 
 def resize_image(img: Any, target_size: int) -> Any:
-    """Return an image of pillow, resized so that its shorter edge has target_size pixels."""
+    """Return an image of pillow, resized so that its shorter edge has target_size pixels.
+
+    Raises: DataError: the image is so thin that the result would be too large.
+    """
     ratio = target_size / min(img.size)
     size = tuple(round(edge * ratio) for edge in img.size)
+    if size[0] * size[1] > MAX_PIXELS:
+        raise DataError(f"an image of {img.size[0]} x {img.size[1]} is {_TOO_LARGE}, also when it is resized")
     return img.resize(size, _pillow().LANCZOS)
 
 

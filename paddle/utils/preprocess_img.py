@@ -26,12 +26,18 @@ class DiskImage:
         self.path, self.target_size = path, target_size
 
     def read_image(self) -> Any:
-        """Return the resized image, with colours or grey, as an object of pillow."""
+        """Return the resized image, with colours or grey, as an object of pillow.
+
+        Raises: MissingInputError: there is no such file. DataError: it is no image, is damaged, or is too large.
+        """
+        image = load_image(self.path)
+        if image.mode.startswith("I"):  # grey of 16 bits, of which convert would clip the upper 8 bits
+            image = image.point(lambda grey: grey * (1 / 256)).convert("L")
         try:
-            image = resize_image(load_image(self.path), self.target_size)
-            return image if image.mode in ("L", "RGB") else image.convert("RGB")
-        except (OSError, SyntaxError) as error:  # pillow's errors of damaged images
-            raise DataError(f"{self.path} is no image that can be read: {error}") from error
+            image = resize_image(image, self.target_size)
+        except DataError as error:
+            raise DataError(f"{self.path}: {error}") from error
+        return image if image.mode in ("L", "RGB") else image.convert("RGB")
 
     def convert_to_array(self) -> Image:
         """Return the pixels, (channels, height, width) or (height, width)."""

@@ -234,6 +234,6 @@ def find_misspelt(names: Iterable[str], known: Collection[str] = KNOWN) -> dict[
     found: dict[str, str] = {}
     for name in names:
         if name not in known and len(name) >= LEAST_LETTERS:
-            close = difflib.get_close_matches(name, known, 1, SIMILARITY)
-            found.update((name, one) for one in close)
+            swapped = [one for one in known if sorted(one) == sorted(name)]  # for difflib they differ in two letters
+            found.update((name, one) for one in swapped or difflib.get_close_matches(name, known, 1, SIMILARITY))
     return found

@@ -113,8 +113,11 @@ def check_variables(env: Mapping[str, str], job: JobSpec, entrypoint: str | None
         with contextlib.suppress(OSError, UnicodeDecodeError):  # make_host refuses what cannot be read
             known.update(re.findall(r"\b[A-Z][A-Z0-9_]+\b", Path(entrypoint).read_text(encoding="utf-8")))
     for name in env:
-        close = difflib.get_close_matches(name, known, 1, SIMILARITY) if name not in known else []
-        if close and len(name) >= LEAST_LETTERS and _differ_in_a_letter(name, close[0]):
+        if name in known or len(name) < LEAST_LETTERS:
+            continue
+        swapped = [one for one in known if sorted(one) == sorted(name)]  # TRAIN_CONFIG_DRI
+        close = swapped or difflib.get_close_matches(name, known, 1, SIMILARITY)
+        if swapped or (close and _differ_in_a_letter(name, close[0])):
             raise OptionError(f"--env {name}: did you mean {close[0]}? A variable of your own belongs in the manifest")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import shutil
 import signal
@@ -24,6 +25,7 @@ from paddle_cluster.prepare.sources.text import read_quick_start
 from paddle_cluster.prepare.split import LabelledLine, deal, file_names
 from paddle_cluster.prepare.tree import copy_config, give_to, publish, same_files, staging, write_marker, write_shards
 
+OF_MODEL = ("dict.txt", "labels.list", "columns.json", "meta.bin")  # of a shard, which a trained model needs
 SOURCES: Mapping[str, Source] = MappingProxyType(
     {
         "digits": read_digits,
@@ -89,6 +91,7 @@ def prepare(settings: Settings) -> None:
         with reading_input():
             _stage_config(settings, directory)
         write_marker(directory, describe(split, settings))
+        _warn_of_model(directory, settings.out_dir)
         give_to(settings.data_owner, directory)
         publish(directory, settings.out_dir, settings.split_count, settings.train_config_dir)
     if settings.data_source == "synthetic":
@@ -99,6 +102,26 @@ def prepare(settings: Settings) -> None:
     samples = f"{split.training} training and {split.test} test samples"
     shards = "1 shard" if settings.split_count == 1 else f"{settings.split_count} shards"
     say(f"{settings.out_dir}: {shards} of {settings.data_source}, {samples}; ready")
+
+
+def _warn_of_model(directory: Path, out_dir: Path) -> None:
+    """Log a warning if the job's directory has a model whose vocabulary, classes or columns are about to be replaced.
+
+    Args: directory: has the new shards.
+    """
+    if not (out_dir / "0" / "data").is_dir() or not any((out_dir / "output").glob("pass-*")):
+        return
+    pairs = [(name, directory / "0" / "data" / name, out_dir / "0" / "data" / name) for name in OF_MODEL]
+    changed = [
+        name
+        for name, new, old in pairs
+        if new.exists() != old.exists() or (new.exists() and not filecmp.cmp(new, old, shallow=False))
+    ]
+    if changed:
+        say(
+            f"WARNING: {out_dir / 'output'} has a model of the earlier data, which does not fit the new "
+            f"{', '.join(changed)}; prepare other data for another OUT_DIR, and the earlier data here again"
+        )
 
 
 def split_dataset(dataset: Dataset, settings: Settings) -> Split:

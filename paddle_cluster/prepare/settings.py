@@ -130,9 +130,10 @@ class Settings:
         """
         count = self.split_count
         if training < count:
-            raise InputError(f"{training} training samples cannot be split into {count} shards")
+            raise InputError(f"{training} training samples cannot be split into {count} shards; lower SPLIT_COUNT")
         if training < count * self.shard_files:
-            raise InputError(f"{training} training samples cannot be split into {count} x {self.shard_files} files")
+            parts = f"{count} x {self.shard_files} files"
+            raise InputError(f"{training} training samples cannot be split into {parts}; lower SHARD_FILES")
         if self.test_data == "split" and 0 < test < count:
             raise InputError(f"{test} test samples cannot be split into {count} shards; set TEST_DATA=whole")
 
@@ -182,11 +183,12 @@ def make_parser() -> argparse.ArgumentParser:
 def find_misspelt(environ: Mapping[str, str]) -> dict[str, str]:
     """Return, for each variable that looks like a misspelt setting, the setting that it resembles most."""
     known = [option.name.upper() for option in OPTIONS]
-    found = {}
+    found: dict[str, str] = {}
     for name in environ:
-        close = difflib.get_close_matches(name, known, 1, SIMILARITY) if name not in known else []
-        if close and len(name) >= LEAST_LETTERS:
-            found[name] = close[0]
+        if name not in known and len(name) >= LEAST_LETTERS:
+            swapped = [one for one in known if sorted(one) == sorted(name)]  # CSV_LABLE: difflib finds it less similar
+            close = swapped or difflib.get_close_matches(name, known, 1, SIMILARITY)
+            found.update((name, one) for one in close[:1])
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from pathlib import PurePosixPath
 from random import Random
 from typing import NamedTuple
 
@@ -30,6 +31,11 @@ def file_names(name: str, count: int) -> list[str]:
     """Return the names of a shard's `count` files: `name` for one file, otherwise `name` with numbers."""
     stem, dot, suffix = name.rpartition(".")
     return [name] if count == 1 else [f"{stem}-{number:05d}{dot}{suffix}" for number in range(count)]
+
+
+def is_test_file(path: str) -> bool:
+    """Return whether a file of a folder belongs to the test set: its name begins with `test.`."""
+    return PurePosixPath(path).name.startswith("test.")
 
 
 def hold_out(samples: Sequence[LabelledLine], fraction: Fraction) -> tuple[list[LabelledLine], list[LabelledLine]]:

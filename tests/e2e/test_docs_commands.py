@@ -56,6 +56,15 @@ def check_own_texts(_: Path, output: str) -> None:
     assert min(recalls) > 0.5
 
 
+def check_own_images(home: Path, output: str) -> None:
+    """docs/own-images.md: classes have their names in predictions and measures, alone and with three pods."""
+    assert "100 images in folders of classes: " in output
+    assert float(re.findall(r"folders of classes: (\S+)% right", output)[0]) > 90
+    head, *rows = (home / "shapes/predictions.csv").read_text().splitlines()
+    assert (head, len(rows)) == ("image,predicted,probability", 100)
+    assert len(re.findall(r"triangle\.recall ([0-9.]+)", output)) >= 2
+
+
 def check_resumed(_: Path, output: str) -> None:
     """docs/resume.md: the job goes on with state and parameters of the job before it, in its directory."""
     assert "going on from state/pass-00009 of an earlier Job" in output
@@ -72,6 +81,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "docs/any-table.md": check_any_table,
     "docs/elastic.md": check_elastic,
     "docs/your-own-job.md": check_predictions,
+    "docs/own-images.md": check_own_images,
     "docs/own-texts.md": check_own_texts,
     "docs/resume.md": check_resumed,
 }

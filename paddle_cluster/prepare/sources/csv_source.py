@@ -22,10 +22,11 @@ from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.input.packed import SUFFIXES
 from paddle_cluster.prepare.settings import Settings
+from paddle_cluster.prepare.sources.classes import warn_of_classes
 from paddle_cluster.prepare.sources.label import LabelColumn
 from paddle_cluster.prepare.sources.spool import Appender, LabelledRow, Spool
 from paddle_cluster.prepare.sources.table import DelimitedTable, warn_of_ids, warn_of_mixed
-from paddle_cluster.prepare.split import file_names, is_held_out
+from paddle_cluster.prepare.split import file_names, is_held_out, is_test_file
 
 TABLES, TEXTS = (".csv", ".tsv"), (".txt", ".data")
 STATISTICS = "columns.json"
@@ -52,7 +53,7 @@ def _files(data: Input) -> tuple[list[str], list[str]]:
     found = next(
         (found for kind in (TABLES, TEXTS) if (found := [name for name, path in plain if path.suffix in kind])), []
     )
-    training = [name for name in found if not PurePosixPath(name).name.startswith("test.")]
+    training = [name for name in found if not is_test_file(name)]
     if not training:
         raise InputMissingError(f"{data.path} has no table; it needs files *.csv, *.tsv, *.txt or *.data")
     return training, [name for name in found if name not in training]
@@ -98,6 +99,9 @@ class _Writing:
         training, test = self._count(has_own)
         if not training.total():
             raise InputError("the table has no training rows; give a table with rows")
+        missing = {"", *self._settings.csv_missing}
+        named = [(name, number) for name, number in self._label.classes.items() if name.strip() not in missing]
+        warn_of_classes(*({name: part[number] for name, number in named} for part in (training, test)))
         self._settings.check_counts(training.total(), test.total())
         self._write(has_own, training, test)
         return self._describe(training.total(), test.total())

@@ -12,9 +12,11 @@ from paddle_cluster.prepare.errors import InputError
 from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.limits import OBJECT_BYTES, Meter
+from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.settings import Settings
+from paddle_cluster.prepare.sources.classes import warn_of_classes
 from paddle_cluster.prepare.sources.table import DelimitedTable
-from paddle_cluster.prepare.split import LabelledLine, hold_out, shuffle
+from paddle_cluster.prepare.split import LabelledLine, hold_out, is_test_file, shuffle
 
 DIGITS = 18  # maximum number of digits of a numeric label
 MOST_LABEL = 9999  # greatest numeric label that stays as it is; a network has a class for each number up to it
@@ -32,7 +34,14 @@ def read_quick_start(settings: Settings, scratch: Path) -> Dataset:
         folder = data.nearest("train.txt")
         if folder is not None:
             return _preprocessed(data, folder, settings)
-        return dataset_of_text(list(_raw(data, settings)), settings, data.memory)
+        found = list(_raw(data, settings))
+        held_out = [sample for name, sample in found if is_test_file(name)]
+        if data.is_file or len(held_out) == len(found):
+            return dataset_of_text([sample for _, sample in found], settings, data.memory)
+        samples = [sample for name, sample in found if not is_test_file(name)]
+        if not held_out:
+            return dataset_of_text(samples, settings, data.memory)
+        return _numbered(shuffle(samples, settings.seed), held_out, {}, settings, data.memory)
 
 
 def dataset_of_text(samples: Sequence[LabelledLine], settings: Settings, memory: Meter) -> Dataset:
@@ -69,14 +78,17 @@ def _held(data: Input, name: str, encoding: str) -> Iterator[str]:
             yield line
 
 
-def _raw(data: Input, settings: Settings) -> Iterator[LabelledLine]:
-    """Read tables, or `*.pos` and `*.neg` files with one text per line, or files with lines `label<TAB>text`."""
+def _raw(data: Input, settings: Settings) -> Iterator[tuple[str, LabelledLine]]:
+    """Read tables, or `*.pos` and `*.neg` files with one text per line, or files with lines `label<TAB>text`.
+
+    Yields: (name of the file, sample).
+    """
     encoding = settings.data_encoding
     files = [(name, PurePosixPath(name).suffix) for name in data.names]
     polar = [(name, suffix[1:]) for name, suffix in files if suffix[1:] in POLARITIES]
     for name, polarity in polar:
         for line in _held(data, name, encoding):
-            yield LabelledLine(" ".join(line.split()), polarity)
+            yield name, LabelledLine(" ".join(line.split()), polarity)
     if polar:
         return
     tables = [name for name, suffix in files if data.is_file or suffix in (".csv", ".tsv")]
@@ -90,20 +102,28 @@ def _raw(data: Input, settings: Settings) -> Iterator[LabelledLine]:
             "*.csv with CSV_LABEL, or *.txt and *.tsv with lines label<TAB>words"
         )
     for name in tabbed:
-        yield from _labelled(data, name, encoding)
+        yield from ((name, sample) for sample in _labelled(data, name, encoding))
 
 
-def _rows(data: Input, names: Sequence[str], settings: Settings) -> Iterator[LabelledLine]:
+def _rows(data: Input, names: Sequence[str], settings: Settings) -> Iterator[tuple[str, LabelledLine]]:
     """Read the rows of tables: the column CSV_LABEL has the label, and all others without CSV_SKIP are the text."""
     table = DelimitedTable(data, names, settings)
     place = table.place_of("CSV_LABEL", settings.csv_label)
     left_out = {place, *(table.place_of("CSV_SKIP", name) for name in settings.csv_skip)}
+    unlabelled, first = 0, ""
     for row in table.rows():
         label = row.fields[place].strip()
-        if label and label not in settings.csv_missing:
-            text = " ".join(field for number, field in enumerate(row.fields) if number not in left_out)
-            data.hold(text, row.name)
-            yield LabelledLine(" ".join(text.split()), " ".join(label.split()))
+        if not label or label in settings.csv_missing:
+            unlabelled, first = unlabelled + 1, first or row.place
+            continue
+        text = " ".join(field for number, field in enumerate(row.fields) if number not in left_out)
+        data.hold(text, row.name)
+        yield row.name, LabelledLine(" ".join(text.split()), " ".join(label.split()))
+    if unlabelled:
+        say(
+            f"WARNING: {unlabelled} rows without a label in {table.columns[place].name!r} are left out, the first is "
+            f"{first}"
+        )
 
 
 def _labelled(data: Input, name: str, encoding: str) -> Iterator[LabelledLine]:
@@ -124,6 +144,10 @@ def _numbered(
     training: list[LabelledLine], test: list[LabelledLine], common: dict[str, bytes], settings: Settings, memory: Meter
 ) -> Dataset:
     """Return the data set with labels replaced by numbers, and with a dictionary if `common` has none."""
+    empty = sum(not sample.line for sample in (*training, *test))
+    if empty:
+        say(f"WARNING: {empty} of {len(training) + len(test)} texts have no words; remove them if they are mistakes")
+    warn_of_classes(Counter(sample.label for sample in training), Counter(sample.label for sample in test))
     labels = sorted({sample.label for sample in (*training, *test)})
     numbers = _numbers(labels)
     if "dict.txt" not in common:

@@ -15,12 +15,13 @@ from paddle_cluster.launcher.variables import KNOWN, find_misspelt
 
 
 def test_a_misspelt_variable_is_named_with_the_variable_that_it_resembles(capsys: pytest.CaptureFixture[str]) -> None:
-    warn_of_misspelt(["PATH", "NUM_PASES", "CONF_PADDLE_NICS", "REJOIN_TIMOUT", "NUM_PASSES"])
+    warn_of_misspelt(["PATH", "NUM_PASES", "CONF_PADDLE_NICS", "REJOIN_TIMOUT", "TRIANER_COUNT", "NUM_PASSES"])
     lines = [line.partition("start_paddle: ")[2] for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         "WARNING: CONF_PADDLE_NICS is set, but is no variable of the launcher: did you mean CONF_PADDLE_NIC?",
         "WARNING: NUM_PASES is set, but is no variable of the launcher: did you mean NUM_PASSES?",
         "WARNING: REJOIN_TIMOUT is set, but is no variable of the launcher: did you mean REJOIN_TIMEOUT?",
+        "WARNING: TRIANER_COUNT is set, but is no variable of the launcher: did you mean TRAINER_COUNT?",
     ]
 
 

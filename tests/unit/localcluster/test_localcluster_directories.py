@@ -91,7 +91,14 @@ def test_a_job_reads_the_volume_that_holds_its_own_directory():
 
 @pytest.mark.parametrize(
     ("name", "close"),
-    [("NUM_PASES", "NUM_PASSES"), ("SPLIT_CONT", "SPLIT_COUNT"), ("NUM_PASSES", ""), ("MY_OWN_VARIABLE", "")],
+    [
+        ("NUM_PASES", "NUM_PASSES"),
+        ("NUM_PASSSE", "NUM_PASSES"),
+        ("SPLIT_CONUT", "SPLIT_COUNT"),
+        ("SPLIT_CONT", "SPLIT_COUNT"),
+        ("NUM_PASSES", ""),
+        ("MY_OWN_VARIABLE", ""),
+    ],
 )
 def test_a_given_variable_that_looks_misspelt_is_named(place: Path, name: str, close: str):
     """A flag was refused, and a variable had no effect."""

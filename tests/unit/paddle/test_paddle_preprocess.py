@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each import each
 from PIL import Image
 
 from paddle.utils import image_util, preprocess_util
-from paddle.utils.preprocess_img import ImageClassificationDatasetCreater
+from paddle.utils.preprocess_img import DiskImage, ImageClassificationDatasetCreater
 from paddle_base.runtime.errors import DataError, MissingInputError
 
 COLOURS = {"cat": (200, 0, 0), "dog": (0, 100, 0)}
@@ -75,6 +76,53 @@ def test_a_file_that_is_no_image_and_a_missing_directory_are_named(images):
         ImageClassificationDatasetCreater(str(images), 8).create_batches()
     with pytest.raises(MissingInputError, match=r"cannot list .*nowhere: No such file"):
         preprocess_util.list_dirs(str(images / "nowhere"))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:45])
+
+
+def bomb(path):
+    Image.new("1", (20_000, 12_000)).save(path)
+
+
+def large(path):
+    Image.new("1", (9_000, 9_000)).save(path)
+
+
+def thin(path):
+    Image.new("1", (1, 30_000)).save(path)
+
+
+DAMAGE = {
+    "cut": (cut, "is no image that can be read: .*; replace it, or leave it out"),
+    "bomb": (bomb, "0.png is too large: an image may have 67,108,864 pixels"),
+    "large": (large, "0.png is too large: .*; it has 9000 x 9000"),
+    "thin": (thin, "0.png: an image of 1 x 30000 is too large: .*, also when it is resized"),
+}
+
+
+@each("name", DAMAGE)
+def test_a_damaged_or_too_large_image_is_an_error_with_its_path(images, name):
+    """Such images ended in a traceback of pillow, or took gigabytes of memory."""
+    damage, message = DAMAGE[name]
+    path = images / "train" / "cat" / "0.png"
+    damage(path)
+    with pytest.raises(DataError, match=message):
+        DiskImage(str(path), 64).read_image()
+
+
+def test_a_missing_image_is_a_missing_file_and_a_damaged_value_is_bad_data(images):
+    with pytest.raises(MissingInputError, match=r"there is no image .*9.png; correct its name"):
+        image_util.load_image(str(images / "9.png"))
+    with pytest.raises(DataError, match=r"a value of 5 bytes is no image that can be read"):
+        image_util.decode_jpeg(b"wrong")
+
+
+def test_a_grey_image_of_16_bits_keeps_its_upper_8_bits(tmp_path):
+    """Every value above 255 became white."""
+    Image.fromarray(np.array([[0, 300, 25_600, 65_535]] * 4, np.uint16)).save(tmp_path / "grey.png")
+    assert DiskImage(str(tmp_path / "grey.png"), 4).convert_to_array()[0].tolist() == [0, 1, 100, 255]
 
 
 def test_each_batch_gets_all_classes():

@@ -144,6 +144,14 @@ def test_a_misspelt_variable_is_named_with_the_setting_that_it_resembles():
     assert find_misspelt({"SPLIT_CONT": "3", **GOOD, "SEEDS": "", "DATA": ""}) == {"SPLIT_CONT": "SPLIT_COUNT"}
 
 
+def test_a_variable_with_two_swapped_letters_is_misspelt_too():
+    """CSV_LABLE had no effect: in a short name difflib counts two wrong letters."""
+    assert find_misspelt({"CSV_LABLE": "x", "CSV_SIPK": "", "NAME_OUT": ""}) == {
+        "CSV_LABLE": "CSV_LABEL",
+        "CSV_SIPK": "CSV_SKIP",
+    }
+
+
 def test_the_variables_of_a_message_are_named_as_flags():
     assert name_flags("SPLIT_COUNT is not set") == " (SPLIT_COUNT is --split_count)"
     assert name_flags("DATA_PATHS: line 3") == ""

@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from each import each
 
 from paddle_cluster.prepare.errors import InputError, InputMissingError
 from paddle_cluster.prepare.program import prepare
@@ -148,6 +149,75 @@ def test_texts_may_be_the_columns_of_a_table(tmp_path):
     data = run(tmp_path / "job", *flags, "--csv_skip=id")
     assert sorted(training_lines(data)) == ["0\tno refund where, please is it", "1\thow to sit"]
     assert (data / "labels.list").read_text() == "billing\t0\nhelp\t1\n"
+
+
+def test_rows_without_a_label_and_texts_without_words_are_counted(tmp_path, capsys):
+    """They were left out, and kept, without a word."""
+    raw = write(tmp_path / "raw", t__csv="text,queue\nhello,a\n,b\nlost,\nyou,NA\nbye,b\n")
+    run(tmp_path / "job", "--data_source=quick_start", f"--data_path={raw}", "--csv_label=queue")
+    said = capsys.readouterr().err
+    assert "WARNING: 2 rows without a label in 'queue' are left out, the first is t.csv line 4" in said
+    assert "WARNING: 1 of 3 texts have no words" in said
+
+
+FORMS = {
+    "csv": ({"train__csv": "text,q\nx,a\ny,b\n", "test__csv": "text,q\nz,b\n"}, ["--csv_label=q"]),
+    "tsv": ({"all__tsv": "a\tx\nb\ty\n", "test__tsv": "b\tz\n"}, []),
+    "pos and neg": ({"t__neg": "x\n", "t__pos": "y\n", "test__pos": "z\n"}, []),
+}
+
+
+@each("form", FORMS)
+def test_files_named_test_are_the_test_set_of_texts_in_every_form(tmp_path, form):
+    """They were mixed into the training data, so the tests measured texts that the network had learnt."""
+    files, flags = FORMS[form]
+    raw = write(tmp_path / "raw", **files)
+    data = run(tmp_path / "job", "--data_source=quick_start", f"--data_path={raw}", *flags)
+    assert sorted(training_lines(data)) == ["0\tx", "1\ty"]
+    assert (data / "test.txt").read_text() == "1\tz\n"
+
+
+def test_a_file_or_folder_with_only_tests_is_divided_as_any_other(tmp_path):
+    raw = write(tmp_path / "raw", test__tsv="a\tx\nb\ty\n")
+    for path in (raw, raw / "test.tsv"):
+        data = run(tmp_path / "job", "--data_source=quick_start", f"--data_path={path}", "--test_fraction=0")
+        assert sorted(training_lines(data)) == ["0\tx", "1\ty"]
+
+
+TABLES = {"quick_start": {"train__csv": "q,t\na,x\nb,y\n", "test__csv": "q,t\nc,x\n,y\n"}}
+TABLES["csv"] = TABLES["quick_start"]
+
+
+@each("source", TABLES)
+def test_a_class_of_which_only_the_test_data_have_samples_is_named(tmp_path, capsys, source):
+    """Nothing said that the network can never predict the class."""
+    raw = write(tmp_path / "raw", **TABLES[source])
+    run(tmp_path / "job", f"--data_source={source}", f"--data_path={raw}", "--csv_label=q")
+    assert "no sample of 1 classes of the test data: 'c'; the network never predicts them" in capsys.readouterr().err
+
+
+@each("source", TABLES)
+def test_a_column_of_ids_as_the_label_is_named(tmp_path, capsys, source):
+    """A network of 2,000 classes was prepared from a column of ids without a word."""
+    raw = write(tmp_path / "raw", t__csv="q,t\n" + "".join(f"id{n},{n}\n" for n in range(30)))
+    run(tmp_path / "job", f"--data_source={source}", f"--data_path={raw}", "--csv_label=q")
+    said = capsys.readouterr().err
+    assert "WARNING: 30 samples have 30 different labels, so most labels are of one sample" in said
+    assert "never predicts" not in said
+
+
+def test_other_data_beside_a_model_are_named_with_the_files_that_it_needs(tmp_path, capsys):
+    """The model's vocabulary and the names of its classes were gone, and predictions got wrong words."""
+    raw, flags = tmp_path / "raw", ["--data_source=quick_start", f"--data_path={tmp_path / 'raw'}", "--min_count=1"]
+    write(raw, t__tsv="a\tx\nb\ty\n")
+    for _ in range(2):  # the same data again, beside the model
+        run(tmp_path / "job", *flags)
+        (tmp_path / "job/output/pass-00000").mkdir(exist_ok=True, parents=True)
+    assert "WARNING" not in capsys.readouterr().err
+    write(raw, t__tsv="a\tx\nb\tz\n")
+    run(tmp_path / "job", *flags)
+    said = capsys.readouterr().err
+    assert "output has a model of the earlier data, which does not fit the new dict.txt; prepare other data" in said
 
 
 def test_a_table_of_texts_needs_the_column_of_the_labels(tmp_path):
