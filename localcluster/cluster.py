@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from localcluster.addresses import PREFIXES, Subnet
+from localcluster.addresses import PREFIXES, Subnet, claim_job
 from localcluster.api.objects import PodState
 from localcluster.api.server import ApiServer
 from localcluster.api.store import PodStore
@@ -23,7 +23,7 @@ from localcluster.faults import compile_pattern, concerns, parse_faults
 from localcluster.host import make_directories, make_host, make_logs, plan_trial, with_secret
 from localcluster.job.manifest import JobSpec
 from localcluster.pods.kubelet import Kubelet, Places, Pod
-from localcluster.pods.plan import PodIdentity, match_volumes, volumes_to_read
+from localcluster.pods.plan import PodIdentity, job_directories, match_volumes, volumes_to_read
 from localcluster.report import JobReporter
 from localcluster.result import OutputLine, Result, make_result, new_lines, tail
 from localcluster.scratch import PREFIX, Scratch, sweep
@@ -49,6 +49,7 @@ class Cluster:
             that no other localcluster uses.
 
     Raises: OptionError, MissingError, ManifestError, HostError: if an argument is wrong, before any pod has started.
+    InUseError: if another cluster runs this Job with this directory.
     """
 
     def __init__(
@@ -86,6 +87,8 @@ class Cluster:
             )
             stack.callback(self.api.close)
             directories = make_directories(given, volumes_to_read(job))
+            for directory in job_directories(job, directories, env or {}):
+                stack.callback(claim_job(job.name, directory).close)
             place = make_host(directories, entrypoint, env or {}, self.api.host, self.api.port)
             host = with_secret(place, job, roots / "secret")
             identity = PodIdentity("check", "", subnet.api_address, None, str(roots), str(roots))
