@@ -5,9 +5,10 @@ The locks are abstract Unix sockets. The kernel removes such a socket when its p
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from localcluster.errors import HostError, InUseError
 
@@ -54,20 +55,24 @@ class Subnet:
         self._claim.close()
 
 
-def claim_job(name: str, directory: str) -> socket.socket:
-    """Return the lock of a Job on its directory, which holds until the socket is closed.
+@contextlib.contextmanager
+def claim_job(name: str, directories: Sequence[str]) -> Iterator[None]:
+    """Hold the locks of a Job on its directories.
 
     A cluster has one Job of a name. Two of them would write the same records and checkpoints.
 
-    Raises: InUseError: if another localcluster runs this Job with this directory.
+    Raises: InUseError: if another localcluster runs this Job with one of these directories.
     """
-    key = hashlib.sha256(f"{name}\0{directory}".encode(errors="surrogateescape")).hexdigest()
-    claim = _lock(f"job {key}")
-    if claim is None:
-        raise InUseError(
-            f"another localcluster runs the Job {name} with {directory}; wait for its end, or give another directory"
-        )
-    return claim
+    with contextlib.ExitStack() as stack:
+        for directory in directories:
+            key = hashlib.sha256(f"{name}\0{directory}".encode(errors="surrogateescape")).hexdigest()
+            if (claim := _lock(f"job {key}")) is None:
+                raise InUseError(
+                    f"another localcluster runs the Job {name} with {directory}; wait for its end, or give another "
+                    "directory"
+                )
+            stack.enter_context(claim)
+        yield
 
 
 def _claim(prefixes: Sequence[str]) -> tuple[socket.socket, str]:

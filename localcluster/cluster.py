@@ -48,8 +48,7 @@ class Cluster:
         networks: /24 networks of this machine, each as its first three numbers; the pods get addresses of a network
             that no other localcluster uses.
 
-    Raises: OptionError, MissingError, ManifestError, HostError: if an argument is wrong, before any pod has started.
-    InUseError: if another cluster runs this Job with this directory.
+    Raises: LocalClusterError: if an argument is wrong, or another cluster runs this Job, before any pod has started.
     """
 
     def __init__(
@@ -77,8 +76,7 @@ class Cluster:
         self._began: float | None = None
         with contextlib.ExitStack() as stack:
             self.swept = sweep()
-            scratch = Scratch()
-            stack.callback(scratch.remove)
+            stack.callback((scratch := Scratch()).remove)
             roots = scratch.path
             subnet = Subnet(networks)
             stack.callback(subnet.close)
@@ -87,8 +85,7 @@ class Cluster:
             )
             stack.callback(self.api.close)
             directories = make_directories(given, volumes_to_read(job))
-            for directory in job_directories(job, directories, env or {}):
-                stack.callback(claim_job(job.name, directory).close)
+            stack.enter_context(claim_job(job.name, job_directories(job, directories, env or {})))
             place = make_host(directories, entrypoint, env or {}, self.api.host, self.api.port)
             host = with_secret(place, job, roots / "secret")
             identity = PodIdentity("check", "", subnet.api_address, None, str(roots), str(roots))
