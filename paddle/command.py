@@ -56,6 +56,8 @@ convert:
 EX_USAGE = 64
 EX_SOFTWARE = 70
 EX_IOERR = 74
+EX_CONFIG = 78
+PACKAGES = ("numpy", "google", "zmq", "requests")  # the modules of install_requires in setup.py
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -73,6 +75,12 @@ def main(argv: list[str] | None = None) -> int:
             _drop_output()
             sys.stderr.write(f"paddle: cannot write to stdout: {error.strerror}; make room, or redirect stdout\n")
             return EX_IOERR
+        if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in PACKAGES:
+            sys.stderr.write(
+                f"paddle: {sys.executable} has no module {error.name}: activate the virtual environment with the "
+                "programs (. .venv/bin/activate, after make setup), or install them (docs/your-own-job.md)\n"
+            )
+            return EX_CONFIG
         traceback.print_exc()  # the exception is a bug of this project
         return EX_SOFTWARE
     if status == interrupts.EXIT_STATUS:

@@ -52,6 +52,8 @@ def report(program: str, arguments: Sequence[str], job: Callable[[Sequence[str]]
     except PaddleError as error:
         glog.fatal(" ".join(str(error).split("\n")))
         return error.exit_code
+    except ModuleNotFoundError:
+        raise  # the command explains an absent package; a module that a script lacks is a PaddleError above
     except Exception:
         glog.set_bottom_line("")
         traceback.print_exc()

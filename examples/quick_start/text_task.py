@@ -1,5 +1,7 @@
 """The parts that all configs for sequences of words share: dictionary, data, and the last layers of the network."""
 
+import os
+
 from labels import read_labels
 
 from paddle.trainer_config_helpers import *
@@ -13,12 +15,19 @@ def declare_data(dict_file, is_predict):
         dictionary = {line.split()[0]: word_id for word_id, line in enumerate(lines)}
     define_py_data_sources2(
         train_list=None if is_predict else "data/train.list",
-        test_list="data/pred.list" if is_predict else "data/test.list",
+        test_list=find_test_list(is_predict),
         module="dataprovider_emb",
         obj="process_predict" if is_predict else "process",
         args={"dictionary": dictionary},
     )
     return data_layer(name="word", size=len(dictionary))
+
+
+def find_test_list(is_predict):
+    """Return the list of the texts to predict, or of the test set; None if `prepare` has made no test set."""
+    if is_predict:
+        return "data/pred.list"
+    return "data/test.list" if os.path.exists("data/test.list") else None
 
 
 def classify(features, is_predict, **attributes):

@@ -3,7 +3,7 @@
 Config args: dict_file (default ./data/dict.txt), is_predict (default False: train).
 """
 
-from text_task import classify
+from text_task import classify, find_test_list
 
 from paddle.trainer_config_helpers import *
 
@@ -17,7 +17,7 @@ with open(dict_file, encoding="utf-8") as lines:
 
 define_py_data_sources2(
     train_list=None if is_predict else "data/train.list",
-    test_list="data/pred.list" if is_predict else "data/test.list",
+    test_list=find_test_list(is_predict),
     module="dataprovider_bow",
     obj="process_predict" if is_predict else "process",
     args={"dictionary": word_dict},

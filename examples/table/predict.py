@@ -18,8 +18,7 @@ CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "trainer_confi
 
 
 def main(model, path):
-    beside = os.path.join(os.path.dirname(os.path.abspath(model)), "columns.json")
-    columns = beside if os.path.exists(beside) else COLUMNS
+    columns = find_columns(model)
     table = Table(columns)
     with tempfile.TemporaryDirectory() as folder:
         write_rows(table, path, folder)
@@ -33,6 +32,19 @@ def main(model, path):
             sys.exit(run.returncode)
         with open(os.path.join(folder, "rank-00000"), encoding="utf-8") as lines:
             print_rows(table, path, lines)
+
+
+def find_columns(model):
+    beside = os.path.join(os.path.dirname(os.path.abspath(model)), os.path.basename(COLUMNS))
+    for path in (beside, COLUMNS):
+        if os.path.exists(path):
+            return path
+    fail(f"{beside} is missing; copy data/columns.json of the training there, and name a pass-* as MODEL", 66)
+
+
+def fail(message, status):
+    print(message, file=sys.stderr)
+    sys.exit(status)
 
 
 def write_rows(table, path, folder):
@@ -82,8 +94,10 @@ def measure(table, pairs):
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit("python predict.py MODEL TABLE > predictions.csv")
+        fail("python predict.py MODEL TABLE > predictions.csv", 64)
     try:
         main(*sys.argv[1:])
+    except FileNotFoundError as error:
+        fail(f"there is no file {error.filename}; correct its name", 66)
     except (OSError, ValueError, csv.Error) as error:
-        sys.exit(f"{sys.argv[2]}: {error}")
+        fail(f"{sys.argv[2]}: {error}", 65)

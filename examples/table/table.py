@@ -85,7 +85,7 @@ class Table:
         The header may name the columns in any order, and may lack the label and the columns to skip. Without a header,
         the columns are those of the training.  Raises: ValueError: a row does not fit; the message names the line.
         """
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        with open(path, newline="", encoding=find_encoding(path)) as file:
             rows, line = csv.reader(file, delimiter=self.delimiter), 1
             places = None
             for fields in rows:
@@ -126,6 +126,17 @@ class Table:
                     "field empty if its number is unknown"
                 )
         return row
+
+
+def find_encoding(path):
+    """Return the encoding of a file as `prepare` finds it: UTF-8, or Latin-1 if it is no UTF-8."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            while file.read(1 << 20):
+                pass
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8-sig"
 
 
 def is_number(field):

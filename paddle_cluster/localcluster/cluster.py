@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from paddle_cluster.localcluster.addresses import PREFIXES, Subnet
+from paddle_cluster.localcluster.addresses import PREFIXES, Subnet, claim_job
 from paddle_cluster.localcluster.api.objects import PodState
 from paddle_cluster.localcluster.api.server import ApiServer
 from paddle_cluster.localcluster.api.store import PodStore
@@ -23,7 +23,7 @@ from paddle_cluster.localcluster.faults import compile_pattern, concerns, parse_
 from paddle_cluster.localcluster.host import make_directories, make_host, make_logs, plan_trial, with_secret
 from paddle_cluster.localcluster.job.manifest import JobSpec
 from paddle_cluster.localcluster.pods.kubelet import Kubelet, Places, Pod
-from paddle_cluster.localcluster.pods.plan import PodIdentity, match_volumes, volumes_to_read
+from paddle_cluster.localcluster.pods.plan import PodIdentity, job_directories, match_volumes, volumes_to_read
 from paddle_cluster.localcluster.pods.report import JobReporter
 from paddle_cluster.localcluster.result import OutputLine, Result, make_result, new_lines, tail
 from paddle_cluster.localcluster.scratch import PREFIX, Scratch, sweep
@@ -48,7 +48,7 @@ class Cluster:
         networks: /24 networks of this machine, each as its first three numbers; the pods get addresses of a network
             that no other localcluster uses.
 
-    Raises: OptionError, MissingError, ManifestError, HostError: if an argument is wrong, before any pod has started.
+    Raises: LocalClusterError: if an argument is wrong, or another cluster runs this Job, before any pod has started.
     """
 
     def __init__(
@@ -76,8 +76,7 @@ class Cluster:
         self._began: float | None = None
         with contextlib.ExitStack() as stack:
             self.swept = sweep()
-            scratch = Scratch()
-            stack.callback(scratch.remove)
+            stack.callback((scratch := Scratch()).remove)
             roots = scratch.path
             subnet = Subnet(networks)
             stack.callback(subnet.close)
@@ -86,6 +85,7 @@ class Cluster:
             )
             stack.callback(self.api.close)
             directories = make_directories(given, volumes_to_read(job))
+            stack.enter_context(claim_job(job.name, job_directories(job, directories, env or {})))
             place = make_host(directories, entrypoint, env or {}, self.api.host, self.api.port)
             host = with_secret(place, job, roots / "secret")
             identity = PodIdentity("check", "", subnet.api_address, None, str(roots), str(roots))

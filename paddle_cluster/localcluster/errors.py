@@ -5,6 +5,7 @@ LocalClusterError
 ├── ManifestError   65  not YAML, not a Job, or a Job that the API server would reject
 ├── MissingError    66  a file that does not exist
 ├── WaitError       69  the deadline of a waiting call or of --timeout passed
+├── InUseError      75  another localcluster runs this Job with this directory
 └── HostError       78  this machine lacks a requirement, for example addresses of 127.0.0.0/8
 """
 
@@ -39,6 +40,12 @@ class WaitError(LocalClusterError):
     """A deadline passed, or the Job ended, before the awaited event."""
 
     exit_code = 69
+
+
+class InUseError(LocalClusterError):
+    """Another localcluster runs this Job with this directory."""
+
+    exit_code = 75
 
 
 class HostError(LocalClusterError):

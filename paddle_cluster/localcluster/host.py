@@ -21,6 +21,7 @@ from paddle_cluster.localcluster.pods.scripts import FOLDER, LAUNCHER, START_SCR
 
 PROJECT = Path(__file__).resolve().parents[2]
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
+TRAINERS = "CONF_PADDLE_GRADIENT_NUM"  # the number of pods for which the launcher of each pod waits
 LEAST_LETTERS, SIMILARITY = 8, 0.9  # from which on a name looks misspelt, as for the launcher's own variables
 MOST_MANIFEST_BYTES = 16 << 20  # the API server accepts at most 3 MiB for one object
 
@@ -104,10 +105,16 @@ def make_host(
 
 
 def check_variables(env: Mapping[str, str], job: JobSpec, entrypoint: str | None) -> None:
-    """Check that no given variable looks like a misspelt variable of the manifest or of the entrypoint.
+    """Check that no given variable looks misspelt, and that the Job has the pods for which its launchers wait.
 
-    Raises: OptionError: if one does.
+    Raises: OptionError: if a name resembles a variable of the manifest or of the entrypoint, or the pods are too few.
     """
+    wanted, pods = env.get(TRAINERS, ""), min(job.parallelism, job.completions or job.parallelism)
+    if wanted.isdecimal() and int(wanted[:9]) > pods:
+        raise OptionError(
+            f"--env {TRAINERS}={wanted}: the Job has {pods} pods, so its pods would wait for others without end; "
+            "change parallelism, completions and the variable in the manifest, and SPLIT_COUNT of the data"
+        )
     known = {variable.name for each in job.containers for variable in each.env}
     if entrypoint is not None:
         with contextlib.suppress(OSError, UnicodeDecodeError):  # make_host refuses what cannot be read

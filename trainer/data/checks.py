@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import numbers
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from trainer.arrays.arguments import is_finite
 from trainer.config.building.names import module_line, suggestion
 from trainer.config.scripts.python2 import is_script_file
 from trainer.config.scripts.python2_hints import python2_hint
-from trainer.config.scripts.script_errors import directory_hint
+from trainer.config.scripts.script_errors import start_hint
 from trainer.data.input_types import NO_IDS, DataType, InputType
 
 _NAMES_SHOWN = 8
@@ -138,9 +138,10 @@ def shorten(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def user_code(doing: str) -> Iterator[None]:
+def user_code(doing: str, count: Callable[[], int] = int) -> Iterator[None]:
     """Turn any exception of the user's code into one message with the file, the line and the text of the line.
 
+    Args: doing: what the code did.  count: returns the number of samples that the code has yielded, for the message.
     Raises: MissingInputError: the code did not find a file.  DataError: the code raised another exception.
     """
     try:
@@ -149,7 +150,10 @@ def user_code(doing: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         kind = MissingInputError if isinstance(error, FileNotFoundError) else DataError
-        raise kind(f"{doing}: {describe(error)}") from error
+        before = (
+            f"; samples of this entry before it: {count()}" if count() and not isinstance(error, SampleError) else ""
+        )
+        raise kind(f"{doing}: {describe(error)}{before}") from error
 
 
 def describe(error: BaseException) -> str:
@@ -159,10 +163,9 @@ def describe(error: BaseException) -> str:
     _CALLERS_SHOWN times.
     """
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    message += start_hint(error)
     if isinstance(error, NameError):
         message += suggestion(str(error.name)) or module_line(str(error.name))
-    if isinstance(error, FileNotFoundError):
-        message += directory_hint(error)
     message += python2_hint(error)
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):

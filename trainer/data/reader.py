@@ -242,9 +242,13 @@ class Entries:
 
 
 def _start(provider: DataProvider, file: str, line: str) -> Iterator[Drawn]:
-    """Yield the samples of an entry of the list file. An error names the entry, or the line of a blank entry."""
+    """Yield the samples of an entry of the list file.
+
+    An error names the entry, or the line of a blank entry, and the number of samples before it.
+    """
     blank = "" if file.strip() else f"{file!r} ({line} is blank)"
-    with user_code(f"data provider {provider}, reading {blank or repr(file)}"):
+    number = 0
+    with user_code(f"data provider {provider}, reading {blank or repr(file)}", lambda: number):
         for number, sample in enumerate(provider.generator(provider, file), 1):
             yield blank or file, number, sample
 

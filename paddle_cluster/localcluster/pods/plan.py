@@ -106,6 +106,15 @@ def volumes_to_read(job: JobSpec) -> set[str]:
     return {mount.volume for mount in job.container.mounts if path and f"{mount.path}/".startswith(f"{path}/")}
 
 
+def job_directories(job: JobSpec, directories: Mapping[str, str], env: Mapping[str, str]) -> list[str]:
+    """Return the directories JOB_PATH/JOB_NAME on this machine, of a Job that reads such a directory.
+
+    Args: directories: volume -> directory.  env: variables that override those of the manifest.
+    """
+    names = {variable.name: variable.value for variable in job.container.env} | dict(env)
+    return [f"{directories[each]}/{names['JOB_NAME']}" for each in sorted(volumes_to_read(job)) if each in directories]
+
+
 def _describe(volume: Volume) -> str:
     return f"volume {volume.name} (claim {volume.claim})" if volume.claim else f"volume {volume.name} ({volume.kind})"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -12,9 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conftest import Script
 
 from paddle_cluster.localcluster.addresses import Subnet
-from paddle_cluster.localcluster.errors import HostError
+from paddle_cluster.localcluster.cluster import Cluster
+from paddle_cluster.localcluster.errors import HostError, InUseError
+from paddle_cluster.localcluster.job.manifest import EnvVar, JobSpec
 from paddle_cluster.localcluster.pods.node import PodProcess
 from paddle_cluster.localcluster.pods.plan import PodPlan
 
@@ -197,6 +202,21 @@ def test_a_cluster_takes_its_addresses_from_the_networks_it_is_given():
     finally:
         first.close()
         second.close()
+
+
+def test_two_clusters_do_not_run_one_job_in_one_directory(job: JobSpec, script: Script, tmp_path: Path):
+    """The second one counted an attempt in the records of the first, and failed because its checkpoint was gone."""
+    variables = (*job.container.env, EnvVar("JOB_NAME", "mine"))
+    job = dataclasses.replace(job, container=dataclasses.replace(job.container, env=variables))
+    entrypoint = script("true")
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "link").symlink_to("volume")
+    with contextlib.closing(Cluster(job, entrypoint=entrypoint, volumes={"mfs": tmp_path / "volume"})):
+        with pytest.raises(InUseError, match=f"another localcluster runs the Job j with {tmp_path}/volume/mine; wait"):
+            Cluster(job, entrypoint=entrypoint, volumes={"mfs": tmp_path / "link"})
+        for other, env in ((dataclasses.replace(job, name="k"), {}), (job, {"JOB_NAME": "yours"})):
+            Cluster(other, entrypoint=entrypoint, volumes={"mfs": tmp_path / "volume"}, env=env).close()
+    Cluster(job, entrypoint=entrypoint, volumes={"mfs": tmp_path / "volume"}).close()
 
 
 def test_addresses_are_used_again_only_after_all_others():

@@ -163,8 +163,34 @@ def test_a_number_is_predicted_beside_each_row_better_than_by_the_mean(tmp_path:
     assert float(words[3].rstrip(";")) < 0.6 * float(words[-1])
     (tmp_path / "new.csv").write_text("city,size,area\nOslo,large,x\n")
     refused = run(tmp_path / "job/table/predict.py", tmp_path / "job/output/pass-00011", "new.csv", cwd=tmp_path)
-    assert (refused.returncode, refused.stdout) == (1, "")
+    assert (refused.returncode, refused.stdout) == (65, "")
     assert refused.stderr.startswith("new.csv: line 2: the column 'area' has 'x', which is not a number; ")
+
+
+ARGUMENTS = {
+    "no table": (["output/pass-00000", "nosuch.csv"], 66, "there is no file nosuch.csv; correct its name"),
+    "the folder of the passes": (["output", "new.csv"], 66, "columns.json is missing; copy data/columns.json of the"),
+    "one argument": (["output"], 64, "python predict.py MODEL TABLE > predictions.csv"),
+}
+
+
+@each("name", ARGUMENTS)
+def test_wrong_arguments_are_named_with_their_status(tmp_path: Path, name: str) -> None:
+    """`predict.py output new.csv` said that new.csv does not exist; all faults had the status 1."""
+    arguments, status, message = ARGUMENTS[name]
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output/columns.json").write_text(json.dumps(ABOUT))
+    (tmp_path / "new.csv").write_text("x\n")
+    told = run(EXAMPLE / "predict.py", *arguments, cwd=tmp_path)
+    assert (told.returncode, told.stdout) == (status, "")
+    assert message in told.stderr
+
+
+def test_a_new_table_of_latin_1_is_read_as_prepare_reads_it(make_table: Make, tmp_path: Path) -> None:
+    """It ended with `'utf-8' codec can't decode byte 0xe4`, though prepare had taken such a table."""
+    table = make_table(label="quality")
+    (tmp_path / "new.csv").write_bytes((HEAD + "6,1,Orl\xe9ans,a\n").encode("latin-1"))
+    assert [row[3] for _, row in table.read_new(tmp_path / "new.csv") if row] == ["Orl\xe9ans"]
 
 
 def test_a_class_is_predicted_by_its_name_with_precision_and_recall_of_each(tmp_path: Path) -> None:

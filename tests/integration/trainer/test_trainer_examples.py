@@ -54,6 +54,19 @@ def test_quick_start_trains_and_predicts(paddle, shard, name):
         assert numbers.index(max(numbers)) == int(chosen) and sum(numbers) == pytest.approx(1, abs=1e-4)
 
 
+@each("name", ["lr", "emb"])
+def test_quick_start_trains_without_tests_on_texts_that_are_too_few_for_a_test_set(paddle, tmp_path, name):
+    """`prepare` said `0 test samples; ready`, and the training ended because test.list is missing."""
+    (tmp_path / "texts.tsv").write_text("good\ta fine film\nbad\ta dull film\n")
+    flags = ["--data_source=quick_start", f"--data_path={tmp_path / 'texts.tsv'}", "--split_count=1"]
+    prepare(read_settings([f"--out_dir={tmp_path / 'job'}", f"--examples_dir={EXAMPLES}", *flags], {}))
+    status, text = paddle.train(
+        tmp_path / "job/0", f"--config=../quick_start/trainer_config.{name}.py", "--num_passes=1"
+    )
+    assert status == 0, text
+    assert "Test samples=" not in text
+
+
 NAMED = ["billing", "delivery", "login", "praise", "refund", "sales team"]
 
 

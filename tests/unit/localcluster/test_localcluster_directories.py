@@ -111,6 +111,14 @@ def test_a_given_variable_that_looks_misspelt_is_named(place: Path, name: str, c
     return None
 
 
+def test_more_trainers_than_the_job_has_pods_are_refused():
+    """The pods waited for an hour, and the advice was a command of kubectl."""
+    job = JobSpec("j", Container("train"), parallelism=3, completions=3)
+    check_variables({"CONF_PADDLE_GRADIENT_NUM": "3"}, job, None)
+    with pytest.raises(OptionError, match=r"CONF_PADDLE_GRADIENT_NUM=4: the Job has 3 pods, .*SPLIT_COUNT"):
+        check_variables({"CONF_PADDLE_GRADIENT_NUM": "4"}, job, None)
+
+
 def test_no_variable_of_the_launcher_or_of_the_data_job_looks_misspelt():
     """CONF_PADDLE_GRADIENT_MIN was taken for CONF_PADDLE_GRADIENT_NUM."""
     names = [one.name for one in VARIABLES] + [one.name.upper() for one in OPTIONS]

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from paddle import command
 from paddle.command import COMMANDS, main
 from paddle.utils.make_model_diagram import draw
 from paddle_base.proto import ModelConfig_pb2, TrainerConfig_pb2
@@ -129,6 +130,23 @@ def test_a_mistake_of_ours_is_a_traceback_and_70(argv, config, monkeypatch, caps
     monkeypatch.setattr("trainer.config.building.state.Parse.add_layer", broken)
     assert main(argv) == 70
     assert "KeyError: 'ours'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["numpy", "google.protobuf", "zmq", "requests"])
+def test_a_python_without_the_packages_is_told_in_one_line(name, config, monkeypatch, capsys):
+    """Who forgot to activate the virtual environment got a traceback of 20 lines."""
+
+    def lacking(_arguments):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setitem(command.COMMANDS, "dump_config", lacking)
+    assert main(["dump_config", config]) == 78
+    said = capsys.readouterr().err
+    assert said.startswith(f"paddle: {sys.executable} has no module {name}: activate the virtual environment")
+    assert said.count("\n") == 1
+    monkeypatch.setattr("trainer.__main__.run", lacking)
+    assert main(["train", f"--config={config}"]) == 78
+    assert f"has no module {name}: activate the virtual environment" in capsys.readouterr().err
 
 
 def test_make_diagram_draws_layers_and_inputs(config, config_dir):

@@ -59,7 +59,7 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
         return None
     text = " ".join("".join(traceback.format_exception_only(error)).split())
     if isinstance(error, FileNotFoundError):
-        return MissingInputError(f"{place.where}: {text}{directory_hint(error)}")
+        return MissingInputError(f"{place.where}: {text}{start_hint(error)}")
     hint = module_line(str(error.name)) if isinstance(error, NameError) else ""
     if isinstance(error, ImportError):
         hint = hidden_module_hint(str(error.name))
@@ -73,15 +73,6 @@ def hidden_module_hint(name: str) -> str:
     if found is None or top == "paddle" or OUR_ROOT / top not in map(Path, getattr(found, "__path__", ())):
         return ""
     return f"; this program has a package {top}, which hides a module of that name: rename the module"
-
-
-def directory_hint(error: FileNotFoundError) -> str:
-    """Return the directory from which the relative name of the absent file counts, or "" for any other name."""
-    if not isinstance(error.filename, str) or Path(error.filename).is_absolute():
-        return ""
-    with contextlib.suppress(OSError):  # the working directory was removed
-        return f"; the name counts from {Path.cwd()}"
-    return ""
 
 
 def _find_place(trace: TracebackType | None, title: str) -> ScriptPlace:
@@ -99,6 +90,16 @@ def _find_place(trace: TracebackType | None, title: str) -> ScriptPlace:
     if not lines:
         return ScriptPlace(title, None)
     return ScriptPlace(lines[-1] + (f" (from {lines[0]})" if lines[0] != lines[-1] else ""), inside)
+
+
+def start_hint(error: BaseException) -> str:
+    """Return where a relative name of a file that does not exist was looked for, or an empty text."""
+    name = error.filename if isinstance(error, FileNotFoundError) else None
+    if not isinstance(name, str) or not name or Path(name).is_absolute():
+        return ""
+    with contextlib.suppress(OSError):  # the working directory was removed
+        return f"; the name is relative to {Path.cwd()}, the directory in which the program was started"
+    return ""
 
 
 def shown(filename: str) -> str:

@@ -334,8 +334,24 @@ def test_an_error_of_the_provider_reaches_the_trainer():
 
     source = make(process)
     source.start_pass()
-    text = r"data provider test_trainer_data::process, reading 'f': (test_.*: )?KeyError: 'colour'"
+    text = (
+        r"data provider test_trainer_data::process, reading 'f': (test_.*: )?KeyError: 'colour'"
+        "; samples of this entry before it: 1$"  # nothing said in which line of a long file the fault was
+    )
     with pytest.raises(DataError, match=text):
+        source.next_batch(2)
+
+
+def test_a_missing_file_of_the_provider_says_where_its_relative_name_was_looked_for():
+    """A program that was started in another directory named only the file."""
+
+    def process(settings, file):
+        yield {"x": Path("nosuch").read_text()}
+
+    source = make(process)
+    source.start_pass()
+    text = f"directory: 'nosuch'; the name is relative to {Path.cwd()}, the directory in which the program was started$"
+    with pytest.raises(MissingInputError, match=text):
         source.next_batch(2)
 
 

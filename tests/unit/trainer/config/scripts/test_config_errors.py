@@ -75,6 +75,19 @@ CASES = {
     ),
     "an undefined name": ("zebra", "", DataError, "line 2: NameError: name 'zebra' is not defined$"),
     "an assertion": ("assert 1 == 2, 'no'", "", DataError, "line 2: AssertionError: no"),
+    "a missing file of the script": (
+        "open('nosuch')",
+        "",
+        MissingInputError,
+        "line 2: FileNotFoundError: .*'nosuch'; the name is relative to /.*, the directory in which the program was",
+    ),
+    "a missing file with an absolute name": ("open('/no/such')", "", MissingInputError, "line 2: .*'/no/such'$"),
+    "a missing module of the script": (
+        "import nosuch",
+        "",
+        DataError,
+        "line 2: ModuleNotFoundError: No module named 'nosuch'",
+    ),
     "a library's exception": (
         "import json\njson.loads('{')",
         "",
@@ -150,12 +163,6 @@ CASES = {
         ConfigError,
         r"config.py: the recurrent group 'g' has no end; call RecurrentLayerGroupEnd\('g'\)",
     ),
-    "a missing module of the script": (
-        "import nosuch",
-        "",
-        DataError,
-        "line 2: ModuleNotFoundError: No module named 'nosuch'",
-    ),
     "a working directory that the script removed": (
         "import os\nos.mkdir('gone')\nos.chdir('gone')\nos.rmdir('../gone')\ndata_layer('x', 0)",
         "",
@@ -184,7 +191,8 @@ def test_a_file_that_the_script_does_not_find_is_a_missing_input(parse_text, con
     with pytest.raises(MissingInputError) as caught:
         parse_text("words = open('data/dict.txt')")
     message = "config.py line 2: FileNotFoundError: [Errno 2] No such file or directory: 'data/dict.txt'"
-    assert str(caught.value) == f"{message}; the name counts from {config_dir}"
+    started = f"{config_dir}, the directory in which the program was started"
+    assert str(caught.value) == f"{message}; the name is relative to {started}"
     with pytest.raises(MissingInputError, match=r"'/no/dict.txt'$"):
         parse_text("words = open('/no/dict.txt')")
 
