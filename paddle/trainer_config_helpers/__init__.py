@@ -7,10 +7,10 @@ sub-modules are also part of the language. For example, old configs call `layer_
 import importlib
 from typing import Any
 
-from trainer.config.all_names import HELPERS, lookup
-from trainer.config.building.names import SUBMODULES
+from trainer.config.all_names import lookup
+from trainer.config.building.names import SUBMODULES, helper_names
 
-__all__ = [*SUBMODULES, *(name for names in HELPERS.values() for name in names)]
+__all__ = [*SUBMODULES, *helper_names()]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer.config import data_sources
 from trainer.config.building import activations, attrs, layer
-from trainer.config.building.names import HELPERS, UnknownName, built, lookup, suggestion
+from trainer.config.building.names import UnknownName, built, lookup, suggestion
 from trainer.config.language import (
     evaluators,
     layer_math,
@@ -20,12 +20,10 @@ from trainer.config.language import (
 from trainer.config.v1 import data as v1_data
 from trainer.config.v1 import groups as v1_groups
 from trainer.config.v1 import inputs as v1_inputs
-from trainer.config.v1 import layer_classes as v1_layer_classes
 from trainer.config.v1 import layers as v1_layers
 from trainer.config.v1 import settings as v1_settings
 
 __all__ = [
-    "HELPERS",
     "activations",
     "attrs",
     "data_sources",
@@ -41,7 +39,6 @@ __all__ = [
     "v1_data",
     "v1_groups",
     "v1_inputs",
-    "v1_layer_classes",
     "v1_layers",
     "v1_names",
     "v1_settings",
@@ -58,7 +55,7 @@ def v1_names() -> dict[str, Any]:
 
 def exports(module: str) -> tuple[list[str], Callable[[str], Any]]:
     """Return `__all__` and `__getattr__` for a module that re-exports a sub-module of paddle.trainer_config_helpers."""
-    names = list(HELPERS[module])
+    names = list(built(module))
 
     def get(name: str) -> Any:
         with contextlib.suppress(UnknownName):  # as in v0.10, whose modules imported each other's names

@@ -12,7 +12,7 @@ from types import TracebackType
 from paddle_base.runtime.errors import ConfigError, DataError, PaddleError
 from trainer.config.building.argument_errors import ArgumentError
 from trainer.config.building.declare import helper
-from trainer.config.building.names import HELPERS, UnknownName, module_line, suggestion
+from trainer.config.building.names import UnknownName, helper_names, module_line, suggestion
 from trainer.config.scripts.python2 import OUR_PACKAGES, SCRIPT_NAME, compile_script, is_script_file
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
@@ -97,4 +97,4 @@ def _wrong_use(error: BaseException, place: ScriptPlace) -> str:
     if place.inside:
         return f"{place.inside}: {type(error).__name__}: {error}"
     call = _CALL.match(str(error)) if isinstance(error, TypeError) else None
-    return str(error) if call and any(call[1] in names for names in HELPERS.values()) else ""
+    return str(error) if call and call[1] in helper_names() else ""

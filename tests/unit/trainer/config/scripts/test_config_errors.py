@@ -220,7 +220,7 @@ def test_a_forgotten_import_is_told_with_its_line(config_dir, text):
 
 
 def test_no_hint_proposes_the_word_that_was_written():
-    for name in (*names.V1_NAMES, *names.PROVIDER_NAMES, *(name for part in names.HELPERS.values() for name in part)):
+    for name in ("Import", *names.built("v1"), *names.PROVIDER_NAMES, *names.helper_names()):
         assert names.suggestion(name).startswith(("; add the line `from ", "; a config calls ")), name
 
 
