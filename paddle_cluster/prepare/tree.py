@@ -31,7 +31,7 @@ from paddle_cluster.prepare.dataset import Content, Shard
 from paddle_cluster.prepare.errors import InputError, OutputError, writing_to
 from paddle_cluster.prepare.input.folder import Folder
 from paddle_cluster.prepare.log import say
-from paddle_cluster.prepare.settings import MARKER
+from paddle_cluster.prepare.values import MARKER
 
 STAGING = ".preparing-"
 TOKEN = "mine"  # a file in the staging directory; a later run that takes over OUT_DIR removes this file

@@ -16,17 +16,17 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from random import Random
 
-from paddle_cluster.prepare.dataset import Split
+from paddle_cluster.prepare.dataset import Source, Split
 from paddle_cluster.prepare.errors import InputError, InputMissingError, writing_to
 from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.input.packed import SUFFIXES
 from paddle_cluster.prepare.limits import OBJECT_BYTES
-from paddle_cluster.prepare.settings import Settings
 from paddle_cluster.prepare.sources.columns import ColumnSummary, describe_all
 from paddle_cluster.prepare.sources.spool import Appender, LabelledRow, Spool
 from paddle_cluster.prepare.sources.table import DelimitedTable, warn_of_mixed
 from paddle_cluster.prepare.split import file_names, is_held_out
+from paddle_cluster.prepare.values import Settings
 
 TABLES, TEXTS = (".csv", ".tsv"), (".txt", ".data")
 STATISTICS = "columns.json"
@@ -233,3 +233,6 @@ def _place_of(label: str, columns: Sequence[ColumnSummary]) -> int | None:
     if label.isascii() and label.isdigit() and 1 <= int(label[:9]) <= len(names):
         return int(label) - 1
     raise InputError(f"CSV_LABEL is {label!r}, which is no column; name one of {', '.join(names)[:400]}, or its number")
+
+
+CSV = Source("csv", read_csv, "input", test_fraction="1/10")
