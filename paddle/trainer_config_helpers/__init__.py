@@ -7,8 +7,7 @@ sub-modules are also part of the language. For example, old configs call `layer_
 import importlib
 from typing import Any
 
-from trainer.config.all_names import lookup
-from trainer.config.building.names import SUBMODULES, helper_names
+from trainer.config.building.names import SUBMODULES, helper_names, lookup
 
 __all__ = [*SUBMODULES, *helper_names()]
 

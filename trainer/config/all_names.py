@@ -6,43 +6,12 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from trainer.config import data_sources
-from trainer.config.building import activations, attrs, layer
+from trainer.config import data_sources  # noqa: F401 - the import registers its names, as the next imports do
+from trainer.config.building import activations, attrs, layer  # noqa: F401
 from trainer.config.building.names import UnknownName, built, lookup, suggestion
-from trainer.config.language import (
-    evaluators,
-    layer_math,
-    layers,
-    networks,
-    optimizers,
-    poolings,
-)
-from trainer.config.v1 import data as v1_data
-from trainer.config.v1 import groups as v1_groups
-from trainer.config.v1 import inputs as v1_inputs
-from trainer.config.v1 import layers as v1_layers
-from trainer.config.v1 import settings as v1_settings
-
-__all__ = [
-    "activations",
-    "attrs",
-    "data_sources",
-    "evaluators",
-    "exports",
-    "layer",
-    "layer_math",
-    "layers",
-    "lookup",
-    "networks",
-    "optimizers",
-    "poolings",
-    "v1_data",
-    "v1_groups",
-    "v1_inputs",
-    "v1_layers",
-    "v1_names",
-    "v1_settings",
-]
+from trainer.config.language import evaluators, layer_math, layers, networks, optimizers, poolings  # noqa: F401
+from trainer.config.v1 import data, groups, inputs, settings  # noqa: F401
+from trainer.config.v1 import layers as v1_layers  # noqa: F401
 
 
 def v1_names() -> dict[str, Any]:
@@ -50,7 +19,7 @@ def v1_names() -> dict[str, Any]:
 
     The result does not include `Import`, because each file gets its own `Import` function.
     """
-    return v1_settings.obsolete_settings() | dict(built("v1"))
+    return settings.obsolete_settings() | dict(built("v1"))
 
 
 def exports(module: str) -> tuple[list[str], Callable[[str], Any]]:

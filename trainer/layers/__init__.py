@@ -6,6 +6,7 @@ Add a new type of layer in this order:
 
 1. Write a subclass of `base.Layer` with `forward` and `backward` in the module of its family, or in a new module.
 2. Add the record of the type to `_RECORDS` of `trainer/config/v1/layer_types.py`. The class is found by this record.
+   `check_gradients` of the tests fails if a record wrongly lacks `is_coupled`.
 3. Write the config function in `trainer/config/language/layers/`, with the decorator `@helper("layers")`.
 4. Test the gradients in `tests/unit/trainer/layers/<family>/` with `check_gradients` of `tests/layer_checks.py`. Test
    the config message of the layer in `tests/unit/trainer/config/language/`.
