@@ -18,16 +18,17 @@ STEP = 1e-6
 def make_layer(kind, size, inputs, bias=0, dtype=np.float64, **fields):
     """A layer and its parameter table, filled at random.
 
-    inputs: the fields of each input; {"parameter": 12} is an input with a parameter of 12 values, for example.
+    inputs: the fields of each input; {"parameter": 12} is an input with a parameter of 12 values, for example, which is
+    static with {"static": True}.
     """
     config = ModelConfig(type="nn")
     layer = config.layers.add(name="tested", type=kind, size=size, **fields)
     for number, given in enumerate(inputs):
-        others = {name: value for name, value in given.items() if name != "parameter"}
+        others = {name: value for name, value in given.items() if name not in ("parameter", "static")}
         link = layer.inputs.add(input_layer_name=f"input{number}", **others)
         if given.get("parameter"):
             link.input_parameter_name = f"w{number}"
-            config.parameters.add(name=f"w{number}", size=given["parameter"])
+            config.parameters.add(name=f"w{number}", size=given["parameter"], is_static=given.get("static", False))
     if bias:
         layer.bias_parameter_name = "bias"
         config.parameters.add(name="bias", size=bias)

@@ -6,7 +6,7 @@ from each import each
 from layer_checks import dense as rows_of
 from layer_checks import differs_in_halves, ids, make_layer
 
-from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
@@ -100,6 +100,11 @@ BLOCKS |= {"stride_x": 1, "stride_y": 1, "padding_x": 0, "padding_y": 0}
 INDEPENDENT = {
     "blockexpand": (("blockexpand", 4, [{"block_expand_conf": BLOCKS}]), {}, [rows_of(NUMBERS)]),
     "crf_decoding": (("crf_decoding", 3, [{"parameter": 15}]), {}, [rows_of(NUMBERS[:, :3], STARTS)]),
+    "data_norm": (
+        ("data_norm", 8, [{"parameter": 40, "static": True}]),
+        {"data_norm_strategy": "z-score"},
+        [rows_of(NUMBERS)],
+    ),
     "eos_id": (("eos_id", 1, [{}]), {"eos_id": 1}, [ids([1, 0, 1, 1, 0, 0], STARTS)]),
     "lambda_cost": (
         ("lambda_cost", 1, [{}, {}]),
@@ -117,6 +122,7 @@ def test_halves_of_a_batch_give_the_numbers_of_the_whole_batch(kind):
     assert not differs_in_halves(make_layer(*layer, **fields)[0], inputs)
 
 
+REGIONS = {"pooled_width": 1, "pooled_height": 1, "spatial_scale": 1.0, "height": 2, "width": 2}
 COUPLED = {
     **{
         kind: (
@@ -127,6 +133,11 @@ COUPLED = {
         for kind in ("batch_norm", "cudnn_batch_norm", "mkldnn_batch_norm")
     },
     "resize": (("resize", 4, [{}]), {}, [rows_of(NUMBERS)]),
+    "roi_pool": (
+        ("roi_pool", 2, [{"roi_pool_conf": REGIONS}, {}]),
+        {},
+        [rows_of(NUMBERS), rows_of([[0, 0, 0, 1, 1]] * 6)],
+    ),
     "trans": (("trans", 6, [{}]), {"height": 6}, [rows_of(NUMBERS[:, :6])]),
 }
 
@@ -136,6 +147,7 @@ def test_a_coupled_layer_gives_other_numbers_for_halves(kind):
     layer, fields, inputs = COUPLED[kind]
     assert LAYER_TYPES[kind].is_coupled
     tested = make_layer(*layer, **fields)[0]
+    tested.input_configs = [LayerConfig(num_filters=2)] * len(inputs)  # roi_pool reads the channels
     tested.is_training = True
     assert differs_in_halves(tested, inputs)
 
