@@ -147,7 +147,7 @@ def test_a_coupled_layer_gives_other_numbers_for_halves(kind):
     layer, fields, inputs = COUPLED[kind]
     assert LAYER_TYPES[kind].is_coupled
     tested = make_layer(*layer, **fields)[0]
-    tested.input_configs = [LayerConfig(num_filters=2)] * len(inputs)  # roi_pool reads the channels
+    tested.input_configs = [LayerConfig(size=8)] * len(inputs)  # roi_pool reads the size
     tested.is_training = True
     assert differs_in_halves(tested, inputs)
 
