@@ -16,7 +16,8 @@ from vulture import Vulture
 
 ROOT = Path(__file__).resolve().parents[1]
 PATHS = ["start_paddle.py", "bench", "examples", "paddle", "paddle_base", "paddle_cluster", "pserver", "trainer"]
-NAMES = "trainer/config/building/names.py"  # the module with the names of the config language, as strings
+TABLE = "trainer/config/v1/layer_types.py"  # the table that names the classes of layers, as strings
+REGISTERING = ["@evaluates", "@helper", "@public"]  # decorators that enter functions and classes into tables
 
 _LIBRARY = "a class of the standard library or of requests calls or reads it"
 _HOROVOD = "Horovod 0.28's, which its users and tests call"
@@ -75,6 +76,7 @@ REASONS = {
     ("trainer/config/language/networks/image.py", "*"): _LOCAL,
     ("trainer/config/older_groups.py", "target_inlinkid"): _FIELD,
     ("trainer/config/scripts/python2.py", "get_code"): "importlib calls it",
+    ("trainer/config/v1/layers.py", "is_layer_type"): _2017,
     ("trainer/layers/image/conv.py", "biased"): "the view of an array that it changes",
 }
 
@@ -90,15 +92,15 @@ class Unused(NamedTuple):
 
 def find_unused(root: Path) -> list[Unused]:
     """Return the unused names of the product that vulture finds, without the names of the config language."""
-    vulture = Vulture()
+    vulture = Vulture(ignore_decorators=REGISTERING)
     vulture.scavenge([root / path for path in PATHS if (root / path).exists()], exclude=["*_pb2.py"])
-    words = set(re.findall(r"\w+", (root / NAMES).read_text(encoding="utf-8")))
+    words = set(re.findall(r"\w+", (root / TABLE).read_text(encoding="utf-8")))
     found = [
         Unused(Path(item.filename).relative_to(root).as_posix(), item.first_lineno, item.name, item.typ)
         for item in vulture.get_unused_code(min_confidence=60)
     ]
     product = [one for one in found if not one.path.startswith(("bench/", "examples/"))]
-    return [one for one in product if not (one.path.startswith("trainer/config/") and one.name in words)]
+    return [one for one in product if not (one.path.startswith("trainer/layers/") and one.name in words)]
 
 
 def main() -> int:

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from small_runs import read_cases
 
-from trainer.config.language.layers.levels import LayerType
-from trainer.config.v1.layer_kinds import KINDS
-from trainer.config.v1.layers import BY_FUNCTION
-from trainer.layers import INTERNAL, LAYERS
+from trainer.config.v1.layer_types import LAYER_TYPES, RULES
+from trainer.config.v1.layers import BY_FUNCTION, LayerType
+from trainer.layers import LAYERS
 from trainer.layers.mixed.mixed import OPERATORS, PROJECTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -70,7 +69,7 @@ LIMITS = {
 def all_types() -> set[str]:
     """Return every layer type that the language or Layer() knows, that v0.10 registered, or that computes here."""
     named = {value for name, value in vars(LayerType).items() if name.isupper() and isinstance(value, str)}
-    known = {*language_types(), *KINDS, *BY_FUNCTION, *named, *REGISTERED, *(LAYERS.keys() - INTERNAL)}
+    known = {*language_types(), *BY_FUNCTION, *named, *REGISTERED, *LAYER_TYPES}
     return {OTHER_NAMES.get(kind, kind) for kind in known - NO_LAYERS}
 
 
@@ -93,7 +92,7 @@ def make_table() -> str:
         "| type | language | computes | gradients checked | golden | what it does not do |",
         "|---|---|---|---|---|---|",
     ]
-    kinds, raw = language_types(), {*KINDS, *BY_FUNCTION}
+    kinds, raw = language_types(), {*RULES, *BY_FUNCTION}
     for kind in sorted(all_types()):
         layer = LAYERS.get(kind)
         if layer is None:

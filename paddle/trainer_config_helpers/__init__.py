@@ -7,10 +7,9 @@ sub-modules are also part of the language. For example, old configs call `layer_
 import importlib
 from typing import Any
 
-from trainer.config.all_names import HELPERS, lookup
-from trainer.config.building.names import SUBMODULES
+from trainer.config.building.names import SUBMODULES, helper_names, lookup
 
-__all__ = [*SUBMODULES, *(name for names in HELPERS.values() for name in names)]
+__all__ = [*SUBMODULES, *helper_names()]
 
 
 def __getattr__(name: str) -> Any:

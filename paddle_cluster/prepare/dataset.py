@@ -1,13 +1,14 @@
-"""The result of reading a source: the samples, and the other files that each trainer needs."""
+"""A source of data, and the result of reading it: the samples, and the other files that each trainer needs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from paddle_cluster.prepare.settings import Settings
 from paddle_cluster.prepare.split import LabelledLine
+from paddle_cluster.prepare.values import Settings
 
 
 @dataclass(frozen=True)
@@ -49,5 +50,33 @@ class Split:
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
-Source = Callable[[Settings, Path], Dataset | Split]
+Reader = Callable[[Settings, Path], Dataset | Split]
 """A function that reads a data set; its second argument is an empty directory on the volume for temporary files."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of data.
+
+    Attributes:
+        name: the value of DATA_SOURCE.
+        read: the function that reads the data set.
+        reads: "input": DATA_PATH or DATA_URL must be set; "input or example": without them the data of the example are
+            read; "nothing": all samples are generated.
+        test_fraction: the default of TEST_FRACTION.
+        example: the name of the example whose config fits the data; "" if there is none.
+        named_example: the name of an example that is copied only if TRAIN_CONFIG_DIR names it.
+        shapes: for each value of SYNTHETIC_SHAPE, the example; empty for a source that has no shapes.
+    """
+
+    name: str
+    read: Reader
+    reads: Literal["input", "input or example", "nothing"]
+    test_fraction: str = "1/5"
+    example: str = ""
+    named_example: str = ""
+    shapes: Mapping[str, str] = field(default_factory=dict)
+
+    def example_for(self, shape: str) -> str:
+        """Return the name of the example for a shape of synthetic data, or "" if the source has no example."""
+        return self.shapes.get(shape, self.example)

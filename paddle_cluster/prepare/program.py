@@ -8,33 +8,21 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import FrameType
 
-from paddle_cluster.prepare.dataset import Dataset, Shard, Source, Split
+from paddle_cluster.prepare.dataset import Dataset, Shard, Split
 from paddle_cluster.prepare.errors import InputMissingError, PrepareError, reading_input, writing_to
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.mounts import MOUNTINFO, require_volume
-from paddle_cluster.prepare.settings import Settings, example_of, find_misspelt, name_flags, read_settings
-from paddle_cluster.prepare.sources.csv_source import read_csv
-from paddle_cluster.prepare.sources.digits import read_digits
-from paddle_cluster.prepare.sources.movielens import read_movielens
-from paddle_cluster.prepare.sources.synthetic import read_synthetic
-from paddle_cluster.prepare.sources.text import read_quick_start
+from paddle_cluster.prepare.settings import find_misspelt, name_flags, read_settings
+from paddle_cluster.prepare.sources import SOURCES
 from paddle_cluster.prepare.split import LabelledLine, deal, file_names
 from paddle_cluster.prepare.tree import copy_config, give_to, publish, same_files, staging, write_marker, write_shards
+from paddle_cluster.prepare.values import Settings
 
 OF_MODEL = ("dict.txt", "labels.list", "columns.json", "meta.bin")  # of a shard, which a trained model needs
-SOURCES: Mapping[str, Source] = MappingProxyType(
-    {
-        "digits": read_digits,
-        "quick_start": read_quick_start,
-        "movielens": read_movielens,
-        "csv": read_csv,
-        "synthetic": read_synthetic,
-    }
-)
 SIGNALLED = 128  # exit status of a program that a signal has ended, minus the number of the signal
 
 
@@ -74,6 +62,7 @@ def prepare(settings: Settings) -> None:
     Raises: PrepareError: the message describes the error. After an error, the directory contains its old data set, or
     no shard 0. Therefore no job can start with a mixture of two data sets.
     """
+    source = SOURCES[settings.data_source]
     if settings.require_volume:
         require_volume(settings.out_dir, MOUNTINFO)
     with reading_input():
@@ -83,7 +72,7 @@ def prepare(settings: Settings) -> None:
         with writing_to(scratch):
             scratch.mkdir()
         with reading_input():
-            found = SOURCES[settings.data_source](settings, scratch)
+            found = source.read(settings, scratch)
         split = found if isinstance(found, Split) else split_dataset(found, settings)
         write_shards(directory, split.shards, split.common)
         with writing_to(scratch):
@@ -94,9 +83,9 @@ def prepare(settings: Settings) -> None:
         _warn_of_model(directory, settings.out_dir)
         give_to(settings.data_owner, directory)
         publish(directory, settings.out_dir, settings.split_count, settings.train_config_dir)
-    if settings.data_source == "synthetic":
+    if source.reads == "nothing":
         say(
-            "WARNING: DATA_SOURCE=synthetic: all samples are generated; to use your own data, set DATA_SOURCE "
+            f"WARNING: DATA_SOURCE={source.name}: all samples are generated; to use your own data, set DATA_SOURCE "
             "and DATA_PATH or DATA_URL"
         )
     samples = f"{split.training} training and {split.test} test samples"
@@ -184,7 +173,7 @@ def _require_example(settings: Settings) -> None:
     Raises: InputMissingError: if the example does not exist; the message names its directory.
     """
     name = settings.train_config_dir
-    own = example_of(settings.data_source, settings.synthetic_shape)
+    own = SOURCES[settings.data_source].example_for(settings.synthetic_shape)
     example, present = settings.examples_dir / name, settings.out_dir / name
     if name and name == own and not example.is_dir() and not present.is_dir():
         raise InputMissingError(

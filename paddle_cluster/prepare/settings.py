@@ -7,27 +7,17 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from paddle_cluster.prepare.errors import ArgumentsError, InputError, SettingsError
+from paddle_cluster.prepare.dataset import Source
+from paddle_cluster.prepare.errors import ArgumentsError, SettingsError
+from paddle_cluster.prepare.sources import SOURCES
+from paddle_cluster.prepare.values import MARKER, Settings
 
-MARKER = "prepared.json"  # the file in OUT_DIR that shows that the data set is complete
-CONFIG_OF_SOURCE = {
-    "digits": "digits",
-    "quick_start": "quick_start",
-    "movielens": "recommendation",
-    "csv": "",
-    "synthetic": "",
-}
-CONFIG_OF_TABLES = "table"  # for the source csv; copied only if TRAIN_CONFIG_DIR names it
-SHAPES = {"text": "quick_start", "ratings": "recommendation"}
-TEST_FRACTIONS = {"digits": "1/5", "quick_start": "1/5", "movielens": "1/10", "csv": "1/10", "synthetic": "1/5"}
 IMAGE_EXAMPLES = Path("/opt/paddle/examples")
-BY_INPUT = "DATA_SOURCE to digits, quick_start or movielens"
 MISSING = "NA,N/A,n/a,#N/A,<NA>,NaN,nan,NULL,null"  # what spreadsheets, databases, R and pandas write
 MOST_WORDS = 10**9
 MAX_SHARDS = 100_000  # the file names of v0.10 have numbers of five digits
@@ -46,6 +36,10 @@ class Option(NamedTuple):
     help: str
 
 
+# the sources whose TEST_FRACTION has another default than most
+FRACTIONS = [f"{one.name} {one.test_fraction}" for one in SOURCES.values() if one.test_fraction != Source.test_fraction]
+SHAPES = {shape: example for one in SOURCES.values() for shape, example in one.shapes.items()}
+
 OPTIONS = (
     Option("out_dir", "", "the job's directory on the volume, <mount>/<JOB_NAME>; required"),
     Option("require_volume", "0 (image: 1)", "1: fail with status 78 if out_dir is not on a volume of the container"),
@@ -55,7 +49,7 @@ OPTIONS = (
         "number of shards; must equal CONF_PADDLE_GRADIENT_NUM, the number of trainers",
     ),
     Option("shard_files", "1", "number of files of a shard's training samples; a master assigns each file as one task"),
-    Option("data_source", "by TRAIN_CONFIG_DIR", f"data set: {', '.join(CONFIG_OF_SOURCE)}; digits if nothing is set"),
+    Option("data_source", "by TRAIN_CONFIG_DIR", f"data set: {', '.join(SOURCES)}; digits if nothing is set"),
     Option("data_url", "", "https:// address of an archive or file (needs data_sha256), or file://"),
     Option("data_sha256", "", "SHA-256 of the input file, 64 hexadecimal digits; optional for file:// and data_path"),
     Option("data_path", "", "a mounted archive, file or folder with the data set, instead of data_url"),
@@ -76,7 +70,9 @@ OPTIONS = (
     Option("min_count", "2", "minimum number of times that a word of dict.txt occurs in the training text"),
     Option("max_words", "all", "maximum number of words of dict.txt, beside <unk>; the most frequent words are kept"),
     Option(
-        "test_fraction", "1/5 (movielens, csv 1/10)", "fraction of samples to test with, if the source has no test set"
+        "test_fraction",
+        f"{Source.test_fraction} ({', '.join(FRACTIONS)})",
+        "fraction of samples to test with, if the source has no test set",
     ),
     Option("test_data", "whole", "whole: each trainer tests the whole test set; split: each trainer tests one part"),
     Option("seed", "1", "seed of the shuffle and of synthetic data"),
@@ -87,60 +83,6 @@ OPTIONS = (
     Option("replace_config", "0", "1: replace a config directory on the volume that differs from the example"),
     Option("data_owner", "that of the volume", "if prepare runs as root: uid:gid of the owner of the created files"),
 )
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The checked settings; OPTIONS explains each name."""
-
-    out_dir: Path
-    require_volume: bool
-    split_count: int
-    shard_files: int
-    data_source: str
-    data_url: str
-    data_sha256: str
-    data_path: Path | None
-    data_timeout: float
-    data_encoding: str
-    data_max_bytes: int
-    data_max_memory: int
-    csv_delimiter: str
-    csv_header: str
-    csv_label: str
-    csv_task: str
-    csv_skip: tuple[str, ...]
-    csv_missing: tuple[str, ...]
-    min_count: int
-    max_words: int
-    test_fraction: Fraction
-    test_data: str
-    seed: int
-    synthetic_shape: str
-    synthetic_rows: int
-    train_config_dir: str
-    examples_dir: Path
-    replace_config: bool
-    data_owner: tuple[int, int] | None
-
-    def check_counts(self, training: int, test: int) -> None:
-        """Check that the samples suffice for all shards; a trainer without training or test samples would fail.
-
-        Raises: InputError: if there are too few samples; the message names the numbers of samples and of shards.
-        """
-        count = self.split_count
-        if training < count:
-            raise InputError(f"{training} training samples cannot be split into {count} shards; lower SPLIT_COUNT")
-        if training < count * self.shard_files:
-            parts = f"{count} x {self.shard_files} files"
-            raise InputError(f"{training} training samples cannot be split into {parts}; lower SHARD_FILES")
-        if self.test_data == "split" and 0 < test < count:
-            raise InputError(f"{test} test samples cannot be split into {count} shards; set TEST_DATA=whole")
-
-
-def example_of(source: str, shape: str) -> str:
-    """Return the name of the example for a source, or "" if the source has no example."""
-    return SHAPES[shape] if source == "synthetic" else CONFIG_OF_SOURCE[source]
 
 
 class _SettingsParser(argparse.ArgumentParser):
@@ -213,14 +155,14 @@ class _Reading:
 
     def settings(self) -> Settings:
         source = self._source()
-        shapes = {config: shape for shape, config in SHAPES.items()}
+        shapes = {example: shape for shape, example in SHAPES.items()}
         shape = self._choice("synthetic_shape", tuple(SHAPES), shapes.get(self.given["train_config_dir"], "text"))
         settings = Settings(
             out_dir=self._out_dir(),
             require_volume=self._choice("require_volume", ("0", "1"), "0") == "1",
             split_count=self._split_count(),
             shard_files=self._number("shard_files", int, 1, MAX_FILES, "1"),
-            data_source=source,
+            data_source=source.name,
             data_url=self.given["data_url"],
             data_sha256=self.given["data_sha256"].lower(),
             data_path=Path(self.given["data_path"]) if self.given["data_path"] else None,
@@ -236,12 +178,12 @@ class _Reading:
             csv_missing=self._words("csv_missing", MISSING),
             min_count=self._number("min_count", int, 1, 10**9, "2"),
             max_words=self._number("max_words", int, 1, MOST_WORDS, str(MOST_WORDS)),
-            test_fraction=self._number("test_fraction", Fraction, Fraction(0), Fraction(9, 10), TEST_FRACTIONS[source]),
+            test_fraction=self._number("test_fraction", Fraction, Fraction(0), Fraction(9, 10), source.test_fraction),
             test_data=self._choice("test_data", ("whole", "split"), "whole"),
             seed=self._number("seed", int, 0, 2**63, "1"),
             synthetic_shape=shape,
             synthetic_rows=self._number("synthetic_rows", int, 1, 10**9, "3000"),
-            train_config_dir=self._config_name() or example_of(source, shape),
+            train_config_dir=self._config_name() or source.example_for(shape),
             examples_dir=self._examples_dir(),
             replace_config=self._choice("replace_config", ("0", "1"), "0") == "1",
             data_owner=self._owner(),
@@ -316,19 +258,19 @@ class _Reading:
             )
         return count or int(trainers)
 
-    def _source(self) -> str:
+    def _source(self) -> Source:
         """Read DATA_SOURCE; if it is not set, return the source of the example that TRAIN_CONFIG_DIR names."""
         if self.given["data_source"]:
-            return self._choice("data_source", tuple(CONFIG_OF_SOURCE), "digits")
+            return SOURCES[self._choice("data_source", tuple(SOURCES), "digits")]
         config = self.given["train_config_dir"] or "digits"
-        for source, its_config in {**CONFIG_OF_SOURCE, "csv": CONFIG_OF_TABLES}.items():
-            if config in (source, its_config):
+        for source in SOURCES.values():
+            if config in (source.name, source.example or source.named_example):
                 return source
         self.problems.append(
             f"DATA_SOURCE is not set and TRAIN_CONFIG_DIR is {config!r}, which is not an example of this project; "
-            f"set DATA_SOURCE to one of {', '.join(CONFIG_OF_SOURCE)}"
+            f"set DATA_SOURCE to one of {', '.join(SOURCES)}"
         )
-        return "digits"
+        return SOURCES["digits"]
 
     def _config_name(self) -> str:
         name = self.given["train_config_dir"]
@@ -356,14 +298,17 @@ class _Reading:
             self.problems.append(f"DATA_SHA256 is {settings.data_sha256!r}; it must be 64 hexadecimal digits")
         if settings.data_url and settings.data_path:
             self.problems.append("DATA_URL and DATA_PATH are both set; set only one of them")
-        if settings.data_source == "synthetic":
-            unread = [name for name in ("DATA_URL", "DATA_PATH") if self.given[name.lower()]]
+        source = SOURCES[settings.data_source]
+        if source.reads == "nothing":
+            *names, last = (one.name for one in SOURCES.values() if one.reads != "nothing")
             self.problems += [
-                f"{name} is set, but DATA_SOURCE=synthetic reads no input; set {BY_INPUT}" for name in unread
+                f"{name} is set, but DATA_SOURCE={source.name} reads no input; "
+                f"set DATA_SOURCE to {', '.join(names)} or {last}"
+                for name in ("DATA_URL", "DATA_PATH")
+                if self.given[name.lower()]
             ]
-        needs_input = settings.data_source in ("quick_start", "movielens", "csv")
-        if needs_input and not settings.data_url and not settings.data_path:
-            self.problems.append(f"DATA_SOURCE={settings.data_source} needs DATA_PATH or DATA_URL; set one of them")
+        if source.reads == "input" and not settings.data_url and not settings.data_path:
+            self.problems.append(f"DATA_SOURCE={source.name} needs DATA_PATH or DATA_URL; set one of them")
         if settings.csv_task != "auto" and not settings.csv_label:
             self.problems.append(
                 f"CSV_TASK is {settings.csv_task}, but CSV_LABEL is not set; set it to the label's column"

@@ -32,7 +32,7 @@ from paddle_cluster.prepare.dataset import Content, Shard
 from paddle_cluster.prepare.errors import InputError, OutputError, writing_to
 from paddle_cluster.prepare.input.folder import Folder
 from paddle_cluster.prepare.log import say
-from paddle_cluster.prepare.settings import MARKER
+from paddle_cluster.prepare.values import MARKER
 
 STAGING = ".preparing-"
 RETIRED = "retired"  # in the staging directory: the old files, while the new ones are moved in

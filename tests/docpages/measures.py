@@ -9,7 +9,7 @@ from docpages.items import item
 from paddle import trainer_config_helpers
 from paddle.trainer_config_helpers import data_layer, outputs, settings
 from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
-from trainer.config.building.names import HELPERS
+from trainer.config.building.names import built
 from trainer.config.scripts.parse import parse_network_config
 from trainer.evaluators import EVALUATORS, Evaluator, make_evaluators
 from trainer.evaluators.accumulator import MEASURE
@@ -22,7 +22,7 @@ ANY_TYPE = "evaluator_base"
 
 def make_list() -> str:
     """Return the list of all evaluators."""
-    names = [name for name in HELPERS["evaluators"] if name != ANY_TYPE]
+    names = [name for name in built("evaluators") if name != ANY_TYPE]
     with_function = {build(name, {})[0] for name in names}
     others = sorted(EVALUATORS.keys() - with_function)
     return "\n".join(item(one) for one in [*map(describe, names), *map(describe_type, others)])

@@ -1,6 +1,7 @@
 """Evaluators measure the network's results. The log shows the measures beside the cost.
 
-Each family of evaluators has a module. `make_evaluators` selects an evaluator's class by the type in its config.
+Each family of evaluators has a module. `make_evaluators` selects an evaluator's class by the type in its config; the
+decorator `evaluates` of a class names this type.
 
 Source: spec/trainer.md 6.2 - 6.10; gserver/evaluators of v0.10.
 """
@@ -11,23 +12,21 @@ from collections.abc import Sequence
 
 from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
 from paddle_base.runtime.errors import ConfigError
-from trainer.evaluators import auc, chunk, classification, ctc, detection, pnpair, precision_recall, printers, sums
+from trainer.evaluators import (  # noqa: F401 - the modules enter their classes into EVALUATORS
+    auc,
+    chunk,
+    classification,
+    ctc,
+    detection,
+    pnpair,
+    precision_recall,
+    printers,
+    sums,
+)
 from trainer.evaluators.accumulator import Accumulator
-from trainer.evaluators.base import Evaluator
+from trainer.evaluators.base import EVALUATORS, Evaluator
 
 __all__ = ["EVALUATORS", "Accumulator", "Evaluator", "make_evaluators"]
-
-EVALUATORS: dict[str, type[Evaluator]] = {
-    **auc.EVALUATORS,
-    **chunk.EVALUATORS,
-    **classification.EVALUATORS,
-    **ctc.EVALUATORS,
-    **detection.EVALUATORS,
-    **pnpair.EVALUATORS,
-    **precision_recall.EVALUATORS,
-    **printers.EVALUATORS,
-    **sums.EVALUATORS,
-}
 
 
 def make_evaluators(configs: Sequence[EvaluatorConfig]) -> list[Evaluator]:

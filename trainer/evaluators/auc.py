@@ -14,7 +14,7 @@ import numpy as np
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument, Ids
 from trainer.arrays.encoding import decode_array, encode_array
-from trainer.evaluators.base import Evaluator, Numbers, Share, ratio
+from trainer.evaluators.base import Evaluator, Numbers, Share, evaluates, ratio
 from trainer.layers.ties import sort_all
 
 BINS = (1 << 24) - 1  # the bin of score 1
@@ -59,6 +59,7 @@ class Histogram:
         return bins, weights
 
 
+@evaluates("last-column-auc")
 class LastColumnAuc(Evaluator):
     """The area under the ROC curve of the last column. Label 0 is negative, and every other label is positive."""
 
@@ -93,6 +94,7 @@ class LastColumnAuc(Evaluator):
         return f"{self.name}={ratio(area, positives.sum() * negatives.sum()):g}"
 
 
+@evaluates("rankauc")
 class RankAuc(Evaluator):
     """The mean over all sequences of the area under the curve of a sequence's clicks.
 
@@ -132,6 +134,3 @@ def _rank_area(score: Numbers, click: Numbers, views: Numbers) -> float:
     before = np.concatenate([[0.0], clicks[:-1]])
     area = ((clicks + before) * np.add.reduceat(missed, begins)).sum() / 2
     return ratio(area, clicks[-1] * running.sum())
-
-
-EVALUATORS: dict[str, type[Evaluator]] = {"last-column-auc": LastColumnAuc, "rankauc": RankAuc}

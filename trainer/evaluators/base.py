@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -177,6 +177,25 @@ class Evaluator:
             raise DataError(
                 f"{self}: its first input has {first.rows} rows, but its {role} has {other.rows}; {ROWS_ADVICE}"
             )
+
+
+E = TypeVar("E", bound=type[Evaluator])
+# for each type of the message, the class; every module of an evaluator enters its classes
+EVALUATORS: dict[str, type[Evaluator]] = {}
+
+
+def evaluates(kind: str) -> Callable[[E], E]:
+    """Enter a class into EVALUATORS as the evaluator of a type of the message.
+
+    Raises: ValueError: another class has the type.
+    """
+
+    def enter(found: E) -> E:
+        if EVALUATORS.setdefault(kind, found) is not found:
+            raise ValueError(f"two classes evaluate type {kind!r}: {EVALUATORS[kind].__name__} and {found.__name__}")
+        return found
+
+    return enter
 
 
 def ratio(numerator: float, denominator: float) -> float:

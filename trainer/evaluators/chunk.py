@@ -14,7 +14,7 @@ import numpy.typing as npt
 from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Ids
-from trainer.evaluators.base import Evaluator, Sums, ratio
+from trainer.evaluators.base import Evaluator, Sums, evaluates, ratio
 
 
 class Scheme(NamedTuple):
@@ -46,6 +46,7 @@ class Chunks(NamedTuple):
     kind: Ids
 
 
+@evaluates("chunk")
 class ChunkF1(Evaluator):
     """The F1 score of decoded chunks. A chunk is correct if it equals a chunk of the label.
 
@@ -118,6 +119,3 @@ def find_chunks(ids: Ids, starts: Ids, scheme: Scheme, other: int) -> Chunks:
     first = np.flatnonzero(begins)
     last = stops[np.searchsorted(stops, first, side="right")] - 1
     return Chunks(first, last, kind[first])
-
-
-EVALUATORS: dict[str, type[Evaluator]] = {"chunk": ChunkF1}

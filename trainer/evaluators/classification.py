@@ -15,13 +15,14 @@ from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
 from trainer.arrays.text import spell_rows, spell_starts
-from trainer.evaluators.base import Evaluator, Share
+from trainer.evaluators.base import Evaluator, Share, evaluates
 from trainer.evaluators.printers import log_record
 from trainer.layers.ties import find_best
 
 Errors = Array | npt.NDArray[np.bool_]
 
 
+@evaluates("classification_error")
 class ClassificationError(Evaluator):
     """The share of rows whose label is not among the `top_k` largest predictions.
 
@@ -74,6 +75,7 @@ class ClassificationError(Evaluator):
         return np.asarray((ranked != ids[:, None]).all(axis=1))
 
 
+@evaluates("seq_classification_error")
 class SequenceClassificationError(ClassificationError):
     """The share of sequences that have an error in at least one frame."""
 
@@ -85,6 +87,7 @@ class SequenceClassificationError(ClassificationError):
         return Share((before[starts[1:]] > before[starts[:-1]]).sum(), len(starts) - 1)
 
 
+@evaluates("classification_error_printer")
 class ClassificationErrorPrinter(ClassificationError):
     """Log the weighted error of each row, batch by batch. The text of this evaluator is `name=0`."""
 
@@ -110,10 +113,3 @@ def check_labels(evaluator: Evaluator, ids: Ids, width: int) -> None:
         raise DataError(
             f"evaluator {evaluator.name}: label {wrong} is not in [0, {width}), the columns of the prediction"
         )
-
-
-EVALUATORS: dict[str, type[Evaluator]] = {
-    "classification_error": ClassificationError,
-    "classification_error_printer": ClassificationErrorPrinter,
-    "seq_classification_error": SequenceClassificationError,
-}

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from trainer.arrays.arguments import Argument, Array
-from trainer.evaluators.base import Evaluator, Sums
+from trainer.evaluators.base import Evaluator, Sums, evaluates
 
 _WORDS = ("deletions", "insertions", "substitutions", "sequences")
 
 
+@evaluates("ctc_edit_distance")
 class CtcEditDistance(Evaluator):
     """The edit distance per sequence, averaged over all sequences. Each distance is divided by the longer length.
 
@@ -80,6 +81,3 @@ def count_edits(label: Sequence[int], decoded: Sequence[int]) -> tuple[int, int,
         else:
             insertions, m = insertions + 1, m - 1
     return deletions + n, insertions + m, substitutions
-
-
-EVALUATORS: dict[str, type[Evaluator]] = {"ctc_edit_distance": CtcEditDistance}

@@ -14,7 +14,7 @@ import numpy as np
 from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
-from trainer.evaluators.base import Evaluator, Numbers
+from trainer.evaluators.base import Evaluator, Numbers, evaluates
 
 DETECTION_COLUMNS = 7  # image, class, score, and four columns of the box
 LABEL_COLUMNS = 6  # class, four columns of the box, and whether the box is difficult
@@ -53,6 +53,7 @@ class Matches:
         self.detections = {kind: [(float.fromhex(score), hit) for score, hit in pairs] for kind, pairs in found}
 
 
+@evaluates("detection_map")
 class DetectionMap(Evaluator):
     """100 times the mean over all classes of the area under the precision-recall curve of a class.
 
@@ -147,6 +148,3 @@ def overlap(box: Numbers, boxes: Numbers) -> Numbers:
     union = (box[2:] - box[:2]).prod() + (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) - common
     shares: Numbers = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
     return shares
-
-
-EVALUATORS: dict[str, type[Evaluator]] = {"detection_map": DetectionMap}

@@ -14,7 +14,7 @@ import numpy as np
 from paddle_base.runtime import glog
 from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decode_array, encode_array
-from trainer.evaluators.base import Evaluator, Numbers
+from trainer.evaluators.base import Evaluator, Numbers, evaluates
 
 
 class Judgements:
@@ -63,6 +63,7 @@ def _count_query(score: Numbers, label: Numbers, weight: Numbers) -> Numbers:
     return sums
 
 
+@evaluates("pnpair")
 class Pnpair(Evaluator):
     """The ratio of pairs in the right order to pairs in the wrong order. Both rows of a pair belong to the same query.
 
@@ -94,6 +95,3 @@ class Pnpair(Evaluator):
         """Return ` pos/neg=x`. Without pairs in the wrong order, x is the sum for the pairs in the right order."""
         right, wrong, _ = total.pairs()
         return f" pos/neg={right / (wrong if wrong > 0 else 1.0):g}"
-
-
-EVALUATORS: dict[str, type[Evaluator]] = {"pnpair": Pnpair}

@@ -12,10 +12,11 @@ import numpy as np
 from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
-from trainer.evaluators.base import Evaluator, Numbers, Sums, ratio
+from trainer.evaluators.base import Evaluator, Numbers, Sums, evaluates, ratio
 from trainer.evaluators.classification import check_labels
 
 
+@evaluates("precision_recall")
 class PrecisionRecall(Evaluator):
     """Count the true positives, false positives and false negatives of each class.
 
@@ -98,6 +99,3 @@ def _recall(counts: Numbers) -> Numbers:
 
 def _f1(precision: float, recall: float) -> float:
     return ratio(2 * precision * recall, precision + recall)
-
-
-EVALUATORS: dict[str, type[Evaluator]] = {"precision_recall": PrecisionRecall}

@@ -17,7 +17,7 @@ from paddle_base.runtime.durable_files import read_text_file
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, VolumeError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.text import spell_fields, spell_rows
-from trainer.evaluators.base import Evaluator, Share
+from trainer.evaluators.base import Evaluator, Share, evaluates
 from trainer.layers.recurrent.generator import SCORES
 from trainer.layers.ties import find_best, sort_largest
 
@@ -48,6 +48,7 @@ class Printer(Evaluator):
         raise NotImplementedError
 
 
+@evaluates("value_printer")
 class ValuePrinter(Printer):
     """Log the values of layers, and the positions at which their sequences begin."""
 
@@ -57,6 +58,7 @@ class ValuePrinter(Printer):
         return "".join(f"layer={name} {field}:\n{text}" for field, text in fields)
 
 
+@evaluates("gradient_printer")
 class GradientPrinter(Printer):
     """Log the gradients of layers. `gradients` has the gradients of the last backward pass; in tests it is empty."""
 
@@ -70,6 +72,7 @@ class GradientPrinter(Printer):
         return "" if gradient is None else f"layer={name} grad matrix:\n{spell_rows(gradient)}"
 
 
+@evaluates("max_id_printer")
 class MaxIdPrinter(Printer):
     """Log the `num_results` largest columns of each row."""
 
@@ -81,6 +84,7 @@ class MaxIdPrinter(Printer):
         return f"layer={name} row max id vector:\n" + "".join(f"{_spell_pairs(*row)}\n" for row in rows)
 
 
+@evaluates("max_frame_printer")
 class MaxFramePrinter(Printer):
     """Log the `num_results` largest frames of each sequence. A frame is a single number."""
 
@@ -102,6 +106,7 @@ def _spell_pairs(ids: list[int], values: list[float]) -> str:
     return "".join(f"{one} : {value:g}, " for one, value in zip(ids, values, strict=True))
 
 
+@evaluates("seq_text_printer")
 class SequenceTextPrinter(Evaluator):
     """Write sequences of ids to `result_file`, as words of `dict_file` if there is one.
 
@@ -204,12 +209,3 @@ def _inside(positions: Ids, start: int, stop: int) -> list[int]:
     """Return `start`, the positions between `start` and `stop`, and `stop`."""
     inner = positions[(positions > start) & (positions < stop)].tolist()
     return [start, *inner, stop]
-
-
-EVALUATORS: dict[str, type[Evaluator]] = {
-    "gradient_printer": GradientPrinter,
-    "max_frame_printer": MaxFramePrinter,
-    "max_id_printer": MaxIdPrinter,
-    "seq_text_printer": SequenceTextPrinter,
-    "value_printer": ValuePrinter,
-}

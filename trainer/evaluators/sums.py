@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from trainer.arrays.arguments import Argument
-from trainer.evaluators.base import Evaluator, Numbers, Share
+from trainer.evaluators.base import Evaluator, Numbers, Share, evaluates
 
 
 class _WeightedMean(Evaluator):
@@ -33,6 +33,7 @@ class _WeightedMean(Evaluator):
         return Share(float(values @ weights), weights.sum())
 
 
+@evaluates("sum")
 class RowSum(_WeightedMean):
     """The mean over all rows of a row's sum. If the rows are ids, it is the mean of the ids."""
 
@@ -45,12 +46,10 @@ class RowSum(_WeightedMean):
         return self.labels(argument, "first input").astype(np.float64)
 
 
+@evaluates("last-column-sum")
 class LastColumnSum(_WeightedMean):
     """The mean of the last column over all rows."""
 
     def row_values(self, argument: Argument) -> Numbers:
         """Return the last column."""
         return self.numbers(argument, "first input")[:, -1].astype(np.float64)
-
-
-EVALUATORS: dict[str, type[Evaluator]] = {"last-column-sum": LastColumnSum, "sum": RowSum}

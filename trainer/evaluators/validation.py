@@ -16,15 +16,10 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import write_whole_file
 from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decode_array, encode_array
-from trainer.evaluators.auc import LastColumnAuc
-from trainer.evaluators.base import Evaluator, Measure, Numbers
-from trainer.evaluators.pnpair import Pnpair
+from trainer.evaluators.base import EVALUATORS, Evaluator, Measure, Numbers
 
-# type of layer -> (class of the evaluator, type of the evaluator)
-MEASURES: Mapping[str, tuple[type[Evaluator], str]] = {
-    "auc-validation": (LastColumnAuc, "last-column-auc"),
-    "pnpair-validation": (Pnpair, "pnpair"),
-}
+# type of layer -> type of the evaluator
+MEASURES: Mapping[str, str] = {"auc-validation": "last-column-auc", "pnpair-validation": "pnpair"}
 
 
 class Predictions:
@@ -70,13 +65,13 @@ class Validation(Evaluator):
     is_quiet = True
 
     def __init__(self, layer: LayerConfig, predict_file: str = "") -> None:
-        evaluator, kind = MEASURES[layer.type]
+        kind = MEASURES[layer.type]
         names = [one.input_layer_name for one in layer.inputs]
         config = EvaluatorConfig(name=layer.name, type=kind, input_layers=names)
         super().__init__(config)
-        self._evaluator = evaluator(config)
+        self._evaluator = EVALUATORS[kind](config)
         self._path = Path(predict_file) if predict_file else None
-        self._has_query = evaluator is Pnpair
+        self._has_query = kind == "pnpair"
 
     def nothing(self) -> Measure:
         """Return the measure of no batch."""

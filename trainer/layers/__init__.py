@@ -4,85 +4,48 @@ Each module contains a family of layers; `find_layer` selects the class of a lay
 
 Add a new type of layer in this order:
 
-1. Write a subclass of `base.Layer` with `forward` and `backward` in the module of its family. Enter the type in
-   `LAYERS` of that module. Enter a new module in `FAMILIES` below.
-2. Write the config function in `trainer/config/language/layers/`, with the decorator `@helper("layers")`. Enter the
-   name of the function in `HELPERS` of `trainer/config/building/names.py`. A row in
-   `trainer/config/v1/layer_kinds.py` makes the type known to `Layer(type=...)`.
-3. Test the gradients in `tests/unit/trainer/layers/<family>/` with `check_gradients` of `tests/layer_checks.py`. Test
+1. Write a subclass of `base.Layer` with `forward` and `backward` in the module of its family, or in a new module.
+2. Add the record of the type to `_RECORDS` of `trainer/config/v1/layer_types.py`. The class is found by this record.
+   `check_gradients` of the tests fails if a record wrongly lacks `is_coupled`.
+3. Write the config function in `trainer/config/language/layers/`, with the decorator `@helper("layers")`.
+4. Test the gradients in `tests/unit/trainer/layers/<family>/` with `check_gradients` of `tests/layer_checks.py`. Test
    the config message of the layer in `tests/unit/trainer/config/language/`.
-4. Run `make docs`; it writes the row of the layer in docs/layers.md.
+5. Run `make docs`; it writes the row of the layer in docs/layers.md.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import cast
+
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime.errors import ConfigError
+from trainer.config.v1.layer_types import LAYER_TYPES
 from trainer.layers.base import Layer
-from trainer.layers.cost import beam, class_sampling, costs, crf, ctc, ranking, validation
-from trainer.layers.dense import (
-    arithmetic,
-    data,
-    data_norm,
-    fc,
-    get_output,
-    maxid,
-    printing,
-    products,
-    reshaping,
-    selection,
-    selective_fc,
-    similarity,
-)
-from trainer.layers.image import batch_norm, conv, detection, norm, pixel_values, places, pool
-from trainer.layers.mixed import embedding, mixed
-from trainer.layers.recurrent import agents, generator, group, gru, lstm, mdlstm, simple
-from trainer.layers.sequence import attention, pooling, sequences, window_fc
+from trainer.layers.dense.fc import FullyConnectedLayer
+from trainer.layers.mixed.embedding import EmbeddingLayer
+from trainer.layers.recurrent.generator import GeneratorLayer
+from trainer.layers.recurrent.gru import GROUP_RUN, GruRunLayer
+from trainer.layers.recurrent.subnetworks import GENERATOR
+from trainer.layers.sequence.attention import SCORES, WEIGHTED_SUMS, FrameScoreLayer, WeightedSumLayer
+from trainer.layers.sequence.window_fc import MAXIMA, SUMS, WindowMaximumLayer, WindowSumLayer
 
-FAMILIES = (
-    agents,
-    arithmetic,
-    attention,
-    batch_norm,
-    beam,
-    class_sampling,
-    conv,
-    costs,
-    crf,
-    ctc,
-    data,
-    data_norm,
-    detection,
-    fc,
-    generator,
-    get_output,
-    group,
-    gru,
-    places,
-    pixel_values,
-    lstm,
-    maxid,
-    mdlstm,
-    mixed,
-    norm,
-    pool,
-    printing,
-    products,
-    ranking,
-    simple,
-    reshaping,
-    selection,
-    selective_fc,
-    pooling,
-    sequences,
-    similarity,
-    validation,
-    window_fc,
-)
 
-LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}
+def _import_class(place: str) -> type[Layer]:
+    module, _, name = place.rpartition(".")
+    return cast("type[Layer]", getattr(import_module(f"{__name__}.{module}"), name))
+
+
 # The program makes layers of these types from other layers; a config must not use these types.
-INTERNAL = generator.LAYERS.keys() | window_fc.LAYERS.keys() | attention.LAYERS.keys() | {gru.GROUP_RUN}
+INTERNAL: dict[str, type[Layer]] = {
+    GENERATOR: GeneratorLayer,
+    GROUP_RUN: GruRunLayer,
+    MAXIMA: WindowMaximumLayer,
+    SCORES: FrameScoreLayer,
+    SUMS: WindowSumLayer,
+    WEIGHTED_SUMS: WeightedSumLayer,
+}
+LAYERS = {kind: _import_class(one.computes) for kind, one in LAYER_TYPES.items()} | INTERNAL
 
 
 def find_layer(config: LayerConfig) -> type[Layer]:
@@ -91,11 +54,11 @@ def find_layer(config: LayerConfig) -> type[Layer]:
     Raises: ConfigError: the type is not supported; the text lists the supported types.
     """
     if config.type == "mixed":
-        for special in (embedding.EmbeddingLayer, fc.FullyConnectedLayer):
+        for special in (EmbeddingLayer, FullyConnectedLayer):
             if special.fits(config):
                 return special
     found = LAYERS.get(config.type)
     if found is None:
-        supported = ", ".join(sorted(LAYERS.keys() - INTERNAL))
+        supported = ", ".join(sorted(LAYER_TYPES))
         raise ConfigError(f"layer {config.name}: type '{config.type}' is not supported yet; supported are {supported}")
     return found

@@ -10,21 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, LayerInputConfig, ModelConfig
 from trainer.arrays.arguments import Argument
+from trainer.config.v1.layer_types import LAYER_TYPES
 
 # A batch with fewer than LEAST_OF_LAYER operations per layer is not cut into parts. With LEAST_OF_LAYER operations per
 # layer, a cut batch is as fast as a whole batch (measured by bench/threads.py).
 LEAST_OF_LAYER = 8e6
-# The layers of the types in SEPARATE compute each sample independently and without random numbers. The parts of a batch
-# therefore give the same results as the whole batch.
-SEPARATE = frozenset({
-    "addto", "average", "concat", "concat2", "cos", "cos_vm", "data", "dot_prod", "eos_id", "expand", "fc",
-    "featmap_expand", "hsigmoid", "huber_classification", "huber_regression", "interpolation", "l2_distance", "max",
-    "maxid", "mixed", "multi-class-cross-entropy", "multi_binary_label_cross_entropy", "power", "rank-cost",
-    "row_l2_norm", "scaling", "seqlastins", "slope_intercept", "smooth_l1", "soft_binary_class_cross_entropy",
-    "square_error", "sum_cost", "sum_to_one_norm",
-})  # fmt: skip
 ELEMENTWISE = 10  # approximate number of operations for each number that a layer returns: activation, bias, copies
 # ratio of the operations of a training step to those of a forward pass; a backward pass has twice as many operations
 PASSES = 3
@@ -35,8 +27,8 @@ class Work:
     """An upper estimate of the operations of a batch.
 
     Attributes: per_row: number of operations of all layers for one row, without the products in `of_data`.
-        of_data: a tuple (name of the data layer, size of the result, size of the parameter) for each product of a data
-        layer with a parameter. layers: number of layers that are not data layers.
+        of_data: a tuple (name of the data layer, size of the result, products of a dense row) for each product of a
+        data layer with a parameter. layers: number of layers that are not data layers.
     """
 
     per_row: int
@@ -47,14 +39,14 @@ class Work:
         """Return the estimated number of additions and multiplications of a training step on the batch."""
         rows = max((slot.rows for slot in batch.values()), default=0)
         found = self.per_row * rows
-        for name, size, parameter in self.of_data:
+        for name, size, products in self.of_data:
             slot = batch.get(name)
             if slot is None:
                 continue
             if slot.sparse is not None:
                 found += 2 * size * len(slot.sparse.ids)
             else:
-                found += (size if slot.ids is not None else 2 * parameter) * slot.rows
+                found += (size if slot.ids is not None else 2 * products) * slot.rows
         return PASSES * found
 
     def is_small(self, batch: Mapping[str, Argument]) -> bool:
@@ -69,14 +61,14 @@ def estimate(config: ModelConfig) -> Work | None:
     """
     if any(one.is_recurrent_layer_group for one in config.sub_models):
         return None
-    if any(layer.type not in SEPARATE or layer.drop_rate for layer in config.layers):
+    if not all(_is_separate(layer) for layer in config.layers):
         return None
     sizes = {one.name: one.size for one in config.parameters}
     data = {layer.name for layer in config.layers if layer.type == "data"}
     layers = [layer for layer in config.layers if layer.type != "data"]
     per_row = sum(ELEMENTWISE * layer.size + _dense_work(layer, sizes, data) for layer in layers)
     of_data = tuple(
-        (one.input_layer_name, layer.size, sizes.get(one.input_parameter_name, 0))
+        (one.input_layer_name, layer.size, _products(one, sizes))
         for layer in layers
         for one in layer.inputs
         if one.input_layer_name in data and one.input_parameter_name
@@ -84,10 +76,22 @@ def estimate(config: ModelConfig) -> Work | None:
     return Work(int(per_row), of_data, max(1, len(layers)))
 
 
+def _is_separate(layer: LayerConfig) -> bool:
+    """Return whether the parts of a batch give the same results as the whole batch."""
+    record = LAYER_TYPES.get(layer.type)
+    return record is not None and not record.is_coupled and not layer.drop_rate
+
+
 def _dense_work(layer: LayerConfig, sizes: Mapping[str, int], data: set[str]) -> int:
     """Return the number of operations, for one row, of the products of a layer's inputs with its parameters.
 
     Inputs that are data layers are not counted.
     """
-    names = [one.input_parameter_name for one in layer.inputs if one.input_layer_name not in data]
-    return sum(2 * sizes.get(name, 0) for name in names)
+    return sum(2 * _products(one, sizes) for one in layer.inputs if one.input_layer_name not in data)
+
+
+def _products(one: LayerInputConfig, sizes: Mapping[str, int]) -> int:
+    """Return the number of products of one row with an input's parameter: a convolution uses it at every pixel."""
+    conv = one.conv_conf if one.HasField("conv_conf") else one.proj_conf.conv_conf
+    pixels = conv.output_x * (conv.output_y or conv.output_x) * conv.output_z
+    return sizes.get(one.input_parameter_name, 0) * max(1, pixels)

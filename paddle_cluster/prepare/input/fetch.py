@@ -28,7 +28,7 @@ from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.input.packed import from_start
 from paddle_cluster.prepare.limits import Meter, disk_meter, memory_meter
 from paddle_cluster.prepare.log import say
-from paddle_cluster.prepare.settings import Settings
+from paddle_cluster.prepare.values import Settings
 
 CHUNK = 1 << 20
 INSTEAD = "raise DATA_TIMEOUT, or fetch the file yourself and set DATA_PATH"

@@ -14,7 +14,7 @@ from paddle_cluster.prepare.input.folder import Folder
 from paddle_cluster.prepare.input.outputs import Outputs
 from paddle_cluster.prepare.input.packed import CHUNK, from_start, unpacked
 from paddle_cluster.prepare.limits import LINE_BYTES, OBJECT_BYTES, Meter
-from paddle_cluster.prepare.settings import MARKER
+from paddle_cluster.prepare.values import MARKER
 
 
 class Input:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path, PurePosixPath
 
 from paddle_cluster.prepare.log import say
-from paddle_cluster.prepare.settings import MARKER
+from paddle_cluster.prepare.values import MARKER
 
 NAMED = 5  # maximum number of directories that the log line names
 

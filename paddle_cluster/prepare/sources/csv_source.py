@@ -16,17 +16,17 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from random import Random
 
-from paddle_cluster.prepare.dataset import Split
+from paddle_cluster.prepare.dataset import Source, Split
 from paddle_cluster.prepare.errors import InputError, InputMissingError, writing_to
 from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.input.packed import SUFFIXES
-from paddle_cluster.prepare.settings import Settings
 from paddle_cluster.prepare.sources.classes import warn_of_classes
 from paddle_cluster.prepare.sources.label import LabelColumn
 from paddle_cluster.prepare.sources.spool import Appender, LabelledRow, Spool
 from paddle_cluster.prepare.sources.table import DelimitedTable, warn_of_ids, warn_of_mixed
 from paddle_cluster.prepare.split import file_names, is_held_out, is_test_file
+from paddle_cluster.prepare.values import Settings
 
 TABLES, TEXTS = (".csv", ".tsv"), (".txt", ".data")
 STATISTICS = "columns.json"
@@ -226,3 +226,6 @@ class _Encoder:
     def __call__(self, fields: Sequence[str]) -> bytes:
         self._writer.writerow(fields)
         return self._text.encode()
+
+
+CSV = Source("csv", read_csv, "input", test_fraction="1/10", named_example="table")

@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from paddle_cluster.prepare.dataset import Dataset
+from paddle_cluster.prepare.dataset import Dataset, Source
 from paddle_cluster.prepare.errors import InputError, InputMissingError
 from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.folder import FILE as READING
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.limits import disk_meter, memory_meter
-from paddle_cluster.prepare.settings import Settings
 from paddle_cluster.prepare.split import LabelledLine, hold_out, shuffle
+from paddle_cluster.prepare.values import Settings
 
 FILE = "digits.csv.gz"
 PIXELS = 64
@@ -57,3 +57,6 @@ def _sample(name: str, number: int, row: list[str]) -> LabelledLine:
     if len(values) != len(row) or len(row) != PIXELS + 1 or max(values[:PIXELS]) > 16 or values[-1] > 9:
         raise InputError(f"{name} line {number}: expected {PIXELS} pixels of 0..16 and a digit, separated by commas")
     return LabelledLine(",".join(map(str, values)), str(values[-1]))
+
+
+DIGITS = Source("digits", read_digits, "input or example", example="digits")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from paddle_cluster.prepare.errors import InputError
 from paddle_cluster.prepare.limits import OBJECT_BYTES
 from paddle_cluster.prepare.log import say
-from paddle_cluster.prepare.settings import Settings
 from paddle_cluster.prepare.sources.columns import ColumnSummary
 from paddle_cluster.prepare.sources.table import DelimitedTable
+from paddle_cluster.prepare.values import Settings
 
 CLASSES = 10_000  # maximum number of distinct labels
 FEW_CODES, MOST_CODES = 10, 100  # numbers of different whole numbers: so few are classes, and more than these are not

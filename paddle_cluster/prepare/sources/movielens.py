@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from paddle_cluster.prepare.dataset import Dataset
+from paddle_cluster.prepare.dataset import Dataset, Source
 from paddle_cluster.prepare.errors import InputError, InputMissingError
 from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.limits import Meter
-from paddle_cluster.prepare.settings import Settings
 from paddle_cluster.prepare.split import LabelledLine, hold_out, shuffle
+from paddle_cluster.prepare.values import Settings
 
 Record = list[str]
 
@@ -144,3 +144,6 @@ def _describe(
     }
     described.update(zip(ids, values, strict=True))
     return described
+
+
+MOVIELENS = Source("movielens", read_movielens, "input", test_fraction="1/10", example="recommendation")

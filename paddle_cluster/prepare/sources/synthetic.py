@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from random import Random
 
-from paddle_cluster.prepare.dataset import Dataset
+from paddle_cluster.prepare.dataset import Dataset, Source
 from paddle_cluster.prepare.limits import memory_meter
-from paddle_cluster.prepare.settings import Settings
-from paddle_cluster.prepare.sources.movielens import dataset_of_ratings
-from paddle_cluster.prepare.sources.text import dataset_of_text
+from paddle_cluster.prepare.sources.movielens import MOVIELENS, dataset_of_ratings
+from paddle_cluster.prepare.sources.text import QUICK_START, dataset_of_text
 from paddle_cluster.prepare.split import LabelledLine
+from paddle_cluster.prepare.values import Settings
 
 WORDS = 200
 LONGEST = 20
@@ -60,3 +60,11 @@ def _ratings(draw: Random, rows: int) -> tuple[list[list[str]], list[list[str]],
         score = (4 if likes else 2) + _below(draw, 2)
         ratings.append([user_table[user][0], movie_table[movie][0], str(score), str(960_000_000 + row)])
     return ratings, user_table, movie_table
+
+
+SYNTHETIC = Source(
+    "synthetic",
+    read_synthetic,
+    "nothing",
+    shapes={"text": QUICK_START.example, "ratings": MOVIELENS.example},
+)

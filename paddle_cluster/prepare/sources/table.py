@@ -12,8 +12,8 @@ from paddle_cluster.prepare.errors import InputError
 from paddle_cluster.prepare.input.inputs import Input, decode
 from paddle_cluster.prepare.limits import LINE_BYTES, Meter
 from paddle_cluster.prepare.log import say
-from paddle_cluster.prepare.settings import Settings
 from paddle_cluster.prepare.sources.columns import ColumnSummary, read_number
+from paddle_cluster.prepare.values import Settings
 
 DELIMITERS = ("\t", ";", "|", ",")  # delimiters to try
 COLUMNS = 16_384  # maximum number of columns, as in spreadsheets

@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from paddle_cluster.prepare.dataset import Dataset
+from paddle_cluster.prepare.dataset import Dataset, Source
 from paddle_cluster.prepare.errors import InputError
 from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.limits import OBJECT_BYTES, Meter
 from paddle_cluster.prepare.log import say
-from paddle_cluster.prepare.settings import Settings
 from paddle_cluster.prepare.sources.classes import warn_of_classes
 from paddle_cluster.prepare.sources.table import DelimitedTable
 from paddle_cluster.prepare.split import LabelledLine, hold_out, is_test_file, shuffle
+from paddle_cluster.prepare.values import Settings
 
 DIGITS = 18  # maximum number of digits of a numeric label
 MOST_LABEL = 9999  # greatest numeric label that stays as it is; a network has a class for each number up to it
@@ -194,3 +194,6 @@ def _dictionary(samples: Iterable[LabelledLine], settings: Settings, memory: Met
 
 def _as_bytes(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+QUICK_START = Source("quick_start", read_quick_start, "input", example="quick_start")

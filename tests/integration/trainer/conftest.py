@@ -22,8 +22,8 @@ settings(batch_size=get_config_arg('batch', int, 4), learning_rate=get_config_ar
          learning_method=AdamOptimizer() if get_config_arg('adam', bool, False) else MomentumOptimizer(0.5))
 x = data_layer('x', 3)
 if get_config_arg('cut', bool, False):
-    # not in SEPARATE of trainer/network/batch_work.py: batches are cut however small they are
-    x = clip_layer(x, -3e38, 3e38)
+    # a layer whose record has `is_coupled`, so batches are cut however small they are
+    x = resize_layer(x, 3)
 y = data_layer('y', 2)
 outputs(classification_cost(input=fc_layer(x, 2, act=SoftmaxActivation()), label=y))
 """

@@ -61,6 +61,7 @@ ALLOWED = {
     ("paddle/completion/tables.py", "importlib.import_module"): OURS,
     ("paddle/doctor/packages.py", "importlib.import_module"): OURS,
     ("paddle/doctor/probing.py", "importlib.import_module"): OURS,
+    ("trainer/layers/__init__.py", "importlib.import_module"): OURS,
     ("paddle/trainer_config_helpers/__init__.py", "importlib.import_module"): f"{OURS}: a submodule of this package",
     ("paddle/utils/image_util.py", "pickle.Unpickler"): "admits the parts of numpy arrays and no other name",
     ("pserver/server/event_loop.py", "importlib.import_module"): OURS,

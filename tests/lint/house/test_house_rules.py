@@ -154,12 +154,13 @@ def test_code_that_only_a_test_or_nothing_uses_is_named_but_no_word_of_the_confi
         "bench/run.py": "from paddle_base.runtime.used import help_bench\nhelp_bench()\n",
         "paddle_base/runtime/used.py": "def help_bench(): pass\ndef dead(): pass\n",
         "tests/test_used.py": "from paddle_base.runtime.used import dead\ndead()\n",
-        "trainer/config/building/names.py": "WORDS = 'fc_layer'\n",
-        "trainer/config/language.py": "def fc_layer(): pass\ndef forgotten(): pass\n",
+        "trainer/config/v1/layer_types.py": "CLASSES = 'dense.fc.FcLayer'\n",
+        "trainer/config/language.py": "@helper('layers')\ndef fc_layer(): pass\ndef forgotten(): pass\n",
+        "trainer/layers/fc.py": "class FcLayer: pass\n",
     }
     for name, text in sources.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     found = [(one.path, one.name) for one in dead_code.find_unused(tmp_path)]
     assert ("paddle_base/runtime/used.py", "dead") in found and ("trainer/config/language.py", "forgotten") in found
-    assert not {"help_bench", "fc_layer"} & {name for _, name in found}
+    assert not {"help_bench", "fc_layer", "FcLayer"} & {name for _, name in found}

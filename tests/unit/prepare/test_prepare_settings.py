@@ -116,7 +116,10 @@ def test_d3_an_address_without_digest_or_without_tls_is_refused():
         ({"REPLACE_CONFIG": "yes"}, "REPLACE_CONFIG is 'yes'"),
         ({"DATA_OWNER": "paddle"}, "DATA_OWNER is 'paddle'"),
         ({"REQUIRE_VOLUME": "yes"}, "REQUIRE_VOLUME is 'yes'"),
-        ({"DATA_SOURCE": "synthetic", "DATA_PATH": "/x"}, "DATA_PATH is set, but DATA_SOURCE=synthetic reads no input"),
+        (
+            {"DATA_SOURCE": "synthetic", "DATA_PATH": "/x"},
+            "DATA_PATH is set, but DATA_SOURCE=synthetic reads no input; set DATA_SOURCE to digits, quick_start, ",
+        ),
     ],
 )
 def test_a_wrong_variable_is_named_with_its_value(environ, message):

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from each import each
 
-from paddle_cluster.prepare.errors import InputError, InputMissingError
+from paddle_cluster.prepare.dataset import Dataset, Source
+from paddle_cluster.prepare.errors import InputError, InputMissingError, SettingsError
 from paddle_cluster.prepare.program import prepare
 from paddle_cluster.prepare.settings import read_settings
+from paddle_cluster.prepare.sources import SOURCES
+from paddle_cluster.prepare.split import LabelledLine, hold_out
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -344,3 +347,25 @@ def test_an_input_that_may_not_be_read_is_a_missing_input(tmp_path, monkeypatch)
     monkeypatch.setattr(os, "open", refused)
     with pytest.raises(InputMissingError, match=r"cannot read .*all\.txt: Permission denied"):
         run(tmp_path / "job", QUICK_START, f"--data_path={raw}")
+
+
+# ----- a new source -----
+
+
+def test_a_source_is_known_by_its_record_alone(tmp_path, monkeypatch):
+    """The facts of a source stood in seven places: issue M 2.1."""
+
+    def read_lines(settings, scratch):
+        lines = [LabelledLine(line, line[0]) for line in settings.data_path.read_text().splitlines()]
+        return Dataset(*hold_out(lines, settings.test_fraction))
+
+    monkeypatch.setitem(SOURCES, "lines", Source("lines", read_lines, "input", test_fraction="1/2", example="poems"))
+    (tmp_path / "poems").mkdir()
+    with pytest.raises(SettingsError, match="DATA_SOURCE=lines needs DATA_PATH or DATA_URL"):
+        run(tmp_path / "job", "--data_source=lines")
+    path = tmp_path / "in.txt"
+    path.write_text("a\nb\n" * 8)
+    data = run(tmp_path / "job", "--train_config_dir=poems", f"--data_path={path}", f"--examples_dir={tmp_path}")
+    assert len(training_lines(data)) == 8
+    assert json.loads((tmp_path / "job" / "prepared.json").read_text())["source"] == "lines"
+    assert (tmp_path / "job" / "poems").is_dir()

@@ -14,7 +14,7 @@ from types import TracebackType
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, PaddleError
 from trainer.config.building.argument_errors import ArgumentError
 from trainer.config.building.declare import helper
-from trainer.config.building.names import HELPERS, UnknownName, lookup, module_line, suggestion
+from trainer.config.building.names import UnknownName, helper_names, lookup, module_line, suggestion
 from trainer.config.scripts.python2 import OUR_PACKAGES, OUR_ROOT, SCRIPT_NAME, compile_script, is_script_file
 from trainer.config.scripts.python2_hints import python2_hint
 
@@ -125,6 +125,6 @@ def _wrong_use(error: BaseException, place: ScriptPlace) -> str:
     if place.inside:
         return f"{place.inside}: {type(error).__name__}: {error}"
     call = _CALL.match(str(error)) if isinstance(error, TypeError) else None
-    if call is None or not any(call[1] in names for names in HELPERS.values()):
+    if call is None or call[1] not in helper_names():
         return ""
     return f"{error}; its arguments are {', '.join(inspect.signature(lookup(call[1])).parameters)}"

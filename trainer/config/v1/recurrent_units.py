@@ -23,8 +23,7 @@ from trainer.config.v1.inputs import (
     IdentityProjection,
     Input,
 )
-from trainer.config.v1.layer_classes import ExpressionLayer
-from trainer.config.v1.layers import Layer
+from trainer.config.v1.layers import ExpressionLayer, Layer
 
 __all__ = [
     "GatedRecurrentLayerGroup",

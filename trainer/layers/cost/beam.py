@@ -173,6 +173,3 @@ class BeamCostLayer(Layer):
         shares[right] -= 1
         self._found.append((paths, shares))
         return cost
-
-
-LAYERS: dict[str, type[Layer]] = {"cross_entropy_over_beam": BeamCostLayer}

@@ -234,6 +234,3 @@ class HierarchicalSigmoidCost(ClassCost):
         part = np.exp(-np.logaddexp(0, -self._scores, dtype=self._scores.dtype)) - self._bits
         part *= gradient[:, 0].take(self._rows)
         return self.spread(part, wanted)
-
-
-LAYERS: dict[str, type[Layer]] = {"hsigmoid": HierarchicalSigmoidCost, "nce": NoiseContrastiveCost}

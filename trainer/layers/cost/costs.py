@@ -297,17 +297,3 @@ class SumCost(Layer):
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Return, for every column, the gradient of the row's sum."""
         return [np.repeat(gradient, self._width, axis=1)]
-
-
-LAYERS: dict[str, type[Layer]] = {
-    "huber": HuberClassificationCost,
-    "huber_classification": HuberClassificationCost,
-    "huber_regression": HuberRegressionCost,
-    "multi-class-cross-entropy": CrossEntropyCost,
-    "multi_binary_label_cross_entropy": BinaryLabelsCrossEntropyCost,
-    "multi_class_cross_entropy_with_selfnorm": SelfNormalizingCrossEntropyCost,
-    "smooth_l1": SmoothL1Cost,
-    "soft_binary_class_cross_entropy": SoftBinaryCrossEntropyCost,
-    "square_error": SquareErrorCost,
-    "sum_cost": SumCost,
-}

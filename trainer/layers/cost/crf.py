@@ -296,6 +296,3 @@ class CrfDecodingLayer(Layer):
             labels = require_labels(self, inputs[1], starts, self.size)
             errors = (found != labels).astype(x.dtype).reshape(-1, 1)
         return Argument(value=errors, ids=found, starts=starts, sub_starts=inputs[0].sub_starts)
-
-
-LAYERS: dict[str, type[Layer]] = {"crf": CrfLayer, "crf_decoding": CrfDecodingLayer}

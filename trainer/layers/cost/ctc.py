@@ -215,6 +215,3 @@ class WarpCtcLayer(_Ctc):
         result: Array = np.exp(self._log_y) - expected
         result[~is_possible] = 0
         return result
-
-
-LAYERS: dict[str, type[Layer]] = {"ctc": CtcLayer, "warp_ctc": WarpCtcLayer}

@@ -152,6 +152,3 @@ class LambdaCost(Layer):
         if best <= 0:
             raise DataError(f"{self}: the list of rows {begin} to {end} has no document with a true score over 0")
         return best
-
-
-LAYERS: dict[str, type[Layer]] = {"lambda_cost": LambdaCost, "rank-cost": RankCost}

@@ -295,18 +295,3 @@ class ParametricReluLayer(Layer):
 
     def _slopes(self) -> Array:
         return np.repeat(self._weight.value, self._share)
-
-
-LAYERS: dict[str, type[Layer]] = {
-    "addto": AddLayer,
-    "clip": ClipLayer,
-    "concat": ConcatLayer,
-    "interpolation": InterpolationLayer,
-    "power": PowerLayer,
-    "prelu": ParametricReluLayer,
-    "row_l2_norm": RowNormLayer,
-    "scale_shift": ScaleShiftLayer,
-    "scaling": ScalingLayer,
-    "slope_intercept": SlopeInterceptLayer,
-    "sum_to_one_norm": SumToOneLayer,
-}

@@ -23,6 +23,3 @@ class DataLayer(Layer):
             f"data layer {self.name} gets no data: an evaluator reads it, but no output depends on it, so it is not an "
             "input of the network; name all data layers in inputs(...)"
         )
-
-
-LAYERS: dict[str, type[Layer]] = {"data": DataLayer}

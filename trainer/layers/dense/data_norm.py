@@ -43,6 +43,3 @@ class DataNormLayer(Layer):
         subtracted, factor = STRATEGIES[self.config.data_norm_strategy]
         result: Array = (x if subtracted is None else x - rows[subtracted]) * rows[factor]
         return inputs[0].with_value(result)
-
-
-LAYERS: dict[str, type[Layer]] = {"data_norm": DataNormLayer}

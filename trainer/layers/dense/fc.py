@@ -118,6 +118,3 @@ def _add_weight_gradient(one: Argument, gradient: Array, weight: Parameter) -> N
         weight.add_outer(gradient, one.sparse.ids, one.sparse.offsets, one.sparse.values)
     elif x is not None:
         weight.add_product(x, gradient)
-
-
-LAYERS: dict[str, type[Layer]] = {"fc": FullyConnectedLayer}

@@ -36,6 +36,3 @@ class GetOutputLayer(Layer):
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Return the gradient."""
         return [gradient]
-
-
-LAYERS: dict[str, type[Layer]] = {"get_output": GetOutputLayer}

@@ -64,6 +64,3 @@ def _find_best_of_sparse(rows: Sparse, count: int) -> Ids:
         best = sort_largest(values[begin:end].tolist(), count)[:count]
         result[row, : len(best)] = rows.ids[begin:end][best]
     return result.reshape(-1)
-
-
-LAYERS: dict[str, type[Layer]] = {"maxid": MaxIdLayer}

@@ -44,6 +44,3 @@ class PrintLayer(Layer):
 def spell(one: Argument) -> str:
     """Return the values of an argument and the positions of its sequences; ids are not shown."""
     return "".join(f"{name}:\n{text}" for name, text in spell_fields(one))
-
-
-LAYERS: dict[str, type[Layer]] = {"print": PrintLayer}

@@ -273,14 +273,3 @@ class FactorizationMachineLayer(Layer):
 
 def _square(sparse: Sparse) -> Array | None:
     return None if sparse.values is None else np.square(sparse.values)
-
-
-LAYERS: dict[str, type[Layer]] = {
-    "conv_shift": CircularConvolutionLayer,
-    "convex_comb": LinearCombinationLayer,
-    "dot_prod": DotProductLayer,
-    "factorization_machine": FactorizationMachineLayer,
-    "l2_distance": DistanceLayer,
-    "out_prod": OuterProductLayer,
-    "tensor": TensorLayer,
-}

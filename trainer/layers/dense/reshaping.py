@@ -78,6 +78,3 @@ class RepeatLayer(Layer):
         if self._by_element:
             return [gradient.reshape(len(gradient), width, self._times).sum(axis=2)]
         return [gradient.reshape(len(gradient), self._times, width).sum(axis=1)]
-
-
-LAYERS: dict[str, type[Layer]] = {"featmap_expand": RepeatLayer, "resize": ResizeLayer, "trans": TransposeLayer}

@@ -94,10 +94,3 @@ class EndOfSentenceLayer(Layer):
         one = inputs[0]
         is_end = require_ids(self, one) == self.config.eos_id
         return Argument(ids=is_end.astype(np.int64), starts=one.starts, sub_starts=one.sub_starts)
-
-
-LAYERS: dict[str, type[Layer]] = {
-    "eos_id": EndOfSentenceLayer,
-    "multiplex": MultiplexLayer,
-    "sampling_id": SamplingIdLayer,
-}

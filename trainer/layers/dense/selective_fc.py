@@ -130,6 +130,3 @@ class SelectiveFullyConnectedLayer(Layer):
 
     def _matrix(self, weight: Parameter) -> Array:
         return weight.matrix(self.size, weight.size // self.size)
-
-
-LAYERS: dict[str, type[Layer]] = {"selective_fc": SelectiveFullyConnectedLayer}

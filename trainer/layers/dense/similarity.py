@@ -72,6 +72,3 @@ class CosineLayer(Layer):
         if len(self._y) == 1:
             result = result.sum(axis=0, keepdims=True)
         return result.reshape(len(result), self._y.shape[1] * self._y.shape[2])
-
-
-LAYERS: dict[str, type[Layer]] = {"cos": CosineLayer, "cos_vm": CosineLayer}

@@ -159,10 +159,3 @@ def multiply_by_channel(x: Array, y: Array) -> Array:
     """Return the sum of x * y of each channel. Shapes: x, y: (n, channels, pixels)."""
     total: Array = np.einsum("ncp,ncp->nc", x, y).sum(axis=0)
     return total
-
-
-LAYERS: dict[str, type[Layer]] = {
-    "batch_norm": BatchNormLayer,
-    "cudnn_batch_norm": BatchNormLayer,
-    "mkldnn_batch_norm": BatchNormLayer,
-}

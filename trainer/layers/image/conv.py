@@ -119,16 +119,3 @@ class TransposedConvolution3DLayer(TransposedConvolutionLayer):
     """Transposed convolution over volumes."""
 
     dimensions = 3
-
-
-LAYERS: dict[str, type[Layer]] = {
-    "conv": ConvolutionLayer,
-    "conv3d": Convolution3DLayer,
-    "convt": TransposedConvolutionLayer,
-    "cudnn_conv": ConvolutionLayer,
-    "cudnn_convt": TransposedConvolutionLayer,
-    "deconv3d": TransposedConvolution3DLayer,
-    "exconv": ConvolutionLayer,
-    "exconvt": TransposedConvolutionLayer,
-    "mkldnn_conv": ConvolutionLayer,
-}

@@ -230,10 +230,3 @@ def _read_priors(layer: Layer, one: Argument) -> Array:
         raise ConfigError(f"{layer} needs priors of {PRIOR} numbers each as its first input")
     priors: Array = one.value[0].reshape(-1, PRIOR)
     return priors
-
-
-LAYERS: dict[str, type[Layer]] = {
-    "detection_output": DetectionOutputLayer,
-    "multibox_loss": MultiBoxLossLayer,
-    "priorbox": PriorBoxLayer,
-}

@@ -92,6 +92,3 @@ def _sum_channels(x: Array, before: int, after: int) -> Array:
     for distance in range(1, min(after, channels - 1) + 1):
         total[:, :-distance] += x[:, distance:]
     return total
-
-
-LAYERS: dict[str, type[Layer]] = {"norm": NormLayer}

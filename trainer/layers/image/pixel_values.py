@@ -195,11 +195,3 @@ def _bin_edges(first: int, last: int, bins: int, length: int) -> list[tuple[int,
     size = max(last - first + 1, 1) / bins
     edges = [(int(np.floor(i * size)) + first, int(np.ceil((i + 1) * size)) + first) for i in range(bins)]
     return [(min(max(begin, 0), length), min(max(end, 0), length)) for begin, end in edges]
-
-
-LAYERS: dict[str, type[Layer]] = {
-    "bilinear_interp": BilinearInterpolationLayer,
-    "maxout": MaxOutLayer,
-    "roi_pool": RegionPoolLayer,
-    "scale_sub_region": ScaleSubRegionLayer,
-}

@@ -236,13 +236,3 @@ def _flatten(images: Array) -> Array:
 def _block_axis(length: int, size: int, stride: int, padding: int) -> WindowAxis:
     """Return the windows along an axis; the number of windows is rounded up."""
     return WindowAxis(length, 1 + -(-(length + 2 * padding - size) // stride), size, stride, padding)
-
-
-LAYERS: dict[str, type[Layer]] = {
-    "blockexpand": BlockExpandLayer,
-    "crop": CropLayer,
-    "pad": PadLayer,
-    "rotate": RotateLayer,
-    "switch_order": SwitchOrderLayer,
-    "upsample": UpsampleLayer,
-}

@@ -170,6 +170,3 @@ def _bin_axis(length: int, bins: int) -> WindowAxis:
     size = -(-length // bins)
     padding = (size * bins - length + 1) // 2
     return WindowAxis(length, (length - size + 2 * padding) // size + 1, size, size, padding)
-
-
-LAYERS: dict[str, type[Layer]] = {"pool": PoolLayer, "pool3d": Pool3DLayer, "spp": PyramidPoolLayer}

@@ -127,6 +127,3 @@ def make_projections(layer: Layer) -> dict[int, Projection]:
         make = PROJECTIONS[one.proj_conf.type]
         projections[position] = make(one.proj_conf, layer.weights[position], f"{layer}, input {one.input_layer_name}")
     return projections
-
-
-LAYERS: dict[str, type[Layer]] = {"concat2": JoinedProjectionsLayer, "mixed": MixedLayer}

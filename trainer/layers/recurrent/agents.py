@@ -58,13 +58,3 @@ class GatherAgentLayer(Layer):
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Return the gradient."""
         return [gradient]
-
-
-LAYERS: dict[str, type[Layer]] = {
-    "agent": AgentLayer,
-    "gather_agent": GatherAgentLayer,
-    "scatter_agent": AgentLayer,
-    "sequence_agent": AgentLayer,
-    "sequence_gather_agent": GatherAgentLayer,
-    "sequence_scatter_agent": AgentLayer,
-}

@@ -20,11 +20,10 @@ from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import ParameterTable
-from trainer.layers.base import Layer
 from trainer.layers.ragged import join_ragged, starts_of, take_ragged
 from trainer.layers.recurrent.agents import GroupOutput
 from trainer.layers.recurrent.group import GroupLayer, MakeNetwork, StepNetwork
-from trainer.layers.recurrent.subnetworks import GENERATOR, Group
+from trainer.layers.recurrent.subnetworks import Group
 from trainer.layers.ties import find_best, select_largest, sort_largest
 
 SCORES = "scores"  # name of an additional output, (samples, results), which exists if a sample has more than one result
@@ -206,6 +205,3 @@ def _by_sample(paths: Sequence[Path]) -> dict[int, list[Path]]:
     for path in paths:
         found.setdefault(path.sample, []).append(path)
     return found
-
-
-LAYERS: dict[str, type[Layer]] = {GENERATOR: GeneratorLayer}

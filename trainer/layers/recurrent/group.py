@@ -29,7 +29,7 @@ from trainer.layers.ragged import PackedOrder, cut_ragged, find_rows, join_ragge
 from trainer.layers.recurrent.agents import GroupOutput
 from trainer.layers.recurrent.group_inputs import InLink, find_items, pack_inputs
 from trainer.layers.recurrent.memories import GroupMemory
-from trainer.layers.recurrent.subnetworks import GROUP, Group, StepParts, split_step
+from trainer.layers.recurrent.subnetworks import Group, StepParts, split_step
 
 
 class StepNetwork(Protocol):
@@ -335,6 +335,3 @@ def _flow_back(network: StepNetwork | None, model: ModelConfig, gradients: dict[
 
 def _add(gradients: dict[str, Array], name: str, part: Array) -> None:
     gradients[name] = gradients[name] + part if name in gradients else part
-
-
-LAYERS: dict[str, type[Layer]] = {GROUP: GroupLayer}

@@ -263,4 +263,3 @@ class GruStepLayer(_Gru):
 # the type of the layer that replaces a group of a single gru_step layer (trainer/network/groups.py); a config cannot
 # name this type
 GROUP_RUN = "gru of a group"
-LAYERS: dict[str, type[Layer]] = {"gated_recurrent": GruLayer, "gru_step": GruStepLayer, GROUP_RUN: GruRunLayer}

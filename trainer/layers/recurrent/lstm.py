@@ -309,6 +309,3 @@ class LstmStepLayer(Layer):
         if self.bias is None:
             return np.zeros((3, self.size), self._c_before.dtype)
         return self.bias.value.reshape(3, self.size)
-
-
-LAYERS: dict[str, type[Layer]] = {"lstmemory": LstmLayer, "lstm_step": LstmStepLayer}

@@ -183,6 +183,3 @@ class GridLstmLayer(Layer):
                 self._weight.add_product(self._h[before[inside]], self._z[inside])
         if self.bias is not None and not self.bias.is_static:
             self.bias.add_gradient(np.concatenate([sum_columns(self._z), peepholes.reshape(-1)]))
-
-
-LAYERS: dict[str, type[Layer]] = {"mdlstmemory": GridLstmLayer}

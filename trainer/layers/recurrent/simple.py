@@ -14,7 +14,6 @@ from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.activations import find_activation
 from trainer.arrays.arguments import Argument, Array, Flowing
 from trainer.arrays.parameters import ParameterTable
-from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_repeated_matrix, require_starts, require_weight
 from trainer.layers.ragged import PackedInput, PackedOrder, take_rows
 from trainer.layers.recurrent.state import StatefulLayer
@@ -107,6 +106,3 @@ class RecurrentLayer(StatefulLayer):
         if self.bias is not None and not self.bias.is_static:
             self.bias.add_gradient(sum_columns(z))
         return [self._input.gradient(z, self._kept) if wanted[0] else None]
-
-
-LAYERS: dict[str, type[Layer]] = {"recurrent": RecurrentLayer}

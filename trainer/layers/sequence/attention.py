@@ -90,6 +90,3 @@ class WeightedSumLayer(Layer):
         """Return the gradients of the weights and of the frames."""
         d_w, d_x = differentiate_weighted_sums(gradient, self._w, self._x, self._starts)
         return [d_w if wanted[0] else None, d_x if wanted[1] else None]
-
-
-LAYERS: dict[str, type[Layer]] = {SCORES: FrameScoreLayer, WEIGHTED_SUMS: WeightedSumLayer}

@@ -211,6 +211,3 @@ def cut_strides(starts: Ids, stride: int, *, from_the_end: bool) -> tuple[Ids, I
     else:
         begins = np.repeat(starts[:-1], pieces) + ranks * stride
     return np.append(begins, starts[-1]), outer
-
-
-LAYERS: dict[str, type[Layer]] = {"average": AverageLayer, "max": MaxLayer, "seqlastins": SequenceEndLayer}

@@ -338,15 +338,3 @@ class RowConvolutionLayer(Layer):
         lengths = np.minimum(np.diff(self._starts), i)
         frames = join_ranges(self._starts[1:] - lengths, lengths)
         return frames[frames < len(self._x) - i]
-
-
-LAYERS: dict[str, type[Layer]] = {
-    "expand": ExpandLayer,
-    "kmax_seq_score": TopScoresLayer,
-    "row_conv": RowConvolutionLayer,
-    "seq_slice": SequenceSliceLayer,
-    "seqconcat": SequenceConcatLayer,
-    "seqreshape": SequenceReshapeLayer,
-    "sub_nested_seq": SubNestedSequenceLayer,
-    "subseq": SubSequenceLayer,
-}

@@ -186,6 +186,3 @@ class WindowMaximumLayer(WindowLayer):
         tables = self.empty_tables(rows, gradient.dtype)
         add_maxima(tables, gradient, self._places, windows)
         return [self.descend_tables(tables, wanted[0])]
-
-
-LAYERS: dict[str, type[Layer]] = {SUMS: WindowSumLayer, MAXIMA: WindowMaximumLayer}

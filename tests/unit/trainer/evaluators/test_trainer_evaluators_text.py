@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import pkgutil
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -9,8 +11,11 @@ from each import each
 
 from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
 from paddle_base.runtime.errors import ConfigError, DataError
+from trainer import evaluators
 from trainer.arrays.arguments import Argument, Sparse
-from trainer.evaluators import EVALUATORS, make_evaluators
+from trainer.evaluators import EVALUATORS, Evaluator, make_evaluators
+from trainer.evaluators.base import evaluates
+from trainer.evaluators.validation import Validation
 
 PREDICTIONS = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
 SEVERAL = Sparse(3, np.array([0, 1, 1, 3, 4]), np.array([1, 0, 2, 0]))
@@ -426,3 +431,20 @@ def test_nothing_measured_prints_without_an_error(kind):
     assert evaluator.text(evaluator.nothing()).startswith(
         ("NAME=0", " pos/neg=0", "Detection mAP=0", "macro-average-precision=1")
     )
+
+
+def test_every_class_of_evaluators_has_a_type():
+    """A class that its module's table lacked was noticed by nobody."""
+    for module in pkgutil.iter_modules(evaluators.__path__, f"{evaluators.__name__}."):
+        import_module(module.name)
+    classes = {one for one in Evaluator.__subclasses__() if one.__module__.startswith("trainer.")}
+    for one in list(classes):
+        classes.update(one.__subclasses__())
+    concrete = {one for one in classes if not one.__subclasses__()}
+    assert concrete - set(EVALUATORS.values()) == {Validation}  # which a layer makes
+
+
+def test_two_classes_of_one_type_are_refused():
+    with pytest.raises(ValueError, match="two classes evaluate type 'sum': RowSum and "):
+        evaluates("sum")(type("OtherSum", (Evaluator,), {}))
+    assert EVALUATORS["sum"].__name__ == "RowSum"

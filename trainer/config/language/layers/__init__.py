@@ -1,6 +1,6 @@
 """The layer functions, with one module per family; the import of a module registers the names of its functions."""
 
-from trainer.config.language.layers import (
+from trainer.config.language.layers import (  # noqa: F401 - the import registers the names of the functions
     arithmetic,
     basic,
     cost,
@@ -13,21 +13,4 @@ from trainer.config.language.layers import (
     structured,
     support,
 )
-from trainer.config.language.maps import detection, image, maps
-
-__all__ = [
-    "arithmetic",
-    "basic",
-    "cost",
-    "detection",
-    "groups",
-    "image",
-    "levels",
-    "maps",
-    "mixed",
-    "projections",
-    "recurrent",
-    "sequence",
-    "structured",
-    "support",
-]
+from trainer.config.language.maps import detection, image, maps  # noqa: F401

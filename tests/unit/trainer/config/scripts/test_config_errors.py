@@ -313,7 +313,7 @@ def test_a_module_that_a_package_of_this_program_hides_is_told_to_take_another_n
 
 def test_no_hint_proposes_the_word_that_was_written():
     of_providers = (*names.PROVIDER_NAMES, *names.WRAPPER_NAMES)
-    for name in (*names.V1_NAMES, *of_providers, *(name for part in names.HELPERS.values() for name in part)):
+    for name in ("Import", *names.built("v1"), *of_providers, *names.helper_names()):
         assert names.suggestion(name).startswith(("; add the line `from ", "; a config calls ")), name
 
 

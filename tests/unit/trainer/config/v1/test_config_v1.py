@@ -5,9 +5,6 @@ from each import each
 
 from paddle_base.runtime.errors import ConfigError
 from trainer.config import parse_config
-from trainer.config.all_names import v1_names
-from trainer.config.building.names import V1_NAMES
-from trainer.config.v1.layer_classes import CLASSES
 
 
 def layer_of(config, name):
@@ -57,11 +54,6 @@ def test_a_config_of_raw_calls_only_needs_no_import(config_dir):
     assert (evaluator.name, list(evaluator.input_layers), evaluator.top_k) == ("error", ["sum", "label"], 2)
     assert list(config.model_config.input_layer_names) == ["x", "label"]
     assert config.opt_config.batch_size == 10
-
-
-def test_every_name_of_the_table_is_there():
-    assert set(V1_NAMES) - set(v1_names()) == {"Import"}  # which a config gets for its own directory
-    assert set(CLASSES) <= set(V1_NAMES)
 
 
 # arguments of Layer() beside the name: size of the layer, dims of its parameters, its bias

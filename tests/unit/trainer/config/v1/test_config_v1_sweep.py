@@ -9,11 +9,11 @@ from paddle_base.runtime.errors import ConfigError
 from trainer.config import parse_config
 from trainer.config.building.names import built
 from trainer.config.scripts.parse import parse_network_config
-from trainer.config.v1.layers import BY_FUNCTION, KINDS, Layer
+from trainer.config.v1.layers import BY_FUNCTION, RULES, Layer
 
 V1 = built("v1")
 ODD = ("x", -1, 0, 2.5, [1], [], {}, 2**70, float("nan"), object())
-TYPES = sorted({*KINDS, *BY_FUNCTION, "seqfirstins"})
+TYPES = sorted({*RULES, *BY_FUNCTION, "seqfirstins"})
 INPUTS = (None, [], "d", ["d", "e"], ["d", "one"], ["one", "d"], ["d", "e", "one"])
 COMMON = ("active_type", "bias", "coeff", "device", "drop_rate", "error_clipping_threshold", "num_filters", "min")
 # for each shape: the function with arguments that fit, further arguments, its argument of Input(), and layer types
@@ -71,7 +71,7 @@ def sweep(calls):
 
 def layers(kind):
     """Return the calls of Layer() for a type: inputs, sizes, and each argument with odd values."""
-    own = sorted({*KINDS[kind].fields, *KINDS[kind].renamed} if kind in KINDS else ())
+    own = sorted({*RULES[kind].fields, *RULES[kind].renamed} if kind in RULES else ())
     plain = [(inputs, size, {}) for inputs, size in itertools.product(INPUTS, (None, 4, 16, -1, "x"))]
     odd = [("d", 4, {key: value}) for key, value in itertools.product((*own, *COMMON), ODD)]
     odd += [(["d", "e"], None, {key: value}) for key, value in itertools.product(own, ODD)]

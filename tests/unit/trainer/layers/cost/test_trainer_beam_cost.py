@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from layer_checks import check_gradients, dense, ids, make_layer, run
+from layer_checks import check_gradients, check_parts, dense, ids, make_layer, run
 
 from paddle import trainer_config_helpers as language
 from paddle_base.runtime.errors import ConfigError, DataError
@@ -138,3 +138,4 @@ def test_a_search_over_sentences_and_words_trains():
         network.backward()
         table.values -= 0.1 * table.gradients
     assert 0 < costs[-1] < costs[0]
+    check_parts(network, table)

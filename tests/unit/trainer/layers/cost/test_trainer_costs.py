@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from each import each
-from layer_checks import check_gradients, dense, ids, make_layer, run
+from layer_checks import check_gradients, dense, ids, make_layer, run, types_of
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import ConfigError, DataError
@@ -374,4 +374,4 @@ def test_configs_that_do_not_fit_are_refused(kind, inputs, fields, what):
 
 def test_the_tables_have_every_cost():
     checked = {name.split(",")[0] for name in CASES} | {"sum_cost", "rank-cost", "lambda_cost", "nce", "hsigmoid"}
-    assert checked == {*costs.LAYERS, *ranking.LAYERS, *class_sampling.LAYERS}
+    assert checked == types_of(costs, ranking, class_sampling)

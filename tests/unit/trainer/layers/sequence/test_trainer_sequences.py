@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from layer_checks import check_gradients, dense, ids, make_layer, run
+from layer_checks import check_gradients, dense, ids, make_layer, run, types_of
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import ConfigError, DataError
@@ -260,7 +260,7 @@ def test_a_print_layer_logs_although_nobody_reads_it(capfd):
 
 
 def test_every_type_of_these_families_is_tested():
-    assert {*sequences.LAYERS, *selection.LAYERS} == {
+    assert types_of(sequences, selection) == {
         "expand", "kmax_seq_score", "row_conv", "seq_slice", "seqconcat", "seqreshape", "sub_nested_seq", "subseq",
         "eos_id", "multiplex", "sampling_id",
     }  # fmt: skip
