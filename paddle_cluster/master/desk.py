@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paddle_base.messages.dispatcher import ControlServing
+from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.server_core import MemberAsked, MemberJoined
+from paddle_base.messages.server_core import MemberAsked, MemberJoined, ServerCore
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LeadershipLostError
 from paddle_cluster.master.protocol import MOST_SHOWN, TRAINER
@@ -57,7 +57,7 @@ class TaskDesk:
     Args: files_per_task: number of files in each task of a new data set.  clock: returns seconds since the epoch.
     """
 
-    server: ControlServing
+    dispatcher: Dispatcher  # `Master` sets it
 
     def __init__(
         self,
@@ -219,15 +219,15 @@ class TaskDesk:
             self._push_view()
         for effect in effects:
             if isinstance(effect, TicketAnswer):
-                self.server.answer(self._open.pop(effect.ticket), effect.body)
+                self.dispatcher.call(ServerCore.answer, self._open.pop(effect.ticket), effect.body)
             elif isinstance(effect, TicketRefusal):
-                self.server.refuse(self._open.pop(effect.ticket), effect.code, effect.reason)
+                self.dispatcher.call(ServerCore.refuse, self._open.pop(effect.ticket), effect.code, effect.reason)
             elif isinstance(effect, MemberWelcome):
                 settings, view = self.state.settings, self._view()
                 welcome = {"lease": settings.member_lease, "passes": settings.num_passes, "view": view}
-                self.server.welcome(effect.member, {**welcome, "number": effect.number})
+                self.dispatcher.call(ServerCore.welcome, effect.member, {**welcome, "number": effect.number})
             elif isinstance(effect, JoinRefusal):
-                self.server.refuse_join(effect.member, effect.code, effect.reason)
+                self.dispatcher.call(ServerCore.refuse_join, effect.member, effect.code, effect.reason)
             elif isinstance(effect, Notice):
                 (glog.warning if effect.is_warning else glog.info)(effect.text)
 
@@ -243,7 +243,7 @@ class TaskDesk:
             raise LeadershipLostError(
                 "this master has used all its epochs for views; start it again, because a new leader has new epochs"
             )
-        self.server.push("view", self._view())
+        self.dispatcher.call(ServerCore.push, "view", self._view())
 
     def _view(self) -> Mapping[str, Any]:
         view = self.state.presence.view

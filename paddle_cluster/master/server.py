@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.gate.gate import GateLimits
 from paddle_base.messages.keys import derive_keys
@@ -122,7 +123,6 @@ class Master:
         if self._error is not None:
             raise self._error
         with self._open_server(desk, leadership.token) as server:
-            desk.server = server
             address = f"{options.address}:{server.port}"
             facts = {"job": options.job, "leader": leadership.token, "address": address}
             with JobRecords(state, self._registry, options.output, facts) as records:
@@ -143,11 +143,12 @@ class Master:
             most_members=MOST_MEMBERS,
             probe=min(PROBE_S, silence / 2),
         )
+        desk.dispatcher = Dispatcher(core, desk, glog.warning)
         access = ControlAccess(derive_keys(options.secret), _admit_all)
         # all members may reconnect at the same moment
         limits = GateLimits(unauthenticated=MOST_MEMBERS, peers=MOST_MEMBERS)
         try:
-            return ControlServer(options.host, options.port, core, desk, access, limits=limits, note=glog.warning)
+            return ControlServer(options.host, options.port, desk.dispatcher, access, limits)
         except OSError as exc:
             raise PortInUseError(
                 f"--port={options.port}: cannot listen on {options.host}: {exc.strerror or exc}; choose another port, "

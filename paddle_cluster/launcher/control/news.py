@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from paddle_base.messages.envelope import MemberId
 from paddle_base.runtime.errors import LostPeerError
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, failure_in, is_later, parse_record
 from paddle_cluster.launcher.failures import RETURNED_POD, describe_error
@@ -81,7 +82,7 @@ class AttemptNews:
             self._view = AttemptView()
 
     def signal(self) -> None:
-        """Make `wakeup` readable."""
+        """Make `wakeup` readable, because the view or the set of connected launchers has changed."""
         with contextlib.suppress(OSError):  # a full pipe is readable already
             os.write(self._waker, b"x")
 
@@ -91,10 +92,10 @@ class AttemptNews:
             return bool(os.read(self.wakeup, 4096))
         return None
 
-    # ----- Messages
+    # ----- The handlers of a client (paddle_base.messages.caller.ClientHandlers)
 
-    def take(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Apply a pushed message of protocol.RENDEZVOUS."""
+    def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Apply a message of protocol.RENDEZVOUS that trainer 0's launcher has pushed."""
         if kind == "ended":
             self.end(body["attempt"], body["failure"])
         elif kind == "done":
@@ -104,14 +105,18 @@ class AttemptNews:
         else:
             say("trainer 0's launcher has announced an attempt in a form that this launcher cannot read")
 
-    def take_welcome(self, welcome: Mapping[str, Any]) -> None:
-        """Apply the welcome message that a launcher receives when it connects."""
+    def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
+        """Apply the state in the welcome message, which a launcher receives when it connects."""
         if welcome["record"]:
-            self.take("begin", welcome)
+            self.pushed("begin", welcome)
         for ended in welcome["ended"]:
-            self.take("ended", ended)
+            self.pushed("ended", ended)
         if welcome["done"]:
-            self.take("done", {"attempt": welcome["done"]})
+            self.pushed("done", {"attempt": welcome["done"]})
+
+    def disconnected(self, reason: str) -> None:
+        """Wake the thread that waits for messages."""
+        self.signal()
 
 
 def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) -> AttemptResult | None:

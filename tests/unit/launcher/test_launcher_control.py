@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 from paddle_base.messages.client_core import ClientCore, ClientPace
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.fake import FakeClient, FakeNetwork
-from paddle_base.messages.server_core import ServerCore
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
 from paddle_cluster.launcher.cluster.pods import IdMap
 from paddle_cluster.launcher.control.attempt_book import AttemptBook, LauncherPlace
 from paddle_cluster.launcher.control.channel import ControlChannel
-from paddle_cluster.launcher.control.guest import RendezvousGuest
-from paddle_cluster.launcher.control.host import RendezvousHost
 from paddle_cluster.launcher.control.news import describe_elsewhere
 from paddle_cluster.launcher.control.protocol import RENDEZVOUS
+from paddle_cluster.launcher.control.sides import RendezvousHost, RendezvousMember
 from paddle_cluster.launcher.failures import describe_error, is_passed_on, make_error
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import JsonObject
@@ -180,18 +178,17 @@ class Launchers:
 
     def serve(self, uid: str = "c") -> None:
         channel = self.channels[0]
-        host = RendezvousHost(AttemptBook(uid, LauncherPlace(channel._config.pod_ip, "pod-0")), channel._news)
-        host.server = self.network.serve(IPS[0], ServerCore(RENDEZVOUS, "realm", MemberId(uid, 1)), host)
-        channel._host = host
+        self.host = channel.side = RendezvousHost(channel._config, "realm", MemberId(uid, 1), channel.news)
+        self.network.serve(IPS[0], self.host.dispatcher)
 
     def join(self, number: int) -> None:
         channel = self.channels[number]
         member = MemberId(UIDS[IPS[number]], 1)
         pace = ClientPace(delays=lambda: itertools.repeat(0.5))
-        guest = RendezvousGuest(IPS[number], f"pod-{number}", channel._news, None)
-        core = ClientCore(RENDEZVOUS, "realm", member, "trainer 0's launcher", guest.hello, pace)
-        guest.client = self.clients[number] = self.network.join(IPS[0], core, guest)
-        channel._guest = guest
+        name = f"trainer 0's launcher at {IPS[0]}:7168"
+        core = ClientCore(RENDEZVOUS, "realm", member, name, channel._make_hello, pace)
+        self.clients[number] = self.network.join(IPS[0], core, channel.news)
+        channel.side = RendezvousMember(self.clients[number].caller)
         self.network.run()
 
     def end(self, number: int) -> AttemptResult | None:
@@ -204,14 +201,14 @@ class Launchers:
 @pytest.fixture
 def launchers() -> Launchers:
     launchers = Launchers()
-    launchers.channels[0].begin(RECORD)
+    launchers.channels[0].side.begin(RECORD)
     launchers.network.run()
     return launchers
 
 
 def test_all_hear_of_the_attempt(launchers: Launchers) -> None:
     assert [one.newest for one in launchers.channels] == [RECORD] * 3
-    assert launchers.channels[0].why_not_heard(IdMap(uids=UIDS)) == ""
+    assert launchers.channels[0].side.why_not_heard(IdMap(uids=UIDS)) == ""
 
 
 def test_all_are_told_to_stop_at_once_and_why(launchers: Launchers) -> None:
@@ -241,7 +238,7 @@ def test_a_pod_that_is_gone_is_named_after_a_while(launchers: Launchers) -> None
     launchers.network.cut(launchers.clients[1])
     launchers.channels[2].report(RECORD, 2, LEFT_ALONE)
     launchers.network.run()
-    launchers.channels[0]._host.judge_and_tell(RECORD)  # type: ignore[union-attr]
+    launchers.host.judge_and_tell(RECORD)
     launchers.network.run()
     assert [(launchers.failure(number) or {}).get("program") for number in (0, 2)] == ["pod", "pod"]
 
@@ -263,14 +260,14 @@ def test_a_new_launcher_of_trainer_0_hears_how_the_attempt_before_it_ended(launc
     launchers.channels[0] = launchers.make_channel("10.0.0.9")
     launchers.serve("new")
     launchers.network.advance(3.0)
-    found = launchers.channels[0].judge_late(RECORD)
+    found = launchers.channels[0].side.judge_late(RECORD)
     assert found and (found["trainer_id"], found["program"]) == (0, "pod")
 
 
 def test_those_who_come_back_hear_what_they_have_missed(launchers: Launchers) -> None:
     launchers.network.cut(launchers.clients[2])
     launchers.channels[1].report(RECORD, 1, KILLED)
-    launchers.channels[0].finish(RECORD)
+    launchers.channels[0].side.finish(RECORD)
     launchers.network.run()
     assert launchers.end(2) is None and not launchers.channels[2].is_done(RECORD)
     launchers.network.mend(launchers.clients[2])
@@ -287,14 +284,14 @@ def test_the_loss_of_trainer_0s_launcher_is_named_where_nobody_can_tell(launcher
 
 def test_a_later_attempt_without_this_pod_ends_its_own(launchers: Launchers) -> None:
     later = dataclasses.replace(RECORD, attempt=4)
-    launchers.channels[0].begin(later)
+    launchers.channels[0].side.begin(later)
     launchers.network.run()
     end = launchers.end(2)
     assert end and end.message == "attempt 4 has begun without this pod"
 
 
 def test_a_record_that_cannot_be_read_is_not_followed(launchers: Launchers, capsys: pytest.CaptureFixture[str]) -> None:
-    launchers.channels[1]._news.take("begin", {"record": json.dumps({"attempt": 4})})
+    launchers.channels[1].news.pushed("begin", {"record": json.dumps({"attempt": 4})})
     assert launchers.channels[1].newest == RECORD
     assert "cannot read" in capsys.readouterr().out
 
@@ -304,17 +301,17 @@ def test_a_launcher_that_is_not_there_is_named(launchers: Launchers) -> None:
     launchers.network.run()
     ids = IdMap(zip(IPS, range(3), strict=True), uids=UIDS, places={IPS[2]: "pod-2 on node-2"})
     assert (
-        launchers.channels[0].why_not_heard(ids)
+        launchers.channels[0].side.why_not_heard(ids)
         == "waiting for the launchers of trainer 2 at 10.0.0.3 (pod-2 on node-2)"
     )
-    assert "trainer 0's launcher at" in launchers.channels[2].why_not_heard(ids)
+    assert "trainer 0's launcher at" in launchers.channels[2].side.why_not_heard(ids)
 
 
 def test_a_job_of_one_pod_opens_no_port() -> None:
     channel = ControlChannel(LauncherConfig.from_env(pod_environment(CONF_PADDLE_GRADIENT_NUM="1")))
     channel.serve("a", "job")
     channel.join("10.0.0.1", "a", "job")
-    channel.begin(RECORD)
+    channel.side.begin(RECORD)
     channel.report(RECORD, 0, KILLED)
     assert (channel._transport, channel.wait_for_first_failure(RECORD, 5.0)) == (None, None)
 
@@ -337,10 +334,10 @@ def test_what_failed_first_is_known_also_when_the_next_attempt_has_begun(launche
     """A pod that takes long to stop its programs hears of both at once."""
     launchers.channels[1].report(RECORD, 1, KILLED)
     launchers.network.run()
-    launchers.channels[0].begin(dataclasses.replace(RECORD, attempt=4))
+    launchers.channels[0].side.begin(dataclasses.replace(RECORD, attempt=4))
     launchers.network.run()
     assert (launchers.failure(2) or {}).get("trainer_id") == 1
     written = RECORD.ended_by(error(1, KILLED))
     late = launchers.make_channel(IPS[2])
-    late._news.begin(dataclasses.replace(written, attempt=4))
-    assert late._news.view.failure_in(RECORD) == written.failure
+    late.news.begin(dataclasses.replace(written, attempt=4))
+    assert late.news.view.failure_in(RECORD) == written.failure

@@ -152,7 +152,7 @@ def test_a_pod_without_a_trainer_tells_trainer_0_that_all_have_left(tmp_path: Pa
     config = make_config(1, 1, True, JOB_PATH=str(tmp_path))
     record, control = make_record(config), FakeControl(config.output)
     finish(config, {}, record, 1, control)
-    assert (control.left, control.done) == ([record], [])
+    assert (control.sent, control.done) == ([("left", {"attempt": record.name})], [])
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from paddle_base.messages.client_core import ClientCore
+from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import NoAnswerError, RequestRefusedError
 from paddle_base.messages.fake import FakeClient, FakeNetwork
@@ -57,7 +58,8 @@ class Stage:
         state = decode_state(self.settings, leadership.load(), self.network.now, leadership.token)
         self.desk = TaskDesk(state, leadership, self.files_per_task, lambda: self.network.now)
         core = ServerCore(MASTER, "job", MemberId("master", leadership.token), silence=3.0)
-        self.desk.server = self.network.serve("m", core, self.desk)
+        self.desk.dispatcher = Dispatcher(core, self.desk, self.network.notes.append)
+        self.network.serve("m", self.desk.dispatcher)
 
     def join(self, uid: str, role: str = TRAINER, config: str = "", incarnation: int = 1) -> FakeClient:
         hello = {"role": role, "config": config}
@@ -74,7 +76,7 @@ class Stage:
         self.network.run()
 
     def submit(self, client: FakeClient, kind: str, **body: Any) -> Any:
-        answer = client.submit(kind, body, 60.0)
+        answer = client.caller.submit(kind, body, 60.0)
         self.run()
         return answer
 
@@ -146,8 +148,8 @@ def test_a_trainer_with_another_config_does_not_join() -> None:
     first = stage.join("a", config="a" * 64)
     stage.offer(first, FILES, "a" * 64)
     stage.send(first, FILES)
-    assert "this trainer's config has digest bbbb" in stage.join("c", config="b" * 64).trouble
-    assert stage.join("d").trouble == ""
+    assert "this trainer's config has digest bbbb" in stage.join("c", config="b" * 64).caller.trouble
+    assert stage.join("d").caller.trouble == ""
 
 
 def test_a_question_waits_without_a_word_until_there_is_a_task() -> None:
@@ -179,7 +181,7 @@ def test_nobody_hears_of_what_is_not_stored() -> None:
     stage.offer(client, FILES)
     stage.send(client, FILES)
     stage.store.dies_after = 0
-    answer = client.submit("get_task", {"request": 1, "patience": 30.0, "pass": 0}, 5.0)
+    answer = client.caller.submit("get_task", {"request": 1, "patience": 30.0, "pass": 0}, 5.0)
     with pytest.raises(LeadershipLostError):
         stage.run()
     stage.network.run()
@@ -278,7 +280,7 @@ def test_a_member_hears_of_a_view_before_the_answer_that_it_comes_from() -> None
     stage.send(first, FILES)
     heard: list[int] = []
     for client in (first, second):
-        answer = client.submit("get_task", {"request": 9, "patience": 30.0, "pass": 0}, 60.0)
+        answer = client.caller.submit("get_task", {"request": 9, "patience": 30.0, "pass": 0}, 60.0)
         answer.add_done_callback(lambda _: heard.append(len(stage.heard["b"].heard)))
     stage.run()
     epoch = stage.heard["b"].heard[0]["view"]["epoch"]
