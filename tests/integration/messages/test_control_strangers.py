@@ -86,7 +86,7 @@ class Served:
         assert self.memory() - before < GROWTH
         core = client_core(f"new-{total}")
         with ControlClient("127.0.0.1", self.port, Caller(core, AddingMember(), print), keys) as newcomer:
-            assert newcomer.ask("add", {"number": 1}, SOON) == {"total": total + 3}
+            assert newcomer.caller.submit("add", {"number": 1}, SOON).result() == {"total": total + 3}
         until(lambda: self.ask()["files"] <= quiet["files"], "the file descriptors that the attack took")
         facts = self.ask()
         assert [one for one in facts["heard"] if "lost" in one and "left" not in one] == []
