@@ -15,11 +15,11 @@ from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import NoAnswerError
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, PeerUnreachableError, VolumeError
+from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
 from paddle_cluster.master.store.interface import AddressBook
 from paddle_cluster.master.tasks.records import TaskView
 
-# seconds between two log lines about an unreachable master, and seconds until the first of these lines
-NOTE_S, FIRST_NOTE_S = 10.0, 3.0
+FIRST_LINE_S = 3.0  # seconds until the first log line about an unreachable master
 ABSENCE_S = 5.0  # seconds between two reads of the list of jobs in the store while no master has an address
 REST_S = 0.5  # maximum seconds between two checks whether a new connection works
 NO_ADDRESS = "no master has published its address"
@@ -38,7 +38,7 @@ class FollowedLeader:
         self._changed = threading.Condition()
         self._client: ControlClient | None = None
         self._is_joined = False
-        self._noted = time.monotonic() - NOTE_S + FIRST_NOTE_S
+        self._lines = RateLimit(WAIT_LINE_S, time.monotonic() + FIRST_LINE_S)
         self.is_over = False
         self.absence, self._look_due = NO_ADDRESS, 0.0
         self.number: int | None = None
@@ -96,14 +96,13 @@ class FollowedLeader:
                 self.absence = describe_absence(job, book.place, book.list_jobs())
 
     def rest(self) -> None:
-        """Wait while the connection works; otherwise wait up to REST_S, and log the reason every NOTE_S seconds."""
+        """Wait while the connection works; otherwise wait up to REST_S, and log the reason now and then."""
         with self._changed:
             self._changed.wait_for(lambda: self.is_over or not self._is_joined)
             if not self.is_over:
                 self._changed.wait_for(lambda: self.is_over or self._is_joined, REST_S)
         trouble = self.trouble
-        if trouble and not self.is_over and time.monotonic() - self._noted >= NOTE_S:
-            self._noted = time.monotonic()
+        if trouble and not self.is_over and self._lines.is_due(time.monotonic()):
             glog.warning(f"the master is not reached yet: {trouble}")
 
     # ----- Called by the trainer

@@ -28,6 +28,7 @@ from paddle_base.runtime.errors import (
 )
 from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
 from paddle_cluster.master.desk import TICK_S, TaskDesk
 from paddle_cluster.master.protocol import MASTER, MOST_MEMBERS
 from paddle_cluster.master.recording import JobRecords, check_output
@@ -40,7 +41,6 @@ RENEWALS = 3  # number of times that the leadership is renewed during its time t
 SILENCE = 0.5  # fraction of a lease after which a silent member is disconnected; until the lease ends, it may reconnect
 PROBE_S = 1.5  # seconds after which the connection of a silent member is probed; members send every second
 TELL_S = 30.0  # maximum seconds after the linger time until the end of the job is in the registry
-NOTE_S = 30.0  # seconds between two log lines about the same problem
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseExceptio
 
     def renew() -> None:
         renewed = time.monotonic()
-        noted = 0.0
+        lines = RateLimit(PROBLEM_LINE_S)
         while not is_over.wait(ttl / RENEWALS):
             began = time.monotonic()
             try:
@@ -198,8 +198,7 @@ def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseExceptio
                 if now - renewed >= ttl:
                     stop(LeadershipLostError(f"the leadership could not be renewed for {now - renewed:.1f} s: {exc}"))
                     return
-                if now - noted >= NOTE_S:
-                    noted = now
+                if lines.is_due(now):
                     glog.warning(f"the leadership is not renewed yet: {exc}")
             except PaddleError as exc:
                 stop(exc)

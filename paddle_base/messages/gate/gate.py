@@ -28,12 +28,12 @@ from functools import partial
 from paddle_base.messages.gate.zmtp import REFUSED_PROOF, PeerBytes, ServerBytes, ZmtpError
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.network.open_files import FREE_FILES, limit_of_files, make_room
+from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
 
 READ_BYTES = 1 << 16  # maximum bytes of one read, and of the buffer for a side that does not read
 ACCEPTED_AT_ONCE = 8  # maximum connections that are accepted before existing connections are served again
 PAUSE_S = 0.1  # seconds without accepting connections after the process ran out of file descriptors
 LISTEN_BACKLOG = 128  # maximum connections that the kernel queues for this port
-REPEAT_S = 30.0  # seconds between two log lines of the same kind
 FILES_OF_A_CONNECTION = 3  # file descriptors: the peer's socket, and both ends of the local connection to libzmq
 FEW_FILES = "the process has too few file descriptors left"
 RESET = struct.pack("ii", 1, 0)  # value of SO_LINGER by which the kernel forgets a closed connection at once
@@ -108,7 +108,7 @@ class GateTarget:
 
 
 class Refusals:
-    """Count refused connections by reason, and log each reason at most once in REPEAT_S seconds.
+    """Count refused connections by reason, and log each reason at most once in PROBLEM_LINE_S seconds.
 
     Args: note: writes a line to the log.
     """
@@ -116,14 +116,12 @@ class Refusals:
     def __init__(self, note: Callable[[str], None]) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
         self._note = note
-        self._noted: dict[str, float] = {}
+        self._lines = RateLimit(PROBLEM_LINE_S)
 
     def add(self, code: str, text: str) -> None:
         """Count one refusal."""
         self.counts[code] += 1
-        now = time.monotonic()
-        if now - self._noted.get(code, -REPEAT_S) >= REPEAT_S:
-            self._noted[code] = now
+        if self._lines.is_due(time.monotonic(), code):
             self._note(f"a connection is refused ({self.counts[code]} for this reason so far): {text}")
 
 

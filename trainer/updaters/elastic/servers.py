@@ -21,6 +21,7 @@ from paddle_base.runtime.errors import (
     PeerUnreachableError,
     VolumeError,
 )
+from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
 from pserver.client.elastic.services import ElasticModel, JoinedServices, ServiceAddress
 from pserver.optim.settings import Array
 from trainer.updaters.elastic.errors import TaskTakenError
@@ -28,7 +29,6 @@ from trainer.updaters.elastic.first_values import agree_on_first_values
 from trainer.updaters.elastic.views import MasterViews, ViewSource
 from trainer.updaters.tables import SPARSE_PORTS
 
-NOTE_S = 10.0  # seconds between two log lines about the wait
 LOOK_S = 1.0  # seconds between two searches for servers, or between two attempts to join the servers
 RECORDS_S = 0.5  # seconds between two checks that the registry still lists the servers that this trainer is joining
 REMEDY = "start the missing servers, or correct and restart the others"
@@ -165,7 +165,7 @@ class ElasticServers:
     def _join(self, deadline: float) -> JoinedServices:
         """Wait until all servers are in the registry and accept this trainer."""
         began = time.monotonic()
-        due = began + NOTE_S
+        lines = RateLimit(WAIT_LINE_S, began + WAIT_LINE_S)
         while True:
             try:
                 missing, records = self._find()
@@ -177,8 +177,7 @@ class ElasticServers:
             now = time.monotonic()
             if now >= deadline:
                 raise PeerUnreachableError(f"this trainer waited {now - began:.0f} s {wanted}; {REMEDY}")
-            if now >= due:
-                due = now + NOTE_S
+            if lines.is_due(now):
                 glog.info(f"this trainer has waited {now - began:.0f} s {wanted}; {REMEDY}")
             self._pause()
 
