@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paddle_base.registry.interface import Claim, Registry
+from paddle_base.registry.interface import WATCH_S, Claim, Registry
 from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from paddle_base.runtime.errors import DamagedError
 from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
@@ -17,7 +17,6 @@ DESIRED, SERVERS, CHECKPOINTS = "ps_desired", "ps/", "ckpt/"
 INIT_LOCK, INIT_DONE = "init/lock", "init/done"
 JOB_END = "job/end"
 MOST_SERVERS, MOST_PORTS, LAST_PORT = 4096, 4096, 65535
-LOOK_S = 1.0  # seconds between two attempts to claim an index
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def claim_index(
                 return claim, replace(first, index=index, incarnation=claim.token)
         if lines.is_due(time.monotonic()):
             note(f"waiting until {_describe(registry, desired, only)}")
-        registry.wait(SERVERS, taken, LOOK_S)
+        registry.wait(SERVERS, taken, WATCH_S)
 
 
 def find_servers(registry: Registry) -> list[ServerRecord | None]:

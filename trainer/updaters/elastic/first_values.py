@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from paddle_base.registry.interface import Claim, Entry, Registry
+from paddle_base.registry.interface import WATCH_S, Claim, Entry, Registry
 from paddle_base.registry.servers import INIT_DONE, INIT_LOCK
 from paddle_base.runtime import glog
 from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
@@ -27,7 +27,6 @@ from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
 
 INIT = "init/"
-LOOK_S = 1.0  # seconds between two attempts to take the lock
 LEAST_RENEWAL_S = 0.05
 
 
@@ -71,7 +70,7 @@ def agree_on_first_values(
                 f"this trainer has waited {now - began:.0f} s for the initial values of {glog.clean(holder)}; "
                 "if that trainer hangs, end it, and another trainer will send them"
             )
-        registry.wait(INIT, known, LOOK_S)
+        registry.wait(INIT, known, WATCH_S)
 
 
 def _give(registry: Registry, claim: Claim, name: str, digest: str, give: Callable[[], None]) -> None:

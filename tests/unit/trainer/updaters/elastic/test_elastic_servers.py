@@ -48,7 +48,7 @@ def made(monkeypatch):
     monkeypatch.setattr(module, "JoinedServices", FakeServices)
     monkeypatch.setattr(FakeServices, "made", [])
     monkeypatch.setattr(FakeServices, "refusals", [])
-    monkeypatch.setattr(module, "LOOK_S", 0.01)
+    monkeypatch.setattr(module, "WATCH_S", 0.01)
     return FakeServices.made
 
 
