@@ -14,8 +14,8 @@ from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import IdMap
 from paddle_cluster.launcher.cluster.waiting import WaitPolicy
 from paddle_cluster.launcher.control.channel import ControlChannel
+from paddle_cluster.launcher.control.informer import AttemptInformer
 from paddle_cluster.launcher.control.job_record import read_record
-from paddle_cluster.launcher.control.news import AttemptNews
 from paddle_cluster.launcher.control.sides import Alone
 from paddle_cluster.launcher.programs.process import Stop
 from paddle_cluster.launcher.settings import LauncherConfig
@@ -29,7 +29,7 @@ class FakeControl(ControlChannel, Alone):
     All launchers take part. The attributes record the messages to each of them.
     """
 
-    news = AttemptNews()  # receives nothing
+    informer = AttemptInformer()  # receives nothing
 
     def __init__(self, output: Path) -> None:
         self.side = self

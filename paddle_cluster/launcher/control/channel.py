@@ -13,7 +13,7 @@ from paddle_base.messages.envelope import MemberId
 from paddle_base.runtime.backoff import exponential_backoff
 from paddle_base.runtime.errors import LostPeerError
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
-from paddle_cluster.launcher.control.news import AttemptNews, find_end_elsewhere
+from paddle_cluster.launcher.control.informer import AttemptInformer, find_end_elsewhere
 from paddle_cluster.launcher.control.protocol import LONGEST_MESSAGE, RENDEZVOUS
 from paddle_cluster.launcher.control.sides import CAUSE_S, Alone, RendezvousHost, RendezvousMember
 from paddle_cluster.launcher.failures import LOST_POD, make_error
@@ -29,15 +29,15 @@ class ControlChannel:
     """Messages between this launcher and the other launchers. In a job of one pod, the channel opens no port.
 
     Args: redact: removes tokens from a text that is sent to other pods.
-    Attributes: side: a `RendezvousHost` in trainer 0's launcher, and a `RendezvousMember` in the others.  news: what
-        trainer 0's launcher has announced.
+    Attributes: side: a `RendezvousHost` in trainer 0's launcher, and a `RendezvousMember` in the others.
+        informer: what trainer 0's launcher has announced.
     """
 
     def __init__(self, config: LauncherConfig, redact: Callable[[str], str] = str) -> None:
         self._redact = redact
         self._config = config
         self._started = time.time_ns()  # distinguishes this launcher from an earlier launcher of the same pod
-        self.news = AttemptNews()
+        self.informer = AttemptInformer()
         self.side = Alone()
         self._transport: typing.Any = None  # a ControlServer or ControlClient
         self._served = ""  # the address of the server that this launcher is connected to
@@ -58,7 +58,7 @@ class ControlChannel:
         )
 
         self.close()
-        host = RendezvousHost(self._config, self._realm(job_uid), MemberId(uid, self._started), self.news)
+        host = RendezvousHost(self._config, self._realm(job_uid), MemberId(uid, self._started), self.informer)
         self._transport = open_server(self._config, host, lambda ip: ip in self._admitted)
         self.side = host
 
@@ -74,7 +74,7 @@ class ControlChannel:
         name = f"trainer 0's launcher at {server_ip}:{self._config.control_port}"
         member = MemberId(uid, self._started)
         core = ClientCore(RENDEZVOUS, self._realm(job_uid), member, name, self._make_hello, PACE)
-        caller = Caller(core, self.news, say)
+        caller = Caller(core, self.informer, say)
         self._transport = open_client(self._config, caller, server_ip)
         self.side, self._served = RendezvousMember(caller), server_ip
 
@@ -87,23 +87,23 @@ class ControlChannel:
         if self._transport:
             self._transport.close()
         self.side, self._transport, self._served = Alone(), None, ""
-        self.news.forget()
+        self.informer.forget()
 
     # ----- The attempt
 
     @property
     def newest(self) -> JobRecord | None:
         """The newest attempt that trainer 0's launcher has announced."""
-        return self.news.view.record
+        return self.informer.view.record
 
     def is_done(self, record: JobRecord) -> bool:
         """Return whether all passes are trained, according to trainer 0's launcher or to the pservers' pods."""
-        view = self.news.view
+        view = self.informer.view
         return view.done == record.name or bool(view.record and view.record.finished)
 
     def find_end(self, record: JobRecord, trainer_id: int) -> AttemptResult | None:
         """Return the result of an attempt that has ended in another pod, or None while the attempt continues."""
-        return find_end_elsewhere(self.news.view, record, trainer_id)
+        return find_end_elsewhere(self.informer.view, record, trainer_id)
 
     def report(self, record: JobRecord, trainer_id: int, result: AttemptResult) -> AttemptResult:
         """Report this pod's result to the other launchers if it is the pod's first failure in the attempt.
@@ -124,7 +124,7 @@ class ControlChannel:
         deadline = time.monotonic() + limit_s
         heard_at = time.monotonic()
         while time.monotonic() < deadline and isinstance(self.side, RendezvousHost | RendezvousMember):
-            failure = self.news.view.failure_in(record)
+            failure = self.informer.view.failure_in(record)
             if failure:
                 return failure
             if not (trouble := self.side.trouble):

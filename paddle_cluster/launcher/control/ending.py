@@ -16,8 +16,8 @@ from paddle_cluster.launcher.cluster.quorum import JOIN_S
 from paddle_cluster.launcher.cluster.waiting import Wait
 from paddle_cluster.launcher.command_lines import is_local, save_dir_of, wanted_passes
 from paddle_cluster.launcher.control.channel import ControlChannel
+from paddle_cluster.launcher.control.informer import describe_elsewhere
 from paddle_cluster.launcher.control.job_record import read_record, write_record
-from paddle_cluster.launcher.control.news import describe_elsewhere
 from paddle_cluster.launcher.control.sides import CAUSE_S
 from paddle_cluster.launcher.errors import NEVER_RETRY
 from paddle_cluster.launcher.failures import (

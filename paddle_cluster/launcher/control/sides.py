@@ -18,8 +18,8 @@ from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.server_core import MemberAsked, ServerCore
 from paddle_cluster.launcher.attempts import JobRecord
 from paddle_cluster.launcher.cluster.pods import IdMap, in_id_order
-from paddle_cluster.launcher.control.attempt_book import AttemptBook, LauncherPlace
-from paddle_cluster.launcher.control.news import AttemptNews
+from paddle_cluster.launcher.control.failure_detector import FailureDetector, LauncherPlace
+from paddle_cluster.launcher.control.informer import AttemptInformer
 from paddle_cluster.launcher.control.protocol import RENDEZVOUS
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, say
@@ -94,12 +94,12 @@ class RendezvousHost(Alone):
     Thread safety: the server's thread calls `joined`, `asked` and `lost`; any thread may call the other methods.
     """
 
-    def __init__(self, config: LauncherConfig, realm: str, member: MemberId, news: AttemptNews) -> None:
+    def __init__(self, config: LauncherConfig, realm: str, member: MemberId, informer: AttemptInformer) -> None:
         self.most_peers = max(LEAST_PEERS, 2 * config.layout.pods)  # a pod and its replacement may both be connected
         core = ServerCore(RENDEZVOUS, realm, member, most_members=self.most_peers)
         self.dispatcher = Dispatcher(core, self, say)
-        self._book = AttemptBook(member.uid, LauncherPlace(config.pod_ip, config.pod_name))
-        self._name_pod, self._news = config.layout.name_pod, news
+        self._detector = FailureDetector(member.uid, LauncherPlace(config.pod_ip, config.pod_name))
+        self._name_pod, self._informer = config.layout.name_pod, informer
         self._lock = threading.Lock()
 
     def why_not_heard(self, ids: IdMap) -> str:
@@ -113,34 +113,34 @@ class RendezvousHost(Alone):
     def find_silent(self, uids: Mapping[str, str]) -> list[str]:
         """See `Alone`."""
         with self._lock:
-            return self._book.missing(uids)
+            return self._detector.missing(uids)
 
     def begin(self, record: JobRecord) -> None:
         """See `Alone`."""
-        self._news.begin(record)
+        self._informer.begin(record)
         self._push("begin", {"record": to_text(record)})
 
     def finish(self, record: JobRecord) -> None:
         """See `Alone`."""
-        self._news.finish(record.name)
+        self._informer.finish(record.name)
         self._push("done", {"attempt": record.name})
 
     def send(self, kind: str, body: Mapping[str, Any]) -> None:
         """Handle a request of any launcher, also of this launcher itself."""
         if kind == "left":
-            self._news.finish(body["attempt"])
+            self._informer.finish(body["attempt"])
         else:
             self._take_report(body["error"])
 
     def _take_report(self, error: JsonObject) -> None:
         """Record a pod's error, announce the end of the attempt, and announce its first failure when it is known."""
-        record = self._news.view.record
+        record = self._informer.view.record
         with self._lock:
-            is_news = self._book.report(error)
-            if not is_news or not record or error["attempt"] != record.name:
+            is_new = self._detector.report(error)
+            if not is_new or not record or error["attempt"] != record.name:
                 return
-            failure = self._book.judge(record, time.time(), is_late=False)
-        view = self._news.view
+            failure = self._detector.judge(record, time.time(), is_late=False)
+        view = self._informer.view
         is_first = record.name not in view.ends
         if is_first and not failure:
             timer = threading.Timer(CAUSE_S, self.judge_and_tell, [record])
@@ -151,26 +151,26 @@ class RendezvousHost(Alone):
 
     def judge_and_tell(self, record: JobRecord) -> None:
         """Announce the first failure of an attempt when the time for further reports has passed."""
-        view = self._news.view
+        view = self._informer.view
         if not view.failure_in(record) and (failure := self.judge_late(record)):
             self._tell_end(record, failure)
 
     def judge_late(self, record: JobRecord) -> JsonObject | None:
         """See `Alone`."""
         with self._lock:
-            is_told = self._book.has_reports(record.name)
-            return self._book.judge(record, time.time(), is_late=True) if is_told else None
+            is_told = self._detector.has_reports(record.name)
+            return self._detector.judge(record, time.time(), is_late=True) if is_told else None
 
     # ----- Handlers that the server calls
 
     def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any]:
         """Add a launcher that has connected or reconnected; return the welcome message with the current state."""
         with self._lock:
-            self._book.join(member.uid, LauncherPlace(hello["ip"], hello["host"]))
+            self._detector.join(member.uid, LauncherPlace(hello["ip"], hello["host"]))
         if hello["last"]:
             self._take_report(hello["last"])
-        self._news.signal()
-        view = self._news.view
+        self._informer.signal()
+        view = self._informer.view
         ended = [{"attempt": name, "failure": failure} for name, failure in view.ends.items()]
         return {"record": to_text(view.record) if view.record else None, "ended": ended, "done": view.done}
 
@@ -182,13 +182,13 @@ class RendezvousHost(Alone):
     def lost(self, member: MemberId, reason: str) -> None:
         """Record that a launcher has disconnected."""
         with self._lock:
-            self._book.leave(member.uid)
-        self._news.signal()
+            self._detector.leave(member.uid)
+        self._informer.signal()
 
     # -----
 
     def _tell_end(self, record: JobRecord, failure: JsonObject | None) -> None:
-        self._news.end(record.name, failure)
+        self._informer.end(record.name, failure)
         self._push("ended", {"attempt": record.name, "failure": failure})
 
     def _push(self, kind: str, body: Mapping[str, Any]) -> None:

@@ -16,9 +16,9 @@ from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.fake import FakeClient, FakeNetwork
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
 from paddle_cluster.launcher.cluster.pods import IdMap
-from paddle_cluster.launcher.control.attempt_book import AttemptBook, LauncherPlace
 from paddle_cluster.launcher.control.channel import ControlChannel
-from paddle_cluster.launcher.control.news import describe_elsewhere
+from paddle_cluster.launcher.control.failure_detector import FailureDetector, LauncherPlace
+from paddle_cluster.launcher.control.informer import describe_elsewhere
 from paddle_cluster.launcher.control.protocol import RENDEZVOUS
 from paddle_cluster.launcher.control.sides import RendezvousHost, RendezvousMember
 from paddle_cluster.launcher.failures import describe_error, is_passed_on, make_error
@@ -50,36 +50,36 @@ def error(trainer_id: int, result: AttemptResult, attempt: str = RECORD.name) ->
     return {**make_error(attempt, trainer_id, f"pod-{trainer_id}", result), "time": NOW + trainer_id}
 
 
-def make_book(*joined: int) -> AttemptBook:
-    book = AttemptBook(UIDS[IPS[0]], LauncherPlace(IPS[0], "pod-0"))
+def make_detector(*joined: int) -> FailureDetector:
+    detector = FailureDetector(UIDS[IPS[0]], LauncherPlace(IPS[0], "pod-0"))
     for number in joined:
-        book.join(UIDS[IPS[number]], LauncherPlace(IPS[number], f"pod-{number}"))
-    return book
+        detector.join(UIDS[IPS[number]], LauncherPlace(IPS[number], f"pod-{number}"))
+    return detector
 
 
-# ----- The book of trainer 0's launcher
+# ----- The detector of trainer 0's launcher
 
 
 def test_launchers_that_have_not_joined_are_missing() -> None:
-    book = make_book(2)
-    assert book.missing(UIDS) == [IPS[1]]
-    book.join("a", LauncherPlace(IPS[1], "pod-1"))
-    assert book.missing(UIDS) == []
-    book.leave("a")
-    assert book.missing(UIDS) == [IPS[1]]
+    detector = make_detector(2)
+    assert detector.missing(UIDS) == [IPS[1]]
+    detector.join("a", LauncherPlace(IPS[1], "pod-1"))
+    assert detector.missing(UIDS) == []
+    detector.leave("a")
+    assert detector.missing(UIDS) == [IPS[1]]
 
 
 def test_a_launcher_whose_error_no_retry_repairs_is_missing_before_it_has_disconnected() -> None:
-    book = make_book(1, 2)
-    book.report(error(1, LEFT_ALONE))
-    assert book.missing(UIDS) == []
-    book.report(error(2, BAD_DATA))
-    assert book.missing(UIDS) == [IPS[2]]
-    book.join(UIDS[IPS[2]], LauncherPlace(IPS[2], "pod-2"))
-    book.report(error(2, BAD_DATA))  # a launcher that connects again repeats its report
-    assert book.missing(UIDS) == [IPS[2]]
-    book.join(UIDS[IPS[2]], LauncherPlace(IPS[2], "pod-2"))  # its container was started again
-    assert book.missing(UIDS) == []
+    detector = make_detector(1, 2)
+    detector.report(error(1, LEFT_ALONE))
+    assert detector.missing(UIDS) == []
+    detector.report(error(2, BAD_DATA))
+    assert detector.missing(UIDS) == [IPS[2]]
+    detector.join(UIDS[IPS[2]], LauncherPlace(IPS[2], "pod-2"))
+    detector.report(error(2, BAD_DATA))  # a launcher that connects again repeats its report
+    assert detector.missing(UIDS) == [IPS[2]]
+    detector.join(UIDS[IPS[2]], LauncherPlace(IPS[2], "pod-2"))  # its container was started again
+    assert detector.missing(UIDS) == []
 
 
 JUDGEMENTS: dict[str, tuple[list[tuple[int, AttemptResult]], list[int], int | None, int | None]] = {
@@ -106,18 +106,18 @@ JUDGEMENTS: dict[str, tuple[list[tuple[int, AttemptResult]], list[int], int | No
 def test_what_failed_first(
     reports: list[tuple[int, AttemptResult]], joined: list[int], at_once: int | None, at_last: int | None
 ) -> None:
-    book = make_book(*joined)
+    detector = make_detector(*joined)
     for trainer_id, result in reports:
-        assert book.report(error(trainer_id, result))
+        assert detector.report(error(trainer_id, result))
     for is_late, expected in ((False, at_once), (True, at_last)):
-        found = book.judge(RECORD, NOW, is_late=is_late)
+        found = detector.judge(RECORD, NOW, is_late=is_late)
         assert (found and found["trainer_id"]) == expected
 
 
 def test_a_lost_pod_is_named_with_its_place_and_is_a_cause() -> None:
-    book = make_book()
-    book.report(error(0, LEFT_ALONE))
-    found = book.judge(RECORD, NOW, is_late=True)
+    detector = make_detector()
+    detector.report(error(0, LEFT_ALONE))
+    found = detector.judge(RECORD, NOW, is_late=True)
     assert found and not is_passed_on(found)
     RENDEZVOUS.requests["report"].question.check({"error": found}, "report")
     said = describe_error(found)
@@ -126,18 +126,18 @@ def test_a_lost_pod_is_named_with_its_place_and_is_a_cause() -> None:
 
 
 def test_a_launcher_of_another_pod_with_the_same_address_is_not_the_lost_one() -> None:
-    book = make_book(2)
-    book.join("new", LauncherPlace(IPS[1], "pod-1-again"))
-    book.report(error(0, LEFT_ALONE))
-    found = book.judge(RECORD, NOW, is_late=True)
+    detector = make_detector(2)
+    detector.join("new", LauncherPlace(IPS[1], "pod-1-again"))
+    detector.report(error(0, LEFT_ALONE))
+    found = detector.judge(RECORD, NOW, is_late=True)
     assert found and found["trainer_id"] == 1
 
 
 def test_the_first_report_of_a_pod_counts() -> None:
-    book = make_book(1, 2)
-    assert book.report(error(1, LEFT_ALONE))
-    assert not book.report(error(1, KILLED))
-    assert book.report(error(1, KILLED, "2.x"))
+    detector = make_detector(1, 2)
+    assert detector.report(error(1, LEFT_ALONE))
+    assert not detector.report(error(1, KILLED))
+    assert detector.report(error(1, KILLED, "2.x"))
 
 
 @settings(deadline=None, max_examples=60)
@@ -145,18 +145,18 @@ def test_the_first_report_of_a_pod_counts() -> None:
 def test_the_killed_program_is_the_cause_in_whatever_order_and_whoever_is_gone(
     reports: list[tuple[int, AttemptResult]], joined: set[int]
 ) -> None:
-    book = make_book(*joined)
+    detector = make_detector(*joined)
     for trainer_id, result in reports:
-        book.report(error(trainer_id, result))
-    found = book.judge(RECORD, NOW, is_late=True)
+        detector.report(error(trainer_id, result))
+    found = detector.judge(RECORD, NOW, is_late=True)
     assert found and found["trainer_id"] == 1
 
 
 def test_memory_is_of_the_newest_attempts() -> None:
-    book = make_book()
+    detector = make_detector()
     for number in range(10):
-        book.report(error(0, KILLED, f"{number}.x"))
-    assert [book.has_reports(f"{number}.x") for number in (6, 7, 8, 9)] == [False, True, True, True]
+        detector.report(error(0, KILLED, f"{number}.x"))
+    assert [detector.has_reports(f"{number}.x") for number in (6, 7, 8, 9)] == [False, True, True, True]
 
 
 # ----- Channels over the fake network
@@ -178,7 +178,7 @@ class Launchers:
 
     def serve(self, uid: str = "c") -> None:
         channel = self.channels[0]
-        self.host = channel.side = RendezvousHost(channel._config, "realm", MemberId(uid, 1), channel.news)
+        self.host = channel.side = RendezvousHost(channel._config, "realm", MemberId(uid, 1), channel.informer)
         self.network.serve(IPS[0], self.host.dispatcher)
 
     def join(self, number: int) -> None:
@@ -187,7 +187,7 @@ class Launchers:
         pace = ClientPace(delays=lambda: itertools.repeat(0.5))
         name = f"trainer 0's launcher at {IPS[0]}:7168"
         core = ClientCore(RENDEZVOUS, "realm", member, name, channel._make_hello, pace)
-        self.clients[number] = self.network.join(IPS[0], core, channel.news)
+        self.clients[number] = self.network.join(IPS[0], core, channel.informer)
         channel.side = RendezvousMember(self.clients[number].caller)
         self.network.run()
 
@@ -291,7 +291,7 @@ def test_a_later_attempt_without_this_pod_ends_its_own(launchers: Launchers) -> 
 
 
 def test_a_record_that_cannot_be_read_is_not_followed(launchers: Launchers, capsys: pytest.CaptureFixture[str]) -> None:
-    launchers.channels[1].news.pushed("begin", {"record": json.dumps({"attempt": 4})})
+    launchers.channels[1].informer.pushed("begin", {"record": json.dumps({"attempt": 4})})
     assert launchers.channels[1].newest == RECORD
     assert "cannot read" in capsys.readouterr().out
 
@@ -339,5 +339,5 @@ def test_what_failed_first_is_known_also_when_the_next_attempt_has_begun(launche
     assert (launchers.failure(2) or {}).get("trainer_id") == 1
     written = RECORD.ended_by(error(1, KILLED))
     late = launchers.make_channel(IPS[2])
-    late.news.begin(dataclasses.replace(written, attempt=4))
-    assert late.news.view.failure_in(RECORD) == written.failure
+    late.informer.begin(dataclasses.replace(written, attempt=4))
+    assert late.informer.view.failure_in(RECORD) == written.failure

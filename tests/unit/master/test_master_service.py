@@ -1,4 +1,4 @@
-"""The desk behind a fake network: lists in parts, questions that wait, answers only after the store has them."""
+"""The master's service over a fake network: lists in parts, questions that wait, answers after the store has them."""
 
 import itertools
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from paddle_base.messages.errors import NoAnswerError, RequestRefusedError
 from paddle_base.messages.fake import FakeClient, FakeNetwork
 from paddle_base.messages.server_core import ServerCore
 from paddle_base.runtime.errors import LeadershipLostError
-from paddle_cluster.master.desk import TaskDesk
 from paddle_cluster.master.protocol import MASTER, TRAINER, WATCHER
+from paddle_cluster.master.service import MasterService
 from paddle_cluster.master.store.memory import MemoryStore
 from paddle_cluster.master.tasks import dataset
 from paddle_cluster.master.tasks.dataset import digest_of
@@ -56,10 +56,10 @@ class Stage:
         leadership = self.store.campaign(lambda: False, lambda _: None)
         assert leadership is not None
         state = decode_state(self.settings, leadership.load(), self.network.now, leadership.token)
-        self.desk = TaskDesk(state, leadership, self.files_per_task, lambda: self.network.now)
+        self.service = MasterService(state, leadership, self.files_per_task, lambda: self.network.now)
         core = ServerCore(MASTER, "job", MemberId("master", leadership.token), silence=3.0)
-        self.desk.dispatcher = Dispatcher(core, self.desk, self.network.notes.append)
-        self.network.serve("m", self.desk.dispatcher)
+        self.service.dispatcher = Dispatcher(core, self.service, self.network.notes.append)
+        self.network.serve("m", self.service.dispatcher)
 
     def join(self, uid: str, role: str = TRAINER, config: str = "", incarnation: int = 1) -> FakeClient:
         hello = {"role": role, "config": config}
@@ -72,7 +72,7 @@ class Stage:
     def run(self, seconds: float = 0.0) -> None:
         self.network.advance(seconds)
         self.network.run()
-        self.desk.work(0.0)
+        self.service.work(0.0)
         self.network.run()
 
     def submit(self, client: FakeClient, kind: str, **body: Any) -> Any:
@@ -104,7 +104,7 @@ def test_a_list_comes_in_parts_and_a_part_that_comes_twice_changes_nothing() -> 
     assert stage.send(client, FILES, 0, FILES[:4]).result(0)["next"] == 4
     assert stage.send(client, FILES, 0, FILES[:4]).result(0)["next"] == 4
     assert stage.send(client, FILES, 4, FILES[4:]).result(0) == {"state": "known", "next": 6, "pass": 0}
-    assert stage.desk.state.table.files == [tuple(FILES[0:2]), tuple(FILES[2:4]), tuple(FILES[4:6])]
+    assert stage.service.state.table.files == [tuple(FILES[0:2]), tuple(FILES[2:4]), tuple(FILES[4:6])]
 
 
 def test_of_two_that_offer_a_list_one_sends_and_the_other_waits() -> None:
@@ -230,9 +230,9 @@ def test_many_waiting_trainers_are_sent_nothing_until_there_is_something() -> No
     stage.send(trainers[0], FILES)
     task = stage.get(trainers[0]).result(0)["task"]
     waiting = [stage.get(one) for one in trainers[1:]]
-    events = stage.desk.events
+    events = stage.service.events
     stage.run(1.0)
-    assert stage.desk.events - events <= 2
+    assert stage.service.events - events <= 2
     stage.ask(
         trainers[0],
         "report_task",

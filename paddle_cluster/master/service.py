@@ -1,8 +1,9 @@
-"""The master's desk processes messages of members. It applies rules to a message, stores the changes, and answers.
+"""The master's service handles requests of members: it applies the rules, stores the changes, and answers.
 
-The thread of the control server only queues messages. `TaskDesk.work`, in the master's own thread, takes all queued
-messages, applies the rules to them one by one, stores the changes in one commit, and then sends the answers. Each
-answer therefore describes a state that is already stored, and one write to a slow disk or etcd serves many requests.
+The thread of the control server only queues messages. `MasterService.work`, in the master's own thread, takes all
+queued messages, applies the rules to them one by one, stores the changes in one commit, and then sends the answers.
+Each answer therefore describes a state that is already stored, and one write to a slow disk or etcd serves many
+requests.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from paddle_cluster.master.tasks.events import (
 )
 from paddle_cluster.master.tasks.rules import step, why_other_config
 from paddle_cluster.master.tasks.state import MasterState
-from paddle_cluster.master.uploads import DatasetOffer, Reaction, UploadDesk
+from paddle_cluster.master.uploads import DatasetOffer, DatasetUploads, Reaction
 
 TICK_S = 0.25  # seconds between two checks for expired leases and time limits
 TURN = 512  # maximum events in one commit
@@ -51,7 +52,7 @@ TURN = 512  # maximum events in one commit
 _Heard = MemberAsked | MemberJoined | MemberOut | BaseException
 
 
-class TaskDesk:
+class MasterService:
     """Handles the messages that the master's control server receives.
 
     Args: files_per_task: number of files in each task of a new data set.  clock: returns seconds since the epoch.
@@ -70,7 +71,7 @@ class TaskDesk:
         self._leadership, self._clock = leadership, clock
         self._heard: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
         self._open: dict[Ticket, MemberAsked] = {}
-        self._uploads = UploadDesk(files_per_task)
+        self._uploads = DatasetUploads(files_per_task)
         self._writes: list[Write] = []
         self._effects: list[MasterEffect] = []
         self._ticked = 0.0
@@ -250,13 +251,13 @@ class TaskDesk:
         return {"epoch": view.epoch, "members": list(view.members)}
 
 
-_REQUESTS: Mapping[str, Callable[[TaskDesk, Ticket, MemberAsked], None]] = {
-    "offer_dataset": TaskDesk._take_offer,
-    "dataset_part": TaskDesk._take_part,
-    "get_task": TaskDesk._take_wanted,
-    "report_task": TaskDesk._take_report,
-    "request_save": TaskDesk._take_save,
-    "report_saved": TaskDesk._take_saved,
-    "depart": TaskDesk._take_leave,
-    "status": TaskDesk._take_status,
+_REQUESTS: Mapping[str, Callable[[MasterService, Ticket, MemberAsked], None]] = {
+    "offer_dataset": MasterService._take_offer,
+    "dataset_part": MasterService._take_part,
+    "get_task": MasterService._take_wanted,
+    "report_task": MasterService._take_report,
+    "request_save": MasterService._take_save,
+    "report_saved": MasterService._take_saved,
+    "depart": MasterService._take_leave,
+    "status": MasterService._take_status,
 }

@@ -37,7 +37,7 @@ class AttemptView:
         return self.ends.get(record.name) or (failure_in(before[0]) if before else None)
 
 
-class AttemptNews:
+class AttemptInformer:
     """The newest AttemptView, and a file descriptor that becomes readable when the view has changed.
 
     Thread safety: any thread may call any method.
