@@ -43,7 +43,7 @@ from paddle_cluster.launcher.cluster.quorum import (
 )
 from paddle_cluster.launcher.cluster.waiting import Wait, WaitPolicy
 from paddle_cluster.launcher.command_lines import save_dir_of
-from paddle_cluster.launcher.control.channel import ControlChannel
+from paddle_cluster.launcher.control.channel import POLL_S, ControlChannel
 from paddle_cluster.launcher.control.job_record import find_record, read_record, wanted_record, write_record
 from paddle_cluster.launcher.errors import ApiError, IndivisibleError, LostMountError
 from paddle_cluster.launcher.failures import describe_attempts
@@ -54,7 +54,6 @@ from paddle_cluster.launcher.text import say
 from paddle_cluster.launcher.volume import check_mount, volume_errors
 
 TRY_S = 1.0  # seconds for a full set of pods to agree, after which the launcher lists the pods again
-POLL_S = 0.02  # seconds between two checks for messages of the other launchers
 
 
 def take_part(config: LauncherConfig, control: ControlChannel, pods: Sequence[PodStatus]) -> None:

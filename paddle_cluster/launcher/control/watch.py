@@ -21,7 +21,8 @@ from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import list_some, say
 
 SILENCE_S = 10.0  # seconds without a connection to trainer 0's launcher, after which trainer 0's pod is checked
-LOOK_PERIOD_S = 2.9  # seconds between two checks by trainer 0's launcher that job.json still exists
+WATCH_PERIOD_S = 3.0  # seconds between two calls of `AttemptWatch.find_end` while no message arrives
+LOOK_PERIOD_S = WATCH_PERIOD_S - 0.1  # minimum seconds between two checks by trainer 0's launcher that job.json exists
 
 
 class AttemptWatch:
