@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 from paddle_base.messages.envelope import MemberId
+from paddle_base.messages.wakeup import WakeUp
 from paddle_base.runtime.errors import LostPeerError
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, failure_in, is_later, parse_record
 from paddle_cluster.launcher.failures import RETURNED_POD, describe_error
@@ -44,9 +43,8 @@ class AttemptInformer:
     """
 
     def __init__(self) -> None:
-        self.wakeup, self._waker = os.pipe()
-        os.set_blocking(self.wakeup, False)
-        os.set_blocking(self._waker, False)
+        self._wakeup = WakeUp()
+        self.wakeup = self._wakeup.fileno()
         self._lock = threading.Lock()
         self._view = AttemptView()
 
@@ -83,14 +81,11 @@ class AttemptInformer:
 
     def signal(self) -> None:
         """Make `wakeup` readable, because the view or the set of connected launchers has changed."""
-        with contextlib.suppress(OSError):  # a full pipe is readable already
-            os.write(self._waker, b"x")
+        self._wakeup.call()
 
     def acknowledge(self) -> bool | None:
         """Reset `wakeup`. Return True if `wakeup` was readable, and None otherwise."""
-        with contextlib.suppress(BlockingIOError):
-            return bool(os.read(self.wakeup, 4096))
-        return None
+        return self._wakeup.clear() or None
 
     # ----- The handlers of a client (paddle_base.messages.caller.ClientHandlers)
 
