@@ -227,7 +227,7 @@ def hear(
     In a launcher that lists few pods, return the announced attempt that includes this pod, or None. In other launchers,
     return True if a message has arrived, or None.
     """
-    return find_invitation(config, pods, history, control) if api.indexes else control.informer.acknowledge()
+    return find_invitation(config, pods, history, control) if api.indexes else control.informer.wakeup.clear() or None
 
 
 def go_on_without(

@@ -37,14 +37,15 @@ class AttemptView:
 
 
 class AttemptInformer:
-    """The newest AttemptView, and a file descriptor that becomes readable when the view has changed.
+    """The newest AttemptView.
+
+    Attributes: wakeup: wakes the supervisor when the view, or the set of connected launchers, has changed.
 
     Thread safety: any thread may call any method.
     """
 
     def __init__(self) -> None:
-        self._wakeup = WakeUp()
-        self.wakeup = self._wakeup.fileno()
+        self.wakeup = WakeUp()
         self._lock = threading.Lock()
         self._view = AttemptView()
 
@@ -59,33 +60,25 @@ class AttemptInformer:
         with self._lock:
             if not self._view.record or record.name != self._view.record.name:
                 self._view = AttemptView(record, self._view.ends)
-        self.signal()
+        self.wakeup.call()
 
     def end(self, attempt: str, failure: JsonObject | None) -> None:
         """Record the end of an attempt. Args: failure: the attempt's first failure, or None if it is not known yet."""
         with self._lock:
             ends = {**{name: self._view.ends[name] for name in [*self._view.ends][-KEPT_ENDS:]}, attempt: failure}
             self._view = dataclasses.replace(self._view, ends=ends)
-        self.signal()
+        self.wakeup.call()
 
     def finish(self, attempt: str) -> None:
         """Record that an attempt has trained all passes."""
         with self._lock:
             self._view = dataclasses.replace(self._view, done=attempt)
-        self.signal()
+        self.wakeup.call()
 
     def forget(self) -> None:
         """Reset the view, because the channel closes the connection to trainer 0's launcher."""
         with self._lock:
             self._view = AttemptView()
-
-    def signal(self) -> None:
-        """Make `wakeup` readable, because the view or the set of connected launchers has changed."""
-        self._wakeup.call()
-
-    def acknowledge(self) -> bool | None:
-        """Reset `wakeup`. Return True if `wakeup` was readable, and None otherwise."""
-        return self._wakeup.clear() or None
 
     # ----- The handlers of a client (paddle_base.messages.caller.ClientHandlers)
 
@@ -111,7 +104,7 @@ class AttemptInformer:
 
     def disconnected(self, reason: str) -> None:
         """Wake the thread that waits for messages."""
-        self.signal()
+        self.wakeup.call()
 
 
 def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) -> AttemptResult | None:

@@ -169,7 +169,7 @@ class RendezvousHost(Alone):
             self._detector.join(member.uid, LauncherPlace(hello["ip"], hello["host"]))
         if hello["last"]:
             self._take_report(hello["last"])
-        self._informer.signal()
+        self._informer.wakeup.call()
         view = self._informer.view
         ended = [{"attempt": name, "failure": failure} for name, failure in view.ends.items()]
         return {"record": to_text(view.record) if view.record else None, "ended": ended, "done": view.done}
@@ -183,7 +183,7 @@ class RendezvousHost(Alone):
         """Record that a launcher has disconnected."""
         with self._lock:
             self._detector.leave(member.uid)
-        self._informer.signal()
+        self._informer.wakeup.call()
 
     # -----
 

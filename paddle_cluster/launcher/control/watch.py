@@ -63,11 +63,11 @@ class AttemptWatch:
     @property
     def wakeup(self) -> int:
         """A file descriptor that becomes readable when a message of another launcher has arrived."""
-        return self._control.informer.wakeup
+        return self._control.informer.wakeup.fileno()
 
     def find_end(self) -> AttemptResult | None:
         """Return the result if the attempt has ended in another pod, or None if the attempt continues."""
-        self._control.informer.acknowledge()
+        self._control.informer.wakeup.clear()
         if self._trainer_id == 0 and time.monotonic() - self._looked >= LOOK_PERIOD_S:
             self._looked = time.monotonic()
             end = self._look_at_record() or self._look_for_returned()
