@@ -8,7 +8,7 @@ import time
 import traceback
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from paddle_base.messages.client_core import (
     ClientCore,
@@ -26,6 +26,7 @@ from paddle_base.messages.envelope import MemberId
 
 Answer = concurrent.futures.Future[Mapping[str, Any]]
 Command = OpenConnection | CloseConnection | ClientSend
+P = ParamSpec("P")
 
 
 class ClientHandlers(typing.Protocol):
@@ -92,10 +93,12 @@ class Caller:
         self._run([one for one in effects if isinstance(one, RequestDone)])
         self.wake()
 
-    def step(self, work: Callable[[ClientCore], list[ClientEffect]]) -> None:
-        """Pass an event to the core, and run the handlers for its effects."""
+    def step(
+        self, method: Callable[Concatenate[ClientCore, P], list[ClientEffect]], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Call a method of the core with an event of the transport, and run the handlers for its effects."""
         with self._lock:
-            effects = work(self.core)
+            effects = method(self.core, *args, **kwargs)
             self._collect(effects)
         self._run(effects)
 

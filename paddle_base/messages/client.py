@@ -11,12 +11,11 @@ import contextlib
 import struct
 import threading
 import time
-from collections.abc import Callable
 
 import zmq
 
 from paddle_base.messages.caller import Caller
-from paddle_base.messages.client_core import SECRET, ClientCore, ClientEffect, ClientSend, OpenConnection
+from paddle_base.messages.client_core import SECRET, ClientCore, ClientSend, OpenConnection
 from paddle_base.messages.envelope import MAX_BYTES
 from paddle_base.messages.keys import CurveKeys
 from paddle_base.messages.wakeup import WakeUp
@@ -91,7 +90,7 @@ class ControlClient:
             due = self.caller.due()
             self._wait(due)
             if time.monotonic() >= due:
-                self._step(ClientCore.tick)
+                self.caller.step(ClientCore.tick, time.monotonic())
         self._obey()
         self._disconnect(CLOSING_S)
 
@@ -130,7 +129,7 @@ class ControlClient:
                 frames = dealer.recv_multipart(zmq.DONTWAIT)
             except zmq.Again:
                 return
-            self._step(ClientCore.receive, b"".join(frames))
+            self.caller.step(ClientCore.receive, b"".join(frames), time.monotonic())
 
     def _watch(self, monitor: zmq.Socket[bytes]) -> None:
         """Handle libzmq's events about the connection."""
@@ -139,7 +138,7 @@ class ControlClient:
                 frames = monitor.recv_multipart(zmq.DONTWAIT)
                 event, value = _EVENT.unpack(frames[0][: _EVENT.size])
                 if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                    self._step(ClientCore.opened)
+                    self.caller.step(ClientCore.opened, time.monotonic())
                 elif value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH and event in _FAILURES:
                     self._fail(_ONE_SECRET, SECRET)
                 elif _FAILURES.get(event):
@@ -149,13 +148,7 @@ class ControlClient:
         if self._dealer is not None:
             self._take(self._dealer)  # messages that arrived before the connection ended
         self._disconnect(0.0)
-        now = time.monotonic()
-        self.caller.step(lambda core: core.failed(reason, now, code))
-
-    def _step(self, what: Callable[..., list[ClientEffect]], *facts: object) -> None:
-        """Pass an event to the core, with the current time."""
-        now = time.monotonic()
-        self.caller.step(lambda core: what(core, *facts, now))
+        self.caller.step(ClientCore.failed, reason, time.monotonic(), code)
 
     def _connect(self) -> None:
         try:

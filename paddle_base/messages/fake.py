@@ -20,6 +20,7 @@ from typing import Any
 from paddle_base.messages.caller import Caller, ClientHandlers
 from paddle_base.messages.client_core import ClientCore, ClientSend, OpenConnection
 from paddle_base.messages.dispatcher import Dispatcher
+from paddle_base.messages.server_core import ServerCore
 
 STEP_S = 0.25  # maximum seconds between two checks for silent members, as in the real server
 
@@ -78,7 +79,7 @@ class FakeNetwork:
             for client in self._clients:
                 if client.address == address:
                     client.route = b""
-                    client.caller.step(lambda core: core.failed("the server has closed the connection", self.now))
+                    client.caller.step(ClientCore.failed, "the server has closed the connection", self.now)
         self._servers[address] = FakeServer(dispatcher)
         return self._servers[address]
 
@@ -116,14 +117,14 @@ class FakeNetwork:
             self.now = min(end, self.now + STEP_S)
             for server in self._servers.values():
                 if server.is_open:
-                    server.dispatcher.tick(self.now)
+                    server.dispatcher.call(ServerCore.tick, self.now)
             self.run()
 
     # -----
 
     def _run_client(self, client: FakeClient) -> bool:
         """Execute a member's due actions and its commands; return whether there were commands."""
-        client.caller.step(lambda core: core.tick(self.now))
+        client.caller.step(ClientCore.tick, self.now)
         commands = client.caller.take_commands()
         for command in commands:
             if isinstance(command, OpenConnection):
@@ -139,10 +140,10 @@ class FakeNetwork:
     def _connect(self, client: FakeClient) -> None:
         server = self._servers.get(client.address)
         if client.is_cut or server is None or not server.is_open:
-            client.caller.step(lambda core: core.failed("no connection to the server can be made", self.now))
+            client.caller.step(ClientCore.failed, "no connection to the server can be made", self.now)
             return
         client.route = b"%d" % next(self._routes)
-        client.caller.step(lambda core: core.opened(self.now))
+        client.caller.step(ClientCore.opened, self.now)
 
     def _run_server(self, server: FakeServer) -> bool:
         """Deliver a server's messages; return whether there were messages."""
@@ -150,15 +151,15 @@ class FakeNetwork:
         for send in sends:
             client = next((one for one in self._clients if one.route == send.route), None)
             if client is None:
-                server.dispatcher.broken(send.route, "the connection is gone")
+                server.dispatcher.call(ServerCore.broken, send.route, "the connection is gone")
             elif not client.is_frozen:
-                client.caller.step(lambda core, data=send.data: core.receive(data, self.now))  # type: ignore[misc]
+                client.caller.step(ClientCore.receive, send.data, self.now)
         return bool(sends)
 
     def _break(self, client: FakeClient, reason: str) -> None:
         route, client.route = client.route, b""
         server = self._servers.get(client.address)
         if route and reason:
-            client.caller.step(lambda core: core.failed(reason, self.now))
+            client.caller.step(ClientCore.failed, reason, self.now)
             if server is not None:
-                server.dispatcher.broken(route, reason)
+                server.dispatcher.call(ServerCore.broken, route, reason)

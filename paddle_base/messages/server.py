@@ -26,6 +26,7 @@ from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MAX_BYTES
 from paddle_base.messages.gate.gate import LISTEN_BACKLOG, Gate, GateLimits, GateTarget, Refusals
 from paddle_base.messages.keys import ZAP_DOMAIN, CurveKeys, answer_zap
+from paddle_base.messages.server_core import ServerCore
 from paddle_base.messages.wakeup import WakeUp
 from paddle_base.runtime.health.service_threads import ServiceThread
 
@@ -158,7 +159,7 @@ class ControlServer:
             now = time.monotonic()
             if now - ticked >= TICK_S:
                 ticked = now
-                self.dispatcher.tick(now)
+                self.dispatcher.call(ServerCore.tick, now)
             self._send()
         self._send()
         self._router.close()
@@ -185,8 +186,8 @@ class ControlServer:
                 self._router.send(send.route, _NOW_MORE)
                 self._router.send(send.data, _NOW)
             except zmq.Again:
-                self.dispatcher.broken(send.route, "the member does not read its messages")
+                self.dispatcher.call(ServerCore.broken, send.route, "the member does not read its messages")
             except zmq.ZMQError as exc:
                 if exc.errno != zmq.EHOSTUNREACH:
                     raise
-                self.dispatcher.broken(send.route, "the connection is gone")
+                self.dispatcher.call(ServerCore.broken, send.route, "the connection is gone")
