@@ -74,7 +74,7 @@ from paddle_cluster.launcher.cluster.pods import (
 )
 from paddle_cluster.launcher.cluster.waiting import Wait, WaitPolicy, with_number_of_pods
 from paddle_cluster.launcher.control import ending
-from paddle_cluster.launcher.control.channel import ControlChannel, LauncherControl
+from paddle_cluster.launcher.control.channel import ControlChannel
 from paddle_cluster.launcher.control.job_record import attempt_config
 from paddle_cluster.launcher.control.watch import AttemptWatch
 from paddle_cluster.launcher.errors import NEVER_RETRY, ApiError
@@ -104,7 +104,7 @@ class Launcher:
     attempt: JobRecord | None = None  # the attempt that all pods agreed on; None: startPaddle finds the attempt
 
     def __post_init__(self) -> None:
-        self.control: LauncherControl = ControlChannel(self.config, self.api.secrets.redact)
+        self.control = ControlChannel(self.config, self.api.secrets.redact)
         self.health = PodHealth(self.config.pod_ip, self.config.stuck_timeout, self.api)
 
 

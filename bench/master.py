@@ -38,6 +38,7 @@ from etcd_process import BINARY, EtcdProcess
 from master_processes import MasterProcess
 
 from paddle_base.messages import envelope
+from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
 from paddle_base.messages.client_core import ClientCore
 from paddle_base.messages.envelope import Envelope, MemberId
@@ -167,14 +168,12 @@ class Asking:
     def __init__(self, place: Place, number: int, *, is_one: bool) -> None:
         self.pairs, self._is_one = 0, is_one
         self._numbers = itertools.count(1)
-        self._is_made = threading.Event()
         host, _, port = place.open().find().rpartition(":")
         core = ClientCore(MASTER, "job", MemberId(f"client-{number}", 1), "the master", _hello)
-        self._client = ControlClient(host, int(port), core, self, keys=None, note=print)
-        self._is_made.set()
+        self._caller = Caller(core, self, print)
+        self._client = ControlClient(host, int(port), self._caller, None)
 
     def welcomed(self, server: MemberId, welcome: Any) -> None:
-        self._is_made.wait()  # the welcome may arrive before __init__ has set `_client`
         for _ in range(OPEN):
             self._want(0)
 
@@ -184,7 +183,7 @@ class Asking:
 
     def _want(self, pass_number: int) -> None:
         question = {"request": next(self._numbers), "pass": pass_number, "patience": 60.0}
-        self._client.submit("get_task", question, 120.0).add_done_callback(self._got)
+        self._caller.submit("get_task", question, 120.0).add_done_callback(self._got)
 
     def _got(self, answer: Any) -> None:
         if answer.exception() is not None:
@@ -200,7 +199,7 @@ class Asking:
         report |= {"outcome": FINISHED, "samples": 1, "reason": "", "next": more}
         pass_number = body["pass"]
         with contextlib.suppress(ClosedError):
-            answer = self._client.submit("report_task", report, 120.0)
+            answer = self._caller.submit("report_task", report, 120.0)
             answer.add_done_callback(lambda done: self._done(done, pass_number))
 
     def _done(self, answer: Any, pass_number: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
-from paddle_cluster.launcher.cluster.pods import IdMap
 from paddle_cluster.launcher.control.channel import ControlChannel
 from paddle_cluster.launcher.control.job_record import read_record
 from paddle_cluster.launcher.settings import LauncherConfig
@@ -21,10 +20,6 @@ class VolumeControl(ControlChannel):
 
     def join(self, server_ip: str, uid: str, job_uid: str) -> None:
         """Do nothing: this channel connects to no launcher."""
-
-    def why_not_heard(self, ids: IdMap) -> str:
-        """Return "": all launchers take part."""
-        return ""
 
     @property
     def newest(self) -> JobRecord | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_base.messages.client_core import ClientCore, ClientPace
+from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import RequestRefusedError
 from paddle_base.messages.gate.gate import GateLimits
@@ -100,11 +101,9 @@ def main(secret: str, files: int) -> None:
     with ControlServer(
         "127.0.0.1",
         0,
-        server_core(),
-        adding,
+        Dispatcher(server_core(), adding, lambda line: print(line, file=sys.stderr, flush=True)),
         ControlAccess(derive_keys(secret), lambda address: address != "127.0.0.9"),
-        limits=GateLimits(handshake=1.0),
-        note=lambda line: print(line, file=sys.stderr, flush=True),
+        GateLimits(handshake=1.0),
     ) as server:
         print(json.dumps({"port": server.port}), flush=True)
         for _ in sys.stdin:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,29 +13,34 @@ from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobR
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import IdMap
 from paddle_cluster.launcher.cluster.waiting import WaitPolicy
+from paddle_cluster.launcher.control.channel import ControlChannel
+from paddle_cluster.launcher.control.informer import AttemptInformer
 from paddle_cluster.launcher.control.job_record import read_record
+from paddle_cluster.launcher.control.sides import Alone
 from paddle_cluster.launcher.programs.process import Stop
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, LauncherLog
 from start_paddle import Launcher
 
 
-class FakeControl:
+class FakeControl(ControlChannel, Alone):
     """Replaces the control messages; the launcher of trainer 0 sends the content of job.json on the test's volume.
 
     All launchers take part. The attributes record the messages to each of them.
     """
 
+    informer = AttemptInformer()  # receives nothing
+
     def __init__(self, output: Path) -> None:
+        self.side = self
         self.output = output
-        self.wakeup = -1
         self.missing = ""
         self.silent: set[str] = set()  # addresses of launchers that have not joined
         self.served: list[str] = []
         self.admitted: list[str] = []
         self.begun: list[JobRecord] = []
         self.done: list[JobRecord] = []
-        self.left: list[JobRecord] = []
+        self.sent: list[tuple[str, Mapping[str, Any]]] = []
         self.reports: list[AttemptResult] = []
         self.end: AttemptResult | None = None
         self.failure: JsonObject | None = None
@@ -64,17 +70,14 @@ class FakeControl:
     def finish(self, record: JobRecord) -> None:
         self.done.append(record)
 
-    def tell_left(self, record: JobRecord) -> None:
-        self.left.append(record)
+    def send(self, kind: str, body: Mapping[str, Any]) -> None:
+        self.sent.append((kind, body))
 
     def is_done(self, record: JobRecord) -> bool:
         return bool(self.done)
 
     def find_end(self, record: JobRecord, trainer_id: int) -> AttemptResult | None:
         return self.end
-
-    def acknowledge(self) -> None:
-        """Receive nothing."""
 
     def report(self, record: JobRecord, trainer_id: int, result: AttemptResult) -> AttemptResult:
         self.reports.append(result)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
+import time
 import traceback
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from paddle_base.messages.client_core import (
     ClientCore,
@@ -25,6 +26,7 @@ from paddle_base.messages.envelope import MemberId
 
 Answer = concurrent.futures.Future[Mapping[str, Any]]
 Command = OpenConnection | CloseConnection | ClientSend
+P = ParamSpec("P")
 
 
 class ClientHandlers(typing.Protocol):
@@ -40,80 +42,76 @@ class ClientHandlers(typing.Protocol):
         """Handle the loss of the server; this member reconnects automatically."""
 
 
-class ControlCalling(typing.Protocol):
-    """The methods that the real client and the fake client offer. Any thread may call these methods."""
-
-    def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
-        """Send a request to the server; the request ends with an answer or an error within `timeout` seconds."""
-
-    @property
-    def trouble(self) -> str:
-        """Why this member has not joined; empty if the member has joined."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether this member never connects again, because it was closed, or because another process has its place."""
-
-
 class Caller:
     """Run the application's handlers for a ClientCore's effects, and collect the core's commands for the transport.
+
+    Args: note: writes a line to the log.  clock: returns the time in seconds.
+    Attributes: wake: function of the transport, which then takes the commands.
 
     Thread safety: any thread may use `submit`, `leave` and `trouble`; handlers run without the lock.
     """
 
     def __init__(
-        self, core: ClientCore, handlers: ClientHandlers, note: Callable[[str], None], wake: Callable[[], None]
+        self,
+        core: ClientCore,
+        handlers: ClientHandlers,
+        note: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._core = core
-        self._handlers, self._note, self._wake = handlers, note, wake
+        self.core = core
+        self.wake: Callable[[], None] = lambda: None
+        self._handlers, self._note, self._clock = handlers, note, clock
         self._lock = threading.Lock()
         self._commands: list[Command] = []
         self._answers: dict[int, Answer] = {}
 
     @property
     def trouble(self) -> str:
-        """See `ControlCalling`."""
+        """Why this member has not joined; empty if the member has joined."""
         with self._lock:
-            return "" if self._core.state is ClientState.JOINED else self._core.trouble
+            return "" if self.core.state is ClientState.JOINED else self.core.trouble
 
     @property
     def is_closed(self) -> bool:
-        """See `ControlCalling`."""
+        """Whether this member never connects again, because it was closed, or because another process has its place."""
         with self._lock:
-            return self._core.state is ClientState.CLOSED
+            return self.core.state is ClientState.CLOSED
 
-    def submit(self, kind: str, body: Mapping[str, Any], timeout: float, now: float) -> Answer:
-        """See `ControlCalling`.
+    def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
+        """Send a request to the server; see `ClientCore.submit`. A handler must not wait for the answer.
 
-        Raises: SchemaError: the protocol has no request of this kind.  ClosedError: this member is closed.
+        The answer raises: RequestRefusedError: the server refuses the request.  NoAnswerError: no answer arrives within
+            `timeout` seconds.
         """
         answer: Answer = concurrent.futures.Future()
         with self._lock:
-            number, effects = self._core.submit(kind, body, timeout, now)
+            number, effects = self.core.submit(kind, body, timeout, self._clock())
             self._answers[number] = answer
             self._collect(effects)
-        self._wake()
+        self.wake()
         return answer
 
     def leave(self, reason: str = "it was closed") -> None:
         """Close this member; its open requests fail."""
         with self._lock:
-            effects = self._core.leave(reason)
+            effects = self.core.leave(reason)
             self._collect(effects)
         self._run([one for one in effects if isinstance(one, RequestDone)])
-        self._wake()
+        self.wake()
 
-    def step(self, work: Callable[[ClientCore], list[ClientEffect]]) -> None:
-        """Pass an event to the core, and run the handlers for its effects."""
+    def step(
+        self, method: Callable[Concatenate[ClientCore, P], list[ClientEffect]], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Call a method of the core with an event of the transport, and run the handlers for its effects."""
         with self._lock:
-            effects = work(self._core)
+            effects = method(self.core, *args, **kwargs)
             self._collect(effects)
         self._run(effects)
 
     def due(self) -> float:
         """Return the time of the next tick that has an effect."""
         with self._lock:
-            return self._core.due()
+            return self.core.due()
 
     def take_commands(self) -> list[Command]:
         """Return the commands for the transport, in order."""

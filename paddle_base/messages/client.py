@@ -11,13 +11,11 @@ import contextlib
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import zmq
 
-from paddle_base.messages.caller import Answer, Caller, ClientHandlers
-from paddle_base.messages.client_core import SECRET, ClientCore, ClientEffect, ClientSend, OpenConnection
+from paddle_base.messages.caller import Caller
+from paddle_base.messages.client_core import SECRET, ClientCore, ClientSend, OpenConnection
 from paddle_base.messages.envelope import MAX_BYTES
 from paddle_base.messages.keys import CurveKeys
 from paddle_base.messages.wakeup import WakeUp
@@ -45,63 +43,29 @@ _ONE_SECRET = "one side has a secret, the other has none; PADDLE_SECRET must be 
 class ControlClient:
     """A member that joins, and reconnects when necessary, until it is closed.
 
-    Args: host, port: address of the server. keys: derived from the job's secret; None if the job has no secret.  note:
-        writes a line to the log.  source: the local address of the connection; empty: the system chooses an address.
+    Args: host, port: address of the server. caller: the application's side. keys: derived from the job's secret; None
+        if the job has no secret.  source: the local address of the connection; empty: the system chooses an address.
     """
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        core: ClientCore,
-        handlers: ClientHandlers,
-        *,
-        keys: CurveKeys | None,
-        note: Callable[[str], None],
-        source: str = "",
-    ) -> None:
+    def __init__(self, host: str, port: int, caller: Caller, keys: CurveKeys | None, source: str = "") -> None:
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._endpoint = f"tcp://{source}:0;{target}" if source else f"tcp://{target}"
         self._keys = keys
-        self._caller = Caller(core, handlers, note, self._wake)
+        self.caller = caller
         self._wakeup = WakeUp()
         self._context = zmq.Context()
         self._dealer: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
         self._is_closing = False
         self._thread = ServiceThread(self._run, "messages-client")
+        caller.wake = self._wake
         self._thread.start()
-
-    @property
-    def trouble(self) -> str:
-        """Why this member has not joined; empty if the member has joined."""
-        return self._caller.trouble
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether this member never connects again."""
-        return self._caller.is_closed
-
-    def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
-        """Send a request to the server, after this member has joined.
-
-        Raises: SchemaError: the protocol has no request of this kind. ClosedError: this member is closed.
-        """
-        return self._caller.submit(kind, body, timeout, time.monotonic())
-
-    def ask(self, kind: str, body: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-        """Send a request to the server, and wait for the answer. A handler must not call this blocking method.
-
-        Raises: RequestRefusedError: the server refuses the request. NoAnswerError: no answer arrives in time.
-            SchemaError, ClosedError: see `submit`.
-        """
-        return self.submit(kind, body, timeout).result()
 
     def close(self) -> None:
         """Leave; the queued messages are sent for at most a second."""
         if self._is_closing:
             return
-        self._caller.leave()
+        self.caller.leave()
         self._is_closing = True
         self._wake()
         self._thread.join()
@@ -123,16 +87,16 @@ class ControlClient:
     def _run(self) -> None:
         while not self._is_closing:
             self._obey()
-            due = self._caller.due()
+            due = self.caller.due()
             self._wait(due)
             if time.monotonic() >= due:
-                self._step(ClientCore.tick)
+                self.caller.step(ClientCore.tick, time.monotonic())
         self._obey()
         self._disconnect(CLOSING_S)
 
     def _obey(self) -> None:
         """Execute the core's commands for the transport."""
-        for command in self._caller.take_commands():
+        for command in self.caller.take_commands():
             if isinstance(command, OpenConnection):
                 self._connect()
             elif not isinstance(command, ClientSend):
@@ -165,7 +129,7 @@ class ControlClient:
                 frames = dealer.recv_multipart(zmq.DONTWAIT)
             except zmq.Again:
                 return
-            self._step(ClientCore.receive, b"".join(frames))
+            self.caller.step(ClientCore.receive, b"".join(frames), time.monotonic())
 
     def _watch(self, monitor: zmq.Socket[bytes]) -> None:
         """Handle libzmq's events about the connection."""
@@ -174,7 +138,7 @@ class ControlClient:
                 frames = monitor.recv_multipart(zmq.DONTWAIT)
                 event, value = _EVENT.unpack(frames[0][: _EVENT.size])
                 if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                    self._step(ClientCore.opened)
+                    self.caller.step(ClientCore.opened, time.monotonic())
                 elif value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH and event in _FAILURES:
                     self._fail(_ONE_SECRET, SECRET)
                 elif _FAILURES.get(event):
@@ -184,13 +148,7 @@ class ControlClient:
         if self._dealer is not None:
             self._take(self._dealer)  # messages that arrived before the connection ended
         self._disconnect(0.0)
-        now = time.monotonic()
-        self._caller.step(lambda core: core.failed(reason, now, code))
-
-    def _step(self, what: Callable[..., list[ClientEffect]], *facts: object) -> None:
-        """Pass an event to the core, with the current time."""
-        now = time.monotonic()
-        self._caller.step(lambda core: what(core, *facts, now))
+        self.caller.step(ClientCore.failed, reason, time.monotonic(), code)
 
     def _connect(self) -> None:
         try:

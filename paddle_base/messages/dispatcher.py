@@ -7,11 +7,13 @@ import threading
 import traceback
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import RequestRefusedError
 from paddle_base.messages.server_core import MemberAsked, MemberJoined, MemberLost, ServerCore, ServerEffect, ServerSend
+
+P = ParamSpec("P")
 
 
 class ServerHandlers(typing.Protocol):
@@ -20,12 +22,12 @@ class ServerHandlers(typing.Protocol):
     def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Accept a member that joins or rejoins; return the welcome message with the current state.
 
-        If the handler returns None, the application calls the server's `welcome` or `refuse_join` later.
+        If the handler returns None, `ServerCore.welcome` or `ServerCore.refuse_join` must follow.
         Raises: RequestRefusedError: the application refuses the member.
         """
 
     def asked(self, asked: MemberAsked) -> Mapping[str, Any] | None:
-        """Return the answer to a request, or None if the application calls the server's `answer` or `refuse` later.
+        """Return the answer to a request; after None, `ServerCore.answer` or `ServerCore.refuse` must follow.
 
         Raises: RequestRefusedError: the application refuses the request.
         """
@@ -34,46 +36,39 @@ class ServerHandlers(typing.Protocol):
         """Handle the loss of a member."""
 
 
-class ControlServing(typing.Protocol):
-    """The methods that the real server and the fake server offer. Any thread may call these methods."""
-
-    def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
-        """Accept a member whose join handler returned None."""
-
-    def refuse_join(self, member: MemberId, code: str, reason: str) -> None:
-        """Refuse a member whose join handler returned None."""
-
-    def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
-        """Send a pushed message to some members, or to all."""
-
-    def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
-        """Answer a request whose handler returned None."""
-
-    def refuse(self, asked: MemberAsked, code: str, reason: str) -> None:
-        """Refuse a request whose handler returned None."""
-
-    @property
-    def members(self) -> list[MemberId]:
-        """The members that are connected now."""
-
-
 class Dispatcher:
     """Run the application's handlers for the effects of a ServerCore, and collect the messages to send.
 
     An error in a handler does not end the server. The member receives an error, the server counts the error, and `note`
     receives the traceback.
 
-    Thread safety: any thread may call `welcome`, `refuse_join`, `push`, `answer` and `refuse`; the handlers run without
-    the lock.
+    Args: note: writes a line to the log.
+    Attributes: wake: function of the transport, which then sends the messages.
+
+    Thread safety: any thread may use `call`; the handlers run without the lock, in the transport's thread.
     """
 
-    def __init__(
-        self, core: ServerCore, handlers: ServerHandlers, note: Callable[[str], None], wake: Callable[[], None]
-    ) -> None:
-        self.core = core
-        self._handlers, self._note, self._wake = handlers, note, wake
+    def __init__(self, core: ServerCore, handlers: ServerHandlers, note: Callable[[str], None]) -> None:
+        self.core, self.note = core, note
+        self.wake: Callable[[], None] = lambda: None
+        self._handlers = handlers
         self._lock = threading.Lock()
         self._unsent: collections.deque[ServerSend] = collections.deque()
+
+    def call(
+        self, method: Callable[Concatenate[ServerCore, P], list[ServerEffect]], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Call a method of the core, and handle its effects.
+
+        The application calls `ServerCore.push`, `welcome`, `refuse_join`, `answer` and `refuse`, and the transport
+        calls `tick` and `broken`.
+        Raises: SchemaError: the protocol does not allow the application's message; a request stays open.
+        """
+        with self._lock:
+            effects = method(self.core, *args, **kwargs)
+            self._collect(effects)
+        self._run(effects)
+        self.wake()
 
     def receive(self, route: bytes, data: bytes, now: float) -> None:
         """Handle a message; an error about it ends the connection of its member, and not the server."""
@@ -83,18 +78,7 @@ class Dispatcher:
             except Exception as exc:
                 self._report("a message", exc)
                 effects = self.core.broken(route, "a message of the member caused an error in the server")
-        self._run(effects)
-
-    def tick(self, now: float) -> None:
-        """Pass the current time to the core."""
-        with self._lock:
-            effects = self.core.tick(now)
-        self._run(effects)
-
-    def broken(self, route: bytes, reason: str) -> None:
-        """Handle the loss of a connection; no message can be sent on its route any more."""
-        with self._lock:
-            effects = self.core.broken(route, reason)
+            self._collect(effects)
         self._run(effects)
 
     def next_send(self) -> ServerSend | None:
@@ -102,112 +86,53 @@ class Dispatcher:
         with self._lock:
             return self._unsent.popleft() if self._unsent else None
 
-    # ----- For the application -----
-
-    def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
-        """See `ControlServing`; the method does nothing if the member has gone.
-
-        Raises: SchemaError: the message is not a welcome message of the protocol.
-        """
-        with self._lock:
-            self._collect(self.core.welcome(member, body))
-        self._wake()
-
-    def refuse_join(self, member: MemberId, code: str, reason: str) -> None:
-        """See `ControlServing`; the method does nothing if the member has gone."""
-        with self._lock:
-            self._collect(self.core.refuse_join(member, code, reason))
-        self._wake()
-
-    def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
-        """See `ControlServing`.
-
-        Raises: SchemaError: the protocol has no pushed message of this kind.
-        """
-        with self._lock:
-            self._collect(self.core.push(kind, body, to))
-        self._wake()
-
-    def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
-        """See `ControlServing`.
-
-        Raises: SchemaError: the message is not an answer of the protocol; the request stays open.
-        """
-        with self._lock:
-            self._collect(self.core.answer(asked, body))
-        self._wake()
-
-    def refuse(self, asked: MemberAsked, code: str, reason: str) -> None:
-        """See `ControlServing`."""
-        with self._lock:
-            self._collect(self.core.refuse(asked, code, reason))
-        self._wake()
-
-    @property
-    def members(self) -> list[MemberId]:
-        """The members that are connected now."""
-        with self._lock:
-            return self.core.joined
-
     # -----
 
-    def _run(self, effects: list[ServerEffect]) -> None:
-        """Collect messages to send, and call the handlers, in order."""
+    def _collect(self, effects: Iterable[ServerEffect]) -> None:
+        """Collect messages in the same critical section in which the core has made them, which keeps their order."""
+        self._unsent.extend(one for one in effects if isinstance(one, ServerSend))
+
+    def _run(self, effects: Iterable[ServerEffect]) -> None:
+        """Call the handlers, in order."""
         for effect in effects:
-            if isinstance(effect, MemberJoined):
-                self._join(effect)
-            elif isinstance(effect, MemberAsked):
-                self._ask(effect)
-            elif isinstance(effect, MemberLost):
-                self._guard(f"the loss of {effect.member}", lambda lost=effect: self._lose(lost))  # type: ignore[misc]
-            else:
-                with self._lock:
-                    self._collect([effect])
+            try:
+                self._handle(effect)
+            except RequestRefusedError as exc:
+                self._refuse(effect, exc)
+            except Exception as exc:  # an error in a handler must not end the server
+                self._report(_name(effect), exc)
+                self._refuse(effect, RequestRefusedError("failed", f"an error in the server: {_describe(exc)}"))
 
-    def _join(self, joined: MemberJoined) -> None:
-        fault = self._guard(f"the join of {joined.member}", lambda: self._welcome(joined))
-        if fault is not None:
-            with self._lock:
-                self._collect(self.core.refuse_join(joined.member, fault.code, str(fault)))
+    def _handle(self, effect: ServerEffect) -> None:
+        if isinstance(effect, MemberAsked):
+            answer = self._handlers.asked(effect)
+            if answer is not None:
+                self.call(ServerCore.answer, effect, answer)
+        elif isinstance(effect, MemberJoined):
+            welcome = self._handlers.joined(effect.member, effect.hello)
+            if welcome is not None:
+                self.call(ServerCore.welcome, effect.member, welcome)
+        elif isinstance(effect, MemberLost):
+            self._handlers.lost(effect.member, effect.reason)
 
-    def _welcome(self, joined: MemberJoined) -> None:
-        welcome = self._handlers.joined(joined.member, joined.hello)
-        if welcome is not None:
-            with self._lock:
-                self._collect(self.core.welcome(joined.member, welcome))
-
-    def _ask(self, asked: MemberAsked) -> None:
-        fault = self._guard(f"request {asked.kind} of {asked.member}", lambda: self._handle(asked))
-        if fault is not None:
-            with self._lock:
-                self._collect(self.core.refuse(asked, fault.code, str(fault)))
-
-    def _handle(self, asked: MemberAsked) -> None:
-        answer = self._handlers.asked(asked)
-        if answer is not None:
-            with self._lock:
-                self._collect(self.core.answer(asked, answer))
-
-    def _lose(self, lost: MemberLost) -> None:
-        self._handlers.lost(lost.member, lost.reason)
-
-    def _guard(self, what: str, work: Callable[[], None]) -> RequestRefusedError | None:
-        """Run a handler; return the error that a member receives, or None."""
-        try:
-            work()
-        except RequestRefusedError as exc:
-            return exc
-        except Exception as exc:  # an error in a handler must not end the server
-            self._report(what, exc)
-            return RequestRefusedError("failed", f"an error in the server: {_describe(exc)}")
-        return None
+    def _refuse(self, effect: ServerEffect, fault: RequestRefusedError) -> None:
+        """Tell a member that its join or its request is refused."""
+        if isinstance(effect, MemberAsked):
+            self.call(ServerCore.refuse, effect, fault.code, str(fault))
+        elif isinstance(effect, MemberJoined):
+            self.call(ServerCore.refuse_join, effect.member, fault.code, str(fault))
 
     def _report(self, what: str, error: Exception) -> None:
         self.core.counts["failed"] += 1
-        self._note(f"{what} has failed: {''.join(traceback.format_exception(error))}")
+        self.note(f"{what} has failed: {''.join(traceback.format_exception(error))}")
 
-    def _collect(self, effects: Iterable[ServerEffect]) -> None:
-        self._unsent.extend(one for one in effects if isinstance(one, ServerSend))
+
+def _name(effect: ServerEffect) -> str:
+    if isinstance(effect, MemberAsked):
+        return f"request {effect.kind} of {effect.member}"
+    if isinstance(effect, ServerSend):
+        return "a message to a member"
+    return f"the {'join' if isinstance(effect, MemberJoined) else 'loss'} of {effect.member}"
 
 
 def _describe(error: Exception) -> str:

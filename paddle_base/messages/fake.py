@@ -1,27 +1,26 @@
 """A network inside one process with a manual clock, for tests of programs that use control messages.
 
 network = FakeNetwork()
-server = network.serve("10.0.0.1", server_core, handlers)
+server = network.serve("10.0.0.1", dispatcher)
 client = network.join("10.0.0.1", client_core, handlers)
 network.run()               # until no message is in transit
 network.advance(3.0)        # advance the clock
 network.cut(client)         # break the connection until network.mend(client)
 
-The fake server and client have the same interface and the same code as the real server and client, except the sockets.
+The dispatcher and the caller are those of the real server and client; only the sockets are replaced.
 Events occur only in `run` and `advance`, in a reproducible order. No I/O.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from paddle_base.messages.caller import Answer, Caller, ClientHandlers
+from paddle_base.messages.caller import Caller, ClientHandlers
 from paddle_base.messages.client_core import ClientCore, ClientSend, OpenConnection
-from paddle_base.messages.dispatcher import Dispatcher, ServerHandlers
-from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.server_core import MemberAsked, ServerCore
+from paddle_base.messages.dispatcher import Dispatcher
+from paddle_base.messages.server_core import ServerCore
 
 STEP_S = 0.25  # maximum seconds between two checks for silent members, as in the real server
 
@@ -29,39 +28,9 @@ STEP_S = 0.25  # maximum seconds between two checks for silent members, as in th
 class FakeServer:
     """A server without sockets."""
 
-    def __init__(self, network: FakeNetwork, core: ServerCore, handlers: ServerHandlers) -> None:
-        self.dispatcher = Dispatcher(core, handlers, network.notes.append, _nothing)
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
         self.is_open = True
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Number of refused messages, by reason."""
-        return dict(self.dispatcher.core.counts)
-
-    @property
-    def members(self) -> list[MemberId]:
-        """The members that are connected now."""
-        return self.dispatcher.members
-
-    def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
-        """Accept a member whose join handler returned None."""
-        self.dispatcher.welcome(member, body)
-
-    def refuse_join(self, member: MemberId, code: str, reason: str) -> None:
-        """Refuse a member whose join handler returned None."""
-        self.dispatcher.refuse_join(member, code, reason)
-
-    def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
-        """Send a pushed message to some members, or to all connected members."""
-        self.dispatcher.push(kind, body, to)
-
-    def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
-        """Answer a request whose handler returned None."""
-        self.dispatcher.answer(asked, body)
-
-    def refuse(self, asked: MemberAsked, code: str, reason: str) -> None:
-        """Refuse a request whose handler returned None."""
-        self.dispatcher.refuse(asked, code, reason)
 
     def close(self) -> None:
         """Stop this server, as if its process had ended."""
@@ -71,31 +40,17 @@ class FakeServer:
 class FakeClient:
     """A member without sockets."""
 
-    def __init__(self, network: FakeNetwork, address: str, core: ClientCore, handlers: ClientHandlers) -> None:
+    def __init__(self, network: FakeNetwork, address: str, caller: Caller) -> None:
         self._network = network
-        self.caller = Caller(core, handlers, network.notes.append, _nothing)
+        self.caller = caller
         self.address = address
         self.route = b""  # route of the member's connection; empty: the member is not connected
         self.is_cut = False
         self.is_frozen = False
 
-    @property
-    def trouble(self) -> str:
-        """Why this member has not joined; empty if the member has joined."""
-        return self.caller.trouble
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether this member never connects again."""
-        return self.caller.is_closed
-
-    def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
-        """Send a request to the server; the answer arrives while the network runs."""
-        return self.caller.submit(kind, body, timeout, self._network.now)
-
     def ask(self, kind: str, body: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
         """Send a request to the server, and advance the clock until the answer arrives."""
-        answer = self.submit(kind, body, timeout)
+        answer = self.caller.submit(kind, body, timeout)
         self._network.run()
         if not answer.done():
             self._network.advance(timeout)
@@ -117,20 +72,21 @@ class FakeNetwork:
         self._clients: list[FakeClient] = []
         self._routes = itertools.count(1)
 
-    def serve(self, address: str, core: ServerCore, handlers: ServerHandlers) -> FakeServer:
+    def serve(self, address: str, dispatcher: Dispatcher) -> FakeServer:
         """Return a server at an address; an existing server at this address is closed."""
         if address in self._servers:
             self._servers[address].close()
             for client in self._clients:
                 if client.address == address:
                     client.route = b""
-                    client.caller.step(lambda core: core.failed("the server has closed the connection", self.now))
-        self._servers[address] = FakeServer(self, core, handlers)
+                    client.caller.step(ClientCore.failed, "the server has closed the connection", self.now)
+        self._servers[address] = FakeServer(dispatcher)
         return self._servers[address]
 
     def join(self, address: str, core: ClientCore, handlers: ClientHandlers) -> FakeClient:
         """Return a member that connects to an address."""
-        self._clients.append(FakeClient(self, address, core, handlers))
+        caller = Caller(core, handlers, self.notes.append, lambda: self.now)
+        self._clients.append(FakeClient(self, address, caller))
         return self._clients[-1]
 
     def cut(self, client: FakeClient) -> None:
@@ -161,14 +117,14 @@ class FakeNetwork:
             self.now = min(end, self.now + STEP_S)
             for server in self._servers.values():
                 if server.is_open:
-                    server.dispatcher.tick(self.now)
+                    server.dispatcher.call(ServerCore.tick, self.now)
             self.run()
 
     # -----
 
     def _run_client(self, client: FakeClient) -> bool:
         """Execute a member's due actions and its commands; return whether there were commands."""
-        client.caller.step(lambda core: core.tick(self.now))
+        client.caller.step(ClientCore.tick, self.now)
         commands = client.caller.take_commands()
         for command in commands:
             if isinstance(command, OpenConnection):
@@ -184,10 +140,10 @@ class FakeNetwork:
     def _connect(self, client: FakeClient) -> None:
         server = self._servers.get(client.address)
         if client.is_cut or server is None or not server.is_open:
-            client.caller.step(lambda core: core.failed("no connection to the server can be made", self.now))
+            client.caller.step(ClientCore.failed, "no connection to the server can be made", self.now)
             return
         client.route = b"%d" % next(self._routes)
-        client.caller.step(lambda core: core.opened(self.now))
+        client.caller.step(ClientCore.opened, self.now)
 
     def _run_server(self, server: FakeServer) -> bool:
         """Deliver a server's messages; return whether there were messages."""
@@ -195,19 +151,15 @@ class FakeNetwork:
         for send in sends:
             client = next((one for one in self._clients if one.route == send.route), None)
             if client is None:
-                server.dispatcher.broken(send.route, "the connection is gone")
+                server.dispatcher.call(ServerCore.broken, send.route, "the connection is gone")
             elif not client.is_frozen:
-                client.caller.step(lambda core, data=send.data: core.receive(data, self.now))  # type: ignore[misc]
+                client.caller.step(ClientCore.receive, send.data, self.now)
         return bool(sends)
 
     def _break(self, client: FakeClient, reason: str) -> None:
         route, client.route = client.route, b""
         server = self._servers.get(client.address)
         if route and reason:
-            client.caller.step(lambda core: core.failed(reason, self.now))
+            client.caller.step(ClientCore.failed, reason, self.now)
             if server is not None:
-                server.dispatcher.broken(route, reason)
-
-
-def _nothing() -> None:
-    pass
+                server.dispatcher.call(ServerCore.broken, route, reason)

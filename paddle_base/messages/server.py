@@ -15,18 +15,18 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import zmq
 
-from paddle_base.messages.dispatcher import Dispatcher, ServerHandlers
-from paddle_base.messages.envelope import MAX_BYTES, MemberId
+from paddle_base.messages.dispatcher import Dispatcher
+from paddle_base.messages.envelope import MAX_BYTES
 from paddle_base.messages.gate.gate import LISTEN_BACKLOG, Gate, GateLimits, GateTarget, Refusals
 from paddle_base.messages.keys import ZAP_DOMAIN, CurveKeys, answer_zap
-from paddle_base.messages.server_core import MemberAsked, ServerCore
+from paddle_base.messages.server_core import ServerCore
 from paddle_base.messages.wakeup import WakeUp
 from paddle_base.runtime.health.service_threads import ServiceThread
 
@@ -51,10 +51,10 @@ class ControlAccess:
 
 
 class ControlServer:
-    """Serve a protocol to its members until `close`.
+    """Carry the messages of a `Dispatcher` and its members until `close`.
 
     Args: host, port: address on which the server listens; port 0: any free port, which the attribute `port` contains.
-        limits: see `GateLimits`.  note: writes a line to the log.
+        dispatcher: the application's side; it also writes the log.  limits: see `GateLimits`.
     Raises: OSError: the port is in use, or the address does not belong to this machine.  ConfigError: this process may
         have too few open files.
     """
@@ -63,17 +63,13 @@ class ControlServer:
         self,
         host: str,
         port: int,
-        core: ServerCore,
-        handlers: ServerHandlers,
+        dispatcher: Dispatcher,
         access: ControlAccess,
-        *,
         limits: GateLimits | None = None,
-        note: Callable[[str], None],
     ) -> None:
-        self._refusals = Refusals(note)
-        self._wakeup = WakeUp()
-        self._dispatcher = Dispatcher(core, handlers, note, self._wakeup.call)
-        limits = (limits or GateLimits()).fit(note)
+        self.dispatcher = dispatcher
+        self._refusals = Refusals(dispatcher.note)
+        limits = (limits or GateLimits()).fit(dispatcher.note)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=LISTEN_BACKLOG)
         self.port: int = listener.getsockname()[1]
@@ -85,45 +81,16 @@ class ControlServer:
         target = GateTarget(inner, b"CURVE" if access.keys else b"NULL", access.admits)
         self._gate = Gate(listener, target, limits, self._refusals)
         self._is_closing = False
+        self._wakeup = WakeUp()
         self._thread = ServiceThread(self._run, "messages-server")
+        dispatcher.wake = self._wake
         self._thread.start()
 
     @property
     def counts(self) -> dict[str, int]:
         """Number of refused messages and connections, by reason."""
-        both = (self._dispatcher.core.counts, self._refusals.counts)
+        both = (self.dispatcher.core.counts, self._refusals.counts)
         return {code: sum(one[code] for one in both) for code in sorted({*both[0], *both[1]})}
-
-    @property
-    def members(self) -> list[MemberId]:
-        """The members that are connected now."""
-        return self._dispatcher.members
-
-    def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
-        """Accept a member whose join handler returned None."""
-        self._dispatcher.welcome(member, body)
-
-    def refuse_join(self, member: MemberId, code: str, reason: str) -> None:
-        """Refuse a member whose join handler returned None."""
-        self._dispatcher.refuse_join(member, code, reason)
-
-    def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
-        """Send a pushed message to some members, or to all connected members.
-
-        Raises: SchemaError: the protocol has no pushed message of this kind.
-        """
-        self._dispatcher.push(kind, body, to)
-
-    def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
-        """Answer a request whose handler returned None.
-
-        Raises: SchemaError: the message is not an answer of the protocol; the request stays open.
-        """
-        self._dispatcher.answer(asked, body)
-
-    def refuse(self, asked: MemberAsked, code: str, reason: str) -> None:
-        """Refuse a request whose handler returned None."""
-        self._dispatcher.refuse(asked, code, reason)
 
     def close(self) -> None:
         """Stop; the queued messages are sent for at most a second."""
@@ -143,6 +110,10 @@ class ControlServer:
         self.close()
 
     # -----
+
+    def _wake(self) -> None:
+        if threading.current_thread() is not self._thread:  # the server's thread sends after each event
+            self._wakeup.call()
 
     def _open_router(self, inner: str, limits: GateLimits) -> zmq.Socket[bytes]:
         router = self._context.socket(zmq.ROUTER)
@@ -188,7 +159,7 @@ class ControlServer:
             now = time.monotonic()
             if now - ticked >= TICK_S:
                 ticked = now
-                self._dispatcher.tick(now)
+                self.dispatcher.call(ServerCore.tick, now)
             self._send()
         self._send()
         self._router.close()
@@ -203,20 +174,20 @@ class ControlServer:
                 return
             message = self._router.recv(_NOW, copy=False)
             if not message.more:
-                self._dispatcher.receive(route, message.bytes, time.monotonic())
+                self.dispatcher.receive(route, message.bytes, time.monotonic())
                 continue
             while message.more:  # a valid message has one frame after the route
                 message = self._router.recv(_NOW, copy=False)
-            self._dispatcher.core.counts["frames"] += 1
+            self.dispatcher.core.counts["frames"] += 1
 
     def _send(self) -> None:
-        for send in iter(self._dispatcher.next_send, None):
+        for send in iter(self.dispatcher.next_send, None):
             try:
                 self._router.send(send.route, _NOW_MORE)
                 self._router.send(send.data, _NOW)
             except zmq.Again:
-                self._dispatcher.broken(send.route, "the member does not read its messages")
+                self.dispatcher.call(ServerCore.broken, send.route, "the member does not read its messages")
             except zmq.ZMQError as exc:
                 if exc.errno != zmq.EHOSTUNREACH:
                     raise
-                self._dispatcher.broken(send.route, "the connection is gone")
+                self.dispatcher.call(ServerCore.broken, send.route, "the connection is gone")

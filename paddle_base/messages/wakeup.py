@@ -1,45 +1,40 @@
-"""Wake a thread that waits in a poller. Several calls before the thread wakes send only one byte."""
+"""Wake a thread that waits in a poller."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
+import os
+import threading
 
 
 class WakeUp:
-    """A pair of sockets; the poller waits for `fileno`.
+    """An event of the kernel (eventfd); the poller waits for `fileno`.
 
-    Thread safety: any thread may use `call`. Only the thread that is woken may use `fileno`, `clear` and `close`.
+    Thread safety: any thread may use `call`. Only one thread may use the other methods.
     """
 
     def __init__(self) -> None:
-        self._reader, self._writer = socket.socketpair()
-        self._reader.setblocking(False)
-        self._writer.setblocking(False)
-        self._is_called = False
+        self._file = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._lock = threading.Lock()  # a late `call` must not write to a new file with the same number
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when a thread calls `call`."""
-        return self._reader.fileno()
+        """Return the descriptor, which becomes readable when a thread calls `call`; -1 after `close`."""
+        return self._file
 
     def call(self) -> None:
-        """Wake the thread."""
-        if not self._is_called:
-            self._is_called = True
-            with contextlib.suppress(OSError):  # the socket is closed
-                self._writer.send(b"x")
+        """Wake the thread; several calls before `clear` count as one. Do nothing after `close`."""
+        with self._lock:
+            if self._file >= 0:
+                os.eventfd_write(self._file, 1)
 
-    def clear(self) -> None:
-        """Reset the descriptor; afterwards the thread must look for work.
-
-        A call before the last line of this function sends no byte. No byte is needed, because the thread looks for work
-        after the last line.
-        """
-        with contextlib.suppress(BlockingIOError):
-            self._reader.recv(4096)
-        self._is_called = False
+    def clear(self) -> bool:
+        """Reset the descriptor; afterwards the thread must look for work. Return whether there was a call."""
+        try:
+            return bool(os.eventfd_read(self._file))
+        except BlockingIOError:
+            return False
 
     def close(self) -> None:
-        """Close both ends."""
-        self._reader.close()
-        self._writer.close()
+        """Close the descriptor."""
+        with self._lock:
+            os.close(self._file)
+            self._file = -1

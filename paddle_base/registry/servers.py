@@ -8,16 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paddle_base.registry.interface import Claim, Registry
+from paddle_base.registry.interface import WATCH_S, Claim, Registry
 from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from paddle_base.runtime.errors import DamagedError
+from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
 
 DESIRED, SERVERS, CHECKPOINTS = "ps_desired", "ps/", "ckpt/"
 INIT_LOCK, INIT_DONE = "init/lock", "init/done"
 JOB_END = "job/end"
 MOST_SERVERS, MOST_PORTS, LAST_PORT = 4096, 4096, 65535
-LOOK_S = 1.0  # seconds between two attempts to claim an index
-NOTE_S = 10.0  # seconds between two log lines about the wait for an index
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def claim_index(
     """
     first = ServerRecord(-1, 0, host)
     indices = range(desired) if only < 0 else [only]
-    noted = float("-inf")
+    lines = RateLimit(WAIT_LINE_S)
     while True:
         taken = registry.read(SERVERS)
         for index in indices:
@@ -87,10 +86,9 @@ def claim_index(
             claim = registry.claim(f"{SERVERS}{index}", first.value)
             if claim is not None:
                 return claim, replace(first, index=index, incarnation=claim.token)
-        if time.monotonic() - noted >= NOTE_S:
-            noted = time.monotonic()
+        if lines.is_due(time.monotonic()):
             note(f"waiting until {_describe(registry, desired, only)}")
-        registry.wait(SERVERS, taken, LOOK_S)
+        registry.wait(SERVERS, taken, WATCH_S)
 
 
 def find_servers(registry: Registry) -> list[ServerRecord | None]:

@@ -43,7 +43,7 @@ from paddle_cluster.launcher.cluster.quorum import (
 )
 from paddle_cluster.launcher.cluster.waiting import Wait, WaitPolicy
 from paddle_cluster.launcher.command_lines import save_dir_of
-from paddle_cluster.launcher.control.channel import LauncherControl
+from paddle_cluster.launcher.control.channel import POLL_S, ControlChannel
 from paddle_cluster.launcher.control.job_record import find_record, read_record, wanted_record, write_record
 from paddle_cluster.launcher.errors import ApiError, IndivisibleError, LostMountError
 from paddle_cluster.launcher.failures import describe_attempts
@@ -54,10 +54,9 @@ from paddle_cluster.launcher.text import say
 from paddle_cluster.launcher.volume import check_mount, volume_errors
 
 TRY_S = 1.0  # seconds for a full set of pods to agree, after which the launcher lists the pods again
-POLL_S = 0.02  # seconds between two checks for messages of the other launchers
 
 
-def take_part(config: LauncherConfig, control: LauncherControl, pods: Sequence[PodStatus]) -> None:
+def take_part(config: LauncherConfig, control: ControlChannel, pods: Sequence[PodStatus]) -> None:
     """In trainer 0's pod, start the server; in other pods, connect to the server as soon as trainer 0's pod is live.
 
     Without completion indexes the function does neither, because only the full set of pods determines which pod is
@@ -78,7 +77,7 @@ def agree(
     passed: Mapping[str, str],
     policy: WaitPolicy,
     history: AttemptHistory,
-    control: LauncherControl,
+    control: ControlChannel,
 ) -> JobRecord | None:
     """Return the record of this attempt, which trainer 0's launcher makes when all launchers are connected.
 
@@ -93,13 +92,13 @@ def agree(
     if own_trainer_id(config, ids) == 0:
         control.admit(ids)
         control.serve(uid, ids.job_uid)
-        while control.why_not_heard(ids):
+        while control.side.why_not_heard(ids):
             if policy.clock() >= deadline:
                 return None
             policy.sleep(POLL_S)
         with volume_errors(config.output):
             record = decide_attempt(config, ids, passed, history, control)
-        control.begin(record)
+        control.side.begin(record)
         return record
     control.join(in_id_order(ids)[0], uid, ids.job_uid)
     while True:
@@ -118,7 +117,7 @@ def try_to_agree(
     passed: Mapping[str, str],
     policy: WaitPolicy,
     history: AttemptHistory,
-    control: LauncherControl,
+    control: ControlChannel,
 ) -> Rendezvous | str:
     """Return the attempt of a full set of pods, or a text that says what is still missing after TRY_S.
 
@@ -135,7 +134,7 @@ def agree_alone(
     passed: Mapping[str, str],
     policy: WaitPolicy,
     history: AttemptHistory,
-    control: LauncherControl,
+    control: ControlChannel,
 ) -> JobRecord:
     """Return the record of this attempt, for a function that does not list pods during the wait.
 
@@ -152,7 +151,7 @@ def decide_attempt(
     ids: IdMap,
     passed: Mapping[str, str],
     history: AttemptHistory,
-    control: LauncherControl,
+    control: ControlChannel,
     quorum: Quorum | None = None,
 ) -> JobRecord:
     """In trainer 0's launcher, keep or archive the output, and write the record of the attempt.
@@ -164,7 +163,7 @@ def decide_attempt(
     record = find_record(output, ids.job_uid, history)
     wanted = wanted_record(config, ids, passed, quorum)
     last = record if record and record.job_uid == ids.job_uid else None
-    if last and not last.failure and (failure := control.judge_late(last)):
+    if last and not last.failure and (failure := control.side.judge_late(last)):
         last = last.ended_by(failure)
     if last and last.attempts and not history.is_dissolved:
         history.say_once(f"the previous attempt was {describe_attempts(output, last)[-1]}")
@@ -207,7 +206,7 @@ def volume_obstacles(config: LauncherConfig, history: AttemptHistory) -> Iterato
 
 
 def follow(
-    config: LauncherConfig, pods: Sequence[PodStatus], history: AttemptHistory, control: LauncherControl
+    config: LauncherConfig, pods: Sequence[PodStatus], history: AttemptHistory, control: ControlChannel
 ) -> Rendezvous | str:
     """In a launcher that lists few pods, return the attempt that includes this pod, or why there is no such attempt.
 
@@ -221,14 +220,14 @@ def hear(
     config: LauncherConfig,
     pods: Sequence[PodStatus],
     history: AttemptHistory,
-    control: LauncherControl,
+    control: ControlChannel,
 ) -> Rendezvous | bool | None:
     """Check for messages of the other launchers.
 
     In a launcher that lists few pods, return the announced attempt that includes this pod, or None. In other launchers,
     return True if a message has arrived, or None.
     """
-    return find_invitation(config, pods, history, control) if api.indexes else control.acknowledge()
+    return find_invitation(config, pods, history, control) if api.indexes else control.informer.wakeup.clear() or None
 
 
 def go_on_without(
@@ -237,7 +236,7 @@ def go_on_without(
     passed: Mapping[str, str],
     pods: Sequence[PodStatus],
     history: AttemptHistory,
-    control: LauncherControl,
+    control: ControlChannel,
     missing: str,
 ) -> Rendezvous | str:
     """Take part in an attempt without the pods that are gone, if CONF_PADDLE_GRADIENT_MIN allows it.
@@ -259,7 +258,7 @@ def go_on_without(
         wait.api.widen()
         return missing
     rejoined = {str(pod.get("ip")): str(pod.get("uid")) for pod in record.pods if pod.get("uid") in live_uids(pods)}
-    is_elsewhere = bool(wait.api.indexes or control.find_silent(rejoined))
+    is_elsewhere = bool(wait.api.indexes or control.side.find_silent(rejoined))
     if is_elsewhere and (text := find_attempt_without(own, record, pods, not wait.api.indexes)):
         wait.begin_again()
         wait_beside(own, live, record, control)
@@ -270,7 +269,7 @@ def go_on_without(
     if leader is not own:
         return f"{missing}; {say_when(wait, config, is_over=is_over)}"
     control.serve(own.uid, own.controller_uid)
-    silent = control.find_silent({pod.ip: pod.uid for pod in live.values()})
+    silent = control.side.find_silent({pod.ip: pod.uid for pod in live.values()})
     late = [pod.ip for pod in live.values() if wait.known_s(pod.uid) >= JOIN_S and is_over]
     members = choose_members(live, gone, config.layout, silent, late)
     if isinstance(members, str):
@@ -280,7 +279,7 @@ def go_on_without(
         return f"{missing}; {quorum}"
     with volume_errors(config.output):
         following = decide_attempt(config, quorum.ids, passed, history, control, quorum)
-    control.begin(following)
+    control.side.begin(following)
     return Rendezvous(quorum.ids, following)
 
 
@@ -301,7 +300,7 @@ def find_quorum(config: LauncherConfig, members: Sequence[PodStatus], record: Jo
     return Quorum(members, layout, find_absent(members, config.layout, record.absent, places, since))
 
 
-def wait_beside(own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord, control: LauncherControl) -> None:
+def wait_beside(own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord, control: ControlChannel) -> None:
     """Open a port or a connection, by which the leader of an attempt without this pod detects this pod's return.
 
     If this pod has a lower index than the leader, this launcher starts its server. The leader checks the server's port,
@@ -353,15 +352,16 @@ def with_table(error: PeerUnreachableError, config: LauncherConfig, pods: Sequen
     return PeerUnreachableError(f"{error}{table}")
 
 
-def why_not_agreed(control: LauncherControl, ids: IdMap, history: AttemptHistory) -> str:
+def why_not_agreed(control: ControlChannel, ids: IdMap, history: AttemptHistory) -> str:
     """Describe what a full set of pods waits for, while trainer 0 has begun no attempt with these pods."""
     after = f" after attempt {history.attempt}" if history.record else ""
-    missing = control.why_not_heard(ids) or f"trainer 0 has begun no attempt with this set{after}: see trainer 0's log"
-    return f"{len(ids)} of {len(ids)} Running, but {missing}"
+    missing = control.side.why_not_heard(ids)
+    not_begun = f"trainer 0 has begun no attempt with this set{after}: see trainer 0's log"
+    return f"{len(ids)} of {len(ids)} Running, but {missing or not_begun}"
 
 
 def find_invitation(
-    config: LauncherConfig, pods: Sequence[PodStatus], history: AttemptHistory, control: LauncherControl
+    config: LauncherConfig, pods: Sequence[PodStatus], history: AttemptHistory, control: ControlChannel
 ) -> Rendezvous | None:
     """Return the attempt with this pod that trainer 0 has announced, or None if trainer 0 has announced none.
 
@@ -374,7 +374,7 @@ def find_invitation(
     return Rendezvous(record.ids, record) if record.pods else None
 
 
-def why_without_record(config: LauncherConfig, pods: Sequence[PodStatus], control: LauncherControl) -> str:
+def why_without_record(config: LauncherConfig, pods: Sequence[PodStatus], control: ControlChannel) -> str:
     """Describe why trainer 0 has not begun an attempt, according to the state of trainer 0's pod.
 
     Args: pods: at least trainer 0's pod and this pod.
@@ -386,6 +386,6 @@ def why_without_record(config: LauncherConfig, pods: Sequence[PodStatus], contro
     live = [pod for pod in first if pod.is_live]
     if live:
         logs = f"kubectl --namespace={config.job_namespace} logs {live[0].name}"
-        return f"{control.why_not_heard(IdMap()) or 'trainer 0 has begun no attempt with this pod'}: see {logs}"
+        return f"{control.side.why_not_heard(IdMap()) or 'trainer 0 has begun no attempt with this pod'}: see {logs}"
     shown = "; ".join(map(str, first)) or "the pod does not exist"
     return f"trainer 0's pod is not Running: {shown}"

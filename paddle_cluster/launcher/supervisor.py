@@ -16,7 +16,7 @@ from paddle_base.runtime.health.places import LAUNCHER, find_owner, mark_place
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
 from paddle_cluster.launcher.cluster.waiting import REPEAT_PERIOD_S
 from paddle_cluster.launcher.command_lines import ProgramCommand, is_local, save_dir_of
-from paddle_cluster.launcher.control.watch import AttemptWatch
+from paddle_cluster.launcher.control.watch import WATCH_PERIOD_S, AttemptWatch
 from paddle_cluster.launcher.errors import NEVER_RETRY
 from paddle_cluster.launcher.programs.probes import PodHealth
 from paddle_cluster.launcher.programs.process import (
@@ -36,7 +36,6 @@ PROBE_PERIOD_S = 10.0  # seconds for all pservers to answer, after which the lau
 NOTICE_S = 5.0  # seconds for a trainer to detect that its pserver has failed
 FAILED_STOP_S = 20.0  # maximum seconds that a program has to end after a failed attempt, when it has nothing to save
 ENDED_STOP_S = 0.5  # seconds for the trainer to end if another pod ended the attempt; an interrupted save is not used
-WATCH_PERIOD_S = 3.0  # seconds between two checks by trainer 0's launcher that job.json still exists
 END_PERIOD_S = 0.5  # seconds between two reads of job.json to detect the end of the job
 
 

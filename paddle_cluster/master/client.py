@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
 from paddle_base.messages.client_core import ClientCore, ClientPace
 from paddle_base.messages.envelope import MemberId
@@ -291,8 +292,8 @@ class MasterClient:
         why = f"{trouble or self._leader.trouble}; {COMPARE}"
         raise PeerUnreachableError(f"the master of job '{self._job}' has not answered {kind} in time: {why}")
 
-    def _ask_once(self, client: ControlClient, kind: str, body: Mapping[str, Any], until: float) -> Mapping[str, Any]:
-        answer = client.submit(kind, body, max(0.0, until - time.monotonic()))
+    def _ask_once(self, caller: Caller, kind: str, body: Mapping[str, Any], until: float) -> Mapping[str, Any]:
+        answer = caller.submit(kind, body, max(0.0, until - time.monotonic()))
         while True:
             try:
                 return answer.result(CHECK_S)
@@ -318,15 +319,15 @@ class MasterClient:
             elif not known:
                 self._leader.look_around(self._job, self._book)
             self._leader.rest()
-        self._leader.replace(None, None)
+        self._leader.replace(None)
 
     def _connect(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         pace = ClientPace(beat=BEAT_S, silence=SILENCE_S)
         name, leader = f"the master at {address}", self._leader
         core = ClientCore(MASTER, self._job, self.member, name, lambda: {**self._hello, "number": leader.number}, pace)
-        client = ControlClient(host, int(port), core, self._leader, keys=self._keys, note=glog.warning)
-        self._leader.replace(client, core)
+        caller = Caller(core, leader, glog.warning)
+        leader.replace(ControlClient(host, int(port), caller, self._keys))
 
 
 def _read_answer(answer: Mapping[str, Any]) -> TaskGrant | PassOver | None:

@@ -8,18 +8,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
-from paddle_base.messages.client_core import SECRET, ClientCore
+from paddle_base.messages.client_core import SECRET
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import NoAnswerError
 from paddle_base.messages.server_core import REPLACED, TAKEN
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, PeerUnreachableError, VolumeError
+from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
 from paddle_cluster.master.store.interface import AddressBook
 from paddle_cluster.master.tasks.records import TaskView
 
-# seconds between two log lines about an unreachable master, and seconds until the first of these lines
-NOTE_S, FIRST_NOTE_S = 10.0, 3.0
+FIRST_LINE_S = 3.0  # seconds until the first log line about an unreachable master
 ABSENCE_S = 5.0  # seconds between two reads of the list of jobs in the store while no master has an address
 REST_S = 0.5  # maximum seconds between two checks whether a new connection works
 NO_ADDRESS = "no master has published its address"
@@ -37,9 +38,8 @@ class FollowedLeader:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._client: ControlClient | None = None
-        self._core: ClientCore | None = None
         self._is_joined = False
-        self._noted = time.monotonic() - NOTE_S + FIRST_NOTE_S
+        self._lines = RateLimit(WAIT_LINE_S, time.monotonic() + FIRST_LINE_S)
         self.is_over = False
         self.absence, self._look_due = NO_ADDRESS, 0.0
         self.number: int | None = None
@@ -81,10 +81,10 @@ class FollowedLeader:
         """Whether the leader has accepted this trainer and is still connected."""
         return self._is_joined
 
-    def replace(self, client: ControlClient | None, core: ClientCore | None) -> None:
+    def replace(self, client: ControlClient | None) -> None:
         """Use another connection from now on. Unanswered requests of the previous connection are repeated."""
         with self._changed:
-            before, self._client, self._core, self._is_joined = self._client, client, core, False
+            before, self._client, self._is_joined = self._client, client, False
             self._changed.notify_all()
         if before is not None:
             before.close()
@@ -97,14 +97,13 @@ class FollowedLeader:
                 self.absence = describe_absence(job, book.place, book.list_jobs())
 
     def rest(self) -> None:
-        """Wait while the connection works; otherwise wait up to REST_S, and log the reason every NOTE_S seconds."""
+        """Wait while the connection works; otherwise wait up to REST_S, and log the reason now and then."""
         with self._changed:
             self._changed.wait_for(lambda: self.is_over or not self._is_joined)
             if not self.is_over:
                 self._changed.wait_for(lambda: self.is_over or self._is_joined, REST_S)
         trouble = self.trouble
-        if trouble and not self.is_over and time.monotonic() - self._noted >= NOTE_S:
-            self._noted = time.monotonic()
+        if trouble and not self.is_over and self._lines.is_due(time.monotonic()):
             glog.warning(f"the master is not reached yet: {trouble}")
 
     # ----- Called by the trainer
@@ -115,8 +114,8 @@ class FollowedLeader:
             self.is_over = True
             self._changed.notify_all()
 
-    def wait(self, timeout: float) -> ControlClient:
-        """Wait for a connection, and return it.
+    def wait(self, timeout: float) -> Caller:
+        """Wait for a connection, and return its caller.
 
         Raises: NoAnswerError: no connection is made in time.
         """
@@ -124,7 +123,7 @@ class FollowedLeader:
             self._changed.wait_for(lambda: self._client is not None or self.is_over, timeout)
             if self._client is None:
                 raise NoAnswerError(self.absence)
-            return self._client
+            return self._client.caller
 
     def wait_number(self, timeout: float) -> int | None:
         """Return the number that the master has assigned, or None if it has assigned no number in time."""
@@ -142,9 +141,10 @@ class FollowedLeader:
 
         Raises: ConfigError: the leader has permanently refused this trainer.
         """
-        core = self._core
-        if core is None or self._is_joined:
+        client = self._client
+        if client is None or self._is_joined:
             return
+        core = client.caller.core
         if any(core.counts[code] >= most for code, most in FOR_GOOD.items()):
             raise ConfigError(f"{core.name}: {core.trouble}")
 
@@ -152,7 +152,7 @@ class FollowedLeader:
     def trouble(self) -> str:
         """Why there is no connection; empty if a connection works."""
         client = self._client
-        return self.absence if client is None else client.trouble
+        return self.absence if client is None else client.caller.trouble
 
 
 def describe_absence(job: str, place: str, jobs: Sequence[str]) -> str:

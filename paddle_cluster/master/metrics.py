@@ -39,11 +39,11 @@ class MasterMetrics:
     def read(self) -> Iterator[Sample]:
         """Yield the current values."""
         yield describe_build("master", self._job.job, self._job.attempt)
-        desk = self._master.desk
-        if desk is None:
+        service = self._master.service
+        if service is None:
             yield Sample(LEADS, 0)
             return
-        state, table = desk.state, desk.state.table
+        state, table = service.state, service.state.table
         yield Sample(LEADS, 0 if self._master.why_not_ready else 1)
         yield Sample(PASS, table.pass_number)
         counts = {"todo": table.todo, "pending": len(table.pending), "done": table.done, "failed": len(table.failed)}
@@ -53,5 +53,5 @@ class MasterMetrics:
         yield Sample(WAITING, len(state.waiting))
         yield Sample(DISPATCHES, table.sums.dispatches)
         yield Sample(FAILURES, table.sums.failures)
-        yield Sample(EVENTS, desk.events)
+        yield Sample(EVENTS, service.events)
         yield Sample(LIMIT, state.estimate.limit(0))

@@ -24,13 +24,13 @@ from paddle_base.runtime.durable_files import replace_file
 from paddle_base.runtime.errors import BugError, DamagedError, LeadershipLostError, PaddleError, VolumeError
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.health.steady_time import steady_time
+from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
 from paddle_base.runtime.status_files import INTERVAL_S, write_record
 from paddle_cluster.master.summary import describe_record
 from paddle_cluster.master.tasks.records import MemberEvent, Phase
 from paddle_cluster.master.tasks.state import MasterState
 from paddle_cluster.master.tasks_file import NAME, VERSION, read_record
 
-NOTE_S = 30.0  # seconds between two log lines about the same problem
 CLOSING_S = 5.0  # maximum seconds that the master waits at its end until the last record is written
 
 
@@ -100,7 +100,7 @@ class TaskRecorder(threading.Thread):
         self._end: dict[str, Any] | None = None
         self._changed = threading.Event()
         self._due = 0.0
-        self._noted = float("-inf")
+        self._lines = RateLimit(PROBLEM_LINE_S)
         self._is_first = True
 
     def load_history(self, state: MasterState) -> None:
@@ -151,8 +151,7 @@ class TaskRecorder(threading.Thread):
                 write_record(self._path, json.dumps(record))
             self._is_first = False
         except OSError as exc:
-            if end is not None or time.monotonic() - self._noted >= NOTE_S:
-                self._noted = time.monotonic()
+            if self._lines.is_due(time.monotonic()) or end is not None:
                 glog.warning(f"{self._path} cannot be written: {exc.strerror}")
 
     def _is_replaced(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.gate.gate import GateLimits
 from paddle_base.messages.keys import derive_keys
@@ -28,9 +29,10 @@ from paddle_base.runtime.errors import (
 from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.health.steady_time import steady_time
-from paddle_cluster.master.desk import TICK_S, TaskDesk
+from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
 from paddle_cluster.master.protocol import MASTER, MOST_MEMBERS
 from paddle_cluster.master.recording import JobRecords, check_output
+from paddle_cluster.master.service import TICK_S, MasterService
 from paddle_cluster.master.store.interface import Leadership, LeaderStore
 from paddle_cluster.master.tasks.encoding import decode_state
 from paddle_cluster.master.tasks.records import Phase
@@ -40,7 +42,6 @@ RENEWALS = 3  # number of times that the leadership is renewed during its time t
 SILENCE = 0.5  # fraction of a lease after which a silent member is disconnected; until the lease ends, it may reconnect
 PROBE_S = 1.5  # seconds after which the connection of a silent member is probed; members send every second
 TELL_S = 30.0  # maximum seconds after the linger time until the end of the job is in the registry
-NOTE_S = 30.0  # seconds between two log lines about the same problem
 
 
 @dataclass(frozen=True)
@@ -66,20 +67,20 @@ class MasterOptions:
 
 
 class Master:
-    """A master. The health pages of the master read `why_not_ready` and `desk`."""
+    """A master. The health pages of the master read `why_not_ready` and `service`."""
 
     def __init__(self, store: LeaderStore, registry: Registry, options: MasterOptions) -> None:
         self._store, self._registry, self._options = store, registry, options
         self.why_not_ready = "this master has not begun to campaign yet"
-        self.desk: TaskDesk | None = None
+        self.service: MasterService | None = None
         self.token = 0
         self._error: BaseException | None = None
 
     def stop(self, error: BaseException) -> None:
         """Let `run` end with this error; a signal handler may call this method."""
         self._error = error
-        if self.desk is not None:
-            self.desk.stop(error)
+        if self.service is not None:
+            self.service.stop(error)
 
     def run(self) -> None:
         """Lead the job to its end.
@@ -119,20 +120,19 @@ class Master:
             f"loaded {len(table.files)} tasks in {time.monotonic() - began:.2f} s: pass {table.pass_number}, "
             f"{table.done} done, {len(table.pending)} pending, {len(table.failed)} failed, {len(state.members)} members"
         )
-        self.desk = desk = TaskDesk(state, leadership, options.files_per_task)
+        self.service = service = MasterService(state, leadership, options.files_per_task)
         if self._error is not None:
             raise self._error
-        with self._open_server(desk, leadership.token) as server:
-            desk.server = server
+        with self._open_server(service, leadership.token) as server:
             address = f"{options.address}:{server.port}"
             facts = {"job": options.job, "leader": leadership.token, "address": address}
             with JobRecords(state, self._registry, options.output, facts) as records:
                 leadership.publish(address)
                 self.why_not_ready = ""
                 glog.info(f"serving on {address}")
-                self._serve(desk, records)
+                self._serve(service, records)
 
-    def _open_server(self, desk: TaskDesk, token: int) -> ControlServer:
+    def _open_server(self, service: MasterService, token: int) -> ControlServer:
         options = self._options
         member = MemberId(f"master of {options.job}", token)
         silence = options.lease * SILENCE
@@ -144,21 +144,22 @@ class Master:
             most_members=MOST_MEMBERS,
             probe=min(PROBE_S, silence / 2),
         )
+        service.dispatcher = Dispatcher(core, service, glog.warning)
         access = ControlAccess(derive_keys(options.secret), _admit_all)
         # all members may reconnect at the same moment
         limits = GateLimits(unauthenticated=MOST_MEMBERS, peers=MOST_MEMBERS)
         try:
-            return ControlServer(options.host, options.port, core, desk, access, limits=limits, note=glog.warning)
+            return ControlServer(options.host, options.port, service.dispatcher, access, limits)
         except OSError as exc:
             raise PortInUseError(
                 f"--port={options.port}: cannot listen on {options.host}: {exc.strerror or exc}; choose another port, "
                 "or 0 for any that is free"
             ) from exc
 
-    def _serve(self, desk: TaskDesk, records: JobRecords) -> None:
-        state, over_at = desk.state, 0.0
+    def _serve(self, service: MasterService, records: JobRecords) -> None:
+        state, over_at = service.state, 0.0
         while True:
-            desk.work(TICK_S)
+            service.work(TICK_S)
             LIVENESS.turn()
             records.turn()
             if not state.is_over:
@@ -187,7 +188,7 @@ def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseExceptio
 
     def renew() -> None:
         renewed = time.monotonic()
-        noted = 0.0
+        lines = RateLimit(PROBLEM_LINE_S)
         while not is_over.wait(ttl / RENEWALS):
             began = time.monotonic()
             try:
@@ -198,8 +199,7 @@ def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseExceptio
                 if now - renewed >= ttl:
                     stop(LeadershipLostError(f"the leadership could not be renewed for {now - renewed:.1f} s: {exc}"))
                     return
-                if now - noted >= NOTE_S:
-                    noted = now
+                if lines.is_due(now):
                     glog.warning(f"the leadership is not renewed yet: {exc}")
             except PaddleError as exc:
                 stop(exc)

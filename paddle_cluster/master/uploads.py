@@ -23,7 +23,7 @@ class DatasetOffer:
     files: int
 
 
-class UploadDesk:
+class DatasetUploads:
     """The list in transfer, and the members that wait. The first member that offers a list sends its list.
 
     Args: files_per_task: number of files of each task.

@@ -14,6 +14,7 @@ from functools import partial
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachableError
 from paddle_base.runtime.health.liveness import LIVENESS
+from paddle_base.runtime.rate_limit import RateLimit
 from pserver.client.connection import Poller
 from pserver.client.heartbeat import error_of
 from pserver.client.request import ServiceRequest
@@ -124,7 +125,7 @@ class FanOut:
         started = time.monotonic()
         deadline = started + (self._wait_timeout if timeout is None else timeout)
         asked = started
-        due = started + (REPORT_INTERVAL if self._has_pushed else FIRST_REPORT)
+        lines = RateLimit(REPORT_INTERVAL, started + (REPORT_INTERVAL if self._has_pushed else FIRST_REPORT))
         while pending := [channel for channel in self._channels if channel.pending]:
             self._read(POLL_INTERVAL)
             self._raise_refusal(pending)
@@ -141,8 +142,7 @@ class FanOut:
                 raise self._late(pending, now - started)
             asked = now
             self._ask_progress(pending)
-            if now > due:
-                due = now + REPORT_INTERVAL
+            if lines.is_due(now):
                 hint = START_HINT if self._request.op == Op.HELLO and _has_silent(pending) else ""
                 glog.info(f"has waited {now - started:.0f} s to {self._request.doing}: {_describe(pending)}{hint}")
         return self._request.answer_flags

@@ -11,11 +11,11 @@ from paddle_base.registry.records import JobEnd, find_job_end
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LeaseLostError, PaddleError, PeerUnreachableError, VolumeError
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
 
 RENEWALS = 3  # number of renewals during the time to live of a claim
 # seconds for which a server waits for an unreachable registry; meanwhile the server keeps its state and answers nothing
 SUSPENDED_S = 600.0
-NOTE_S = 30.0  # seconds between two log lines about the same problem
 
 
 class LeaseKeeper:
@@ -32,7 +32,7 @@ class LeaseKeeper:
         self.error: PaddleError | None = None
         self.end: JobEnd | None = None
         self._registry, self._period = registry, ttl / RENEWALS
-        self._noted = float("-inf")
+        self._lines = RateLimit(PROBLEM_LINE_S)
         self._is_over = threading.Event()
         self._thread = ServiceThread(self._run, "lease")
 
@@ -65,13 +65,9 @@ class LeaseKeeper:
                 self.error = LeaseLostError(
                     f"the claim of {self.claim.key} could not be renewed for {silence:.0f} s: {exc}"
                 )
-            self._note(f"the claim of {self.claim.key} is not renewed yet: {exc}")
+            if self._lines.is_due(time.monotonic()):
+                glog.warning(f"the claim of {self.claim.key} is not renewed yet: {exc}")
         except PaddleError as exc:
             self.error = exc
         except Exception as exc:  # a server must end after any error that prevents the renewal of its claim
             self.error = LeaseLostError(f"the claim of {self.claim.key} cannot be renewed: {type(exc).__name__}: {exc}")
-
-    def _note(self, line: str) -> None:
-        if time.monotonic() - self._noted >= NOTE_S:
-            self._noted = time.monotonic()
-            glog.warning(line)

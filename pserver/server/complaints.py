@@ -6,10 +6,10 @@ import traceback
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, PaddleError
+from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
 from pserver.server.admission import Identity
 
-QUIET_PERIOD = 30.0  # seconds during which one kind of problem is logged only once
-MAX_KINDS = 5  # maximum number of kinds of problems that are logged in one QUIET_PERIOD
+MAX_KINDS = 5  # maximum number of kinds of problems that are logged in one PROBLEM_LINE_S
 
 
 class Complaints:
@@ -22,18 +22,15 @@ class Complaints:
     def __init__(self, identity: Identity) -> None:
         self.malformed = self.failed = 0
         self._identity = identity
-        self._logged: dict[str, float] = {}  # time of the last log line of each kind
+        self._lines = RateLimit(PROBLEM_LINE_S, most=MAX_KINDS)
 
     def warn(self, kind: str, text: str, now: float) -> None:
-        """Log a problem, unless its kind or MAX_KINDS other kinds were logged in the last QUIET_PERIOD.
+        """Log a problem, unless its kind or MAX_KINDS other kinds were logged in the last PROBLEM_LINE_S.
 
         A faulty peer may cause the same problem very often.
         """
-        logged = {one: when for one, when in self._logged.items() if now - when < QUIET_PERIOD}
-        if kind not in logged and len(logged) < MAX_KINDS:
-            logged[kind] = now
+        if self._lines.is_due(now, kind):
             glog.warning(text)
-        self._logged = logged
 
     def count_malformed(self, address: str, reason: str, now: float) -> None:
         """Count a dropped message or handshake, and log the reason."""

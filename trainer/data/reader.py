@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError
+from paddle_base.runtime.rate_limit import RateLimit
 from trainer.arrays.rng import Stream
 from trainer.data.checks import SampleError, user_code
 from trainer.data.columns import ColumnSet
@@ -33,7 +34,7 @@ CHUNK_BYTES = 1 << 20  # maximum bytes of a chunk; a chunk of large samples ther
 BYTES_AHEAD = 1 << 27  # the thread stops reading while chunks of this many bytes wait for the computation
 CHUNKS_AHEAD = 128  # the thread stops reading while this many chunks wait for the computation
 LEAST_AHEAD = 1 << 22  # the thread reads this many bytes ahead even if they have more units than `units_ahead`
-REPORT_PERIOD_S = 30.0  # seconds between two log lines about a slow provider
+PROVIDER_LINE_S = 30.0  # seconds between two log lines about a slow provider
 CHECK_PERIOD_S = 0.5  # seconds between two checks whether the rest of the job still runs
 LOOK_S = 10.0  # seconds after which `Entries.read_first` opens no further entry
 
@@ -96,17 +97,16 @@ class SampleReader:
         """Return the next chunk, or None at the end of the pass. Wait for the provider without a deadline.
 
         The wait has no deadline, because the user's code may need a long time. A log line reports the wait every
-        REPORT_PERIOD_S seconds.
+        PROVIDER_LINE_S seconds.
         Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid.
         """
         self._check()
-        reported = time.monotonic()
+        lines = RateLimit(PROVIDER_LINE_S, time.monotonic() + PROVIDER_LINE_S)
         with self._changed:
             while not self._chunks and not self._ended:
                 self._changed.wait(CHECK_PERIOD_S)
                 self._check()
-                if time.monotonic() - reported > REPORT_PERIOD_S:
-                    reported = time.monotonic()
+                if lines.is_due(time.monotonic()):
                     glog.info(f"waiting for the data provider {self._provider}: look at what it reads and computes")
             if not self._chunks and self._error is not None:
                 raise self._error

@@ -19,12 +19,12 @@ import numpy as np
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError, MissingInputError, PaddleError, StoppedError, VolumeError
 from paddle_base.runtime.health.liveness import LIVENESS
-from paddle_cluster.master.client import PassOver, TaskGrant
+from paddle_cluster.master.client import MasterClient, PassOver, TaskGrant
 from paddle_cluster.master.tasks.events import GRANTED
 from trainer.arrays.arguments import Argument
 from trainer.data.task_source import TaskSource
 from trainer.storage.model_files import pass_name
-from trainer.tasks.interface import TaskMaster, TaskUpdater
+from trainer.tasks.interface import TaskUpdater
 from trainer.tasks.job_end import JobOverError, tell_end
 from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER
 from trainer.telemetry.training_log import TrainingLog
@@ -71,7 +71,7 @@ class TaskTraining:
         source: TaskSource,
         updater: TaskUpdater,
         stopper: Stopper,
-        master: TaskMaster,
+        master: MasterClient,
         *,
         first_pass: int = 0,
         wait: Callable[[float], None] = time.sleep,

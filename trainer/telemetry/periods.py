@@ -1,4 +1,4 @@
-"""Decide when lines of progress and records of batches are due."""
+"""Decide which records of batches are written, and measure passes."""
 
 from __future__ import annotations
 
@@ -7,25 +7,6 @@ from collections.abc import Callable
 
 ALL_BATCHES = 10_000  # this many batch records are all written; then at most one in BATCH_PERIOD_S is written
 BATCH_PERIOD_S = 1.0  # minimum seconds between two batch records after the first ALL_BATCHES
-
-
-class LinePeriod:
-    """Decide when a line of progress is due.
-
-    Args: seconds: the time between two lines; 0 means that no line is ever due. clock: returns monotonic seconds.
-    """
-
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
-        self._seconds, self._clock = seconds, clock
-        self._last = clock()
-
-    def is_due(self) -> bool:
-        """Return whether a line is due now. If so, begin the next period."""
-        now = self._clock()
-        if not self._seconds or now - self._last < self._seconds:
-            return False
-        self._last = now
-        return True
 
 
 class BatchRecordLimit:

@@ -11,6 +11,7 @@ own records.jsonl and progress.json into node_<number>/. The master writes tasks
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paddle_base.runtime.rate_limit import RateLimit
 from trainer.evaluators import Accumulator
 from trainer.records.progress_files import (
     TrainerWatch,
@@ -29,7 +31,7 @@ from trainer.records.progress_files import (
     write_progress,
 )
 from trainer.records.records import LARGEST, Record, encode_record, numbers_of
-from trainer.telemetry.periods import BatchRecordLimit, LinePeriod, PassWatch
+from trainer.telemetry.periods import BatchRecordLimit, PassWatch
 from trainer.telemetry.progress import Progress
 from trainer.telemetry.snapshot import FINISHED, TRAINING, Snapshot, name_end
 from trainer.telemetry.time_breakdown import TimeBreakdown
@@ -114,7 +116,9 @@ class Reporter:
     ) -> None:
         self.breakdown = TimeBreakdown(clock)
         self._target, self._pass_watch = target, PassWatch(clock)
-        self._lines, self._batch_records = LinePeriod(line_period_s, clock), BatchRecordLimit(clock)
+        lines = RateLimit(line_period_s, clock() + (line_period_s or math.inf))
+        self._is_line_due: Callable[[], bool] = lambda: lines.is_due(clock())
+        self._batch_records = BatchRecordLimit(clock)
         known = read_job(target.output).get("pass_samples") if target and target.is_first else 0
         known = known if isinstance(known, int) and 0 < known < LARGEST else 0
         self._progress = Progress(passes, known, clock, has_whole_passes=not in_tasks)
@@ -165,7 +169,7 @@ class Reporter:
         self.breakdown.count(batch, samples)
         self._progress.add(samples)
         self._publish()
-        if not self._lines.is_due():
+        if not self._is_line_due():
             return ""
         return self._snapshot.place.text(self._measure_speed(self._trainers(self._snapshot)))
 

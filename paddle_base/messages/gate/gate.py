@@ -26,14 +26,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from paddle_base.messages.gate.zmtp import REFUSED_PROOF, PeerBytes, ServerBytes, ZmtpError
+from paddle_base.messages.wakeup import WakeUp
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.network.open_files import FREE_FILES, limit_of_files, make_room
+from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
 
 READ_BYTES = 1 << 16  # maximum bytes of one read, and of the buffer for a side that does not read
 ACCEPTED_AT_ONCE = 8  # maximum connections that are accepted before existing connections are served again
 PAUSE_S = 0.1  # seconds without accepting connections after the process ran out of file descriptors
 LISTEN_BACKLOG = 128  # maximum connections that the kernel queues for this port
-REPEAT_S = 30.0  # seconds between two log lines of the same kind
 FILES_OF_A_CONNECTION = 3  # file descriptors: the peer's socket, and both ends of the local connection to libzmq
 FEW_FILES = "the process has too few file descriptors left"
 RESET = struct.pack("ii", 1, 0)  # value of SO_LINGER by which the kernel forgets a closed connection at once
@@ -108,7 +109,7 @@ class GateTarget:
 
 
 class Refusals:
-    """Count refused connections by reason, and log each reason at most once in REPEAT_S seconds.
+    """Count refused connections by reason, and log each reason at most once in PROBLEM_LINE_S seconds.
 
     Args: note: writes a line to the log.
     """
@@ -116,14 +117,12 @@ class Refusals:
     def __init__(self, note: Callable[[str], None]) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
         self._note = note
-        self._noted: dict[str, float] = {}
+        self._lines = RateLimit(PROBLEM_LINE_S)
 
     def add(self, code: str, text: str) -> None:
         """Count one refusal."""
         self.counts[code] += 1
-        now = time.monotonic()
-        if now - self._noted.get(code, -REPEAT_S) >= REPEAT_S:
-            self._noted[code] = now
+        if self._lines.is_due(time.monotonic(), code):
             self._note(f"a connection is refused ({self.counts[code]} for this reason so far): {text}")
 
 
@@ -140,22 +139,21 @@ class Gate:
         self._selector = selectors.DefaultSelector()
         self._resume = 0.0  # time at which the gate accepts connections again; 0: the gate accepts now
         self._is_closing = False
-        self._wakeup = os.pipe()  # the read end and the write end of a pipe
+        self._wakeup = WakeUp()
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
-        self._selector.register(self._wakeup[0], selectors.EVENT_READ)
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
         self._thread = ServiceThread(self._run, "messages-gate")
         self._thread.start()
 
     def close(self, seconds: float) -> None:
         """Send libzmq's last bytes for at most `seconds`, and stop."""
-        os.write(self._wakeup[1], b"x")
+        self._wakeup.call()
         self._thread.join(seconds)
         self._is_closing = True
-        with contextlib.suppress(OSError):
-            os.write(self._wakeup[1], b"x")
+        self._wakeup.call()
         self._thread.join()
-        os.close(self._wakeup[1])
+        self._wakeup.close()
 
     # ----- The thread -----
 
@@ -168,7 +166,6 @@ class Gate:
                 self._close(passage)
             self._listener.close()
             self._selector.close()
-            os.close(self._wakeup[0])
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -179,7 +176,7 @@ class Gate:
             if key.fileobj is self._listener:
                 if self._listener.fileno() >= 0:  # an earlier event of this loop turn may have closed the listener
                     self._accept()
-            elif key.fileobj == self._wakeup[0]:
+            elif key.fileobj is self._wakeup:
                 self._stop_listening()
             elif not key.data.is_closed:  # an earlier event of this loop turn may have closed the connection
                 self._serve(key.data, key.fileobj is key.data.outer, mask)
@@ -193,7 +190,7 @@ class Gate:
             self._refuse(passage, "late", "the handshake has taken too long")
 
     def _stop_listening(self) -> None:
-        os.read(self._wakeup[0], 64)
+        self._wakeup.clear()
         for passage in list(self._unauthenticated):
             self._close(passage)
         if self._listener.fileno() >= 0 and not self._resume:

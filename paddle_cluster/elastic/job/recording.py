@@ -14,6 +14,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.directory_lock import DirectoryLock
 from paddle_base.runtime.errors import DamagedError, DirectoryInUseError
 from paddle_base.runtime.health.steady_time import steady_time
+from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
 from paddle_base.runtime.status_files import INTERVAL_S, write_record
 from paddle_cluster.elastic.job.membership_file import MOST_REASON, NAME, VERSION, read_record
 from paddle_cluster.elastic.launching.output import unwritable
@@ -21,7 +22,6 @@ from paddle_cluster.elastic.membership.history import JobHistory
 from paddle_cluster.elastic.settings import ElasticSettings
 
 LEAST_S = 0.1  # minimum seconds between two records
-NOTE_S = 30.0  # seconds between two log lines about the same problem
 CLOSING_S = 5.0  # maximum seconds that `close` waits until the last record is written
 LOCK = ".driver.lock"
 
@@ -69,7 +69,7 @@ class MembershipRecorder(threading.Thread):
             "goes_on": bool(settings.store_dir),
         }
         self._end: dict[str, object] | None = None
-        self._noted = float("-inf")
+        self._lines = RateLimit(PROBLEM_LINE_S)
         if is_continued:
             with contextlib.suppress(OSError, DamagedError):
                 found = read_record(self._path)
@@ -103,6 +103,5 @@ class MembershipRecorder(threading.Thread):
         try:
             write_record(self._path, json.dumps(record))
         except OSError as exc:
-            if end is not None or time.monotonic() - self._noted >= NOTE_S:
-                self._noted = time.monotonic()
+            if self._lines.is_due(time.monotonic()) or end is not None:
                 glog.warning(f"{self._path} cannot be written: {exc.strerror}")

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import PeerUnreachableError
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
 from paddle_cluster.elastic.discovery import DiscoveredHosts, HostManager
 from paddle_cluster.elastic.worker import HostUpdateResult
 
-NOTE_S = 30.0  # seconds between two equal warnings
 STOP_S = 5.0  # maximum seconds that `stop` waits for a discovery that cannot be ended
 
 
@@ -89,7 +89,7 @@ class HostWatch:
 
     def run(self) -> None:
         """Run the discovery until the watch is stopped."""
-        is_first, noted, noted_at = True, "", 0.0
+        is_first, lines = True, RateLimit(PROBLEM_LINE_S)
         while not self.is_stopped.is_set():
             try:
                 result = self._manager.update_available_hosts()
@@ -102,8 +102,7 @@ class HostWatch:
                 if is_first:  # if the first run fails, the discovery is wrong and not only unavailable
                     self.problem = text
                     self.is_stopped.set()
-                elif text != noted or time.monotonic() - noted_at > NOTE_S:
-                    noted, noted_at = text, time.monotonic()
+                elif lines.is_due(time.monotonic(), text):
                     glog.warning(f"{text}; the driver tries again")
             is_first = False
             self.wake()

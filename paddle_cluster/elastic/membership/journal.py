@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from paddle_base.registry.interface import MOST_VALUE_BYTES, Claim, Registry
+from paddle_base.registry.interface import MOST_VALUE_BYTES, WATCH_S, Claim, Registry
 from paddle_base.runtime import glog
 from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from paddle_base.runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError
@@ -23,7 +23,6 @@ from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_cluster.elastic.membership.members import Incarnation
 
 LEAD, STATE = "elastic/lead", "elastic/state"
-LOOK_S = 1.0  # seconds between two attempts to lead
 MOST_NUMBER = (1 << 31) - 1
 MOST_TEXT = 253  # maximum characters of a name
 MOST_VALUES = MOST_VALUE_BYTES // 4  # maximum number of JSON values; a process takes 9 values and at least 45 bytes
@@ -164,7 +163,7 @@ class DriverJournal:
                         "another job needs another --store-dir"
                     )
                 has_noted = True
-                self._registry.wait(LEAD, taken, LOOK_S)
+                self._registry.wait(LEAD, taken, WATCH_S)
         self._renewing.start()
         found = self._registry.read(STATE).get(STATE)
         return read_record(found.value) if found is not None and found.value else None

@@ -15,10 +15,10 @@ from paddle_cluster.launcher.cluster.pods import IdMap, PodStatus, find_own, own
 from paddle_cluster.launcher.cluster.quorum import JOIN_S
 from paddle_cluster.launcher.cluster.waiting import Wait
 from paddle_cluster.launcher.command_lines import is_local, save_dir_of, wanted_passes
-from paddle_cluster.launcher.control.channel import LauncherControl
-from paddle_cluster.launcher.control.host import CAUSE_S
+from paddle_cluster.launcher.control.channel import ControlChannel
+from paddle_cluster.launcher.control.informer import describe_elsewhere
 from paddle_cluster.launcher.control.job_record import read_record, write_record
-from paddle_cluster.launcher.control.news import describe_elsewhere
+from paddle_cluster.launcher.control.sides import CAUSE_S
 from paddle_cluster.launcher.errors import NEVER_RETRY
 from paddle_cluster.launcher.failures import (
     LAST_REPORT_LIMIT_S,
@@ -118,7 +118,7 @@ def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord,
 
 
 def finish(
-    config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, trainer_id: int, control: LauncherControl
+    config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, trainer_id: int, control: ControlChannel
 ) -> None:
     """In trainer 0's pod, record that the job has trained all its passes, and notify the other launchers.
 
@@ -126,11 +126,11 @@ def finish(
     Raises: VolumeError.
     """
     if not record.roles.runs_trainer(trainer_id):
-        control.tell_left(record)
+        control.side.send("left", {"attempt": record.name})
     if trainer_id == 0:
         with volume_errors(config.output):
             settle(config, passed, record, ())
-        control.finish(record)
+        control.side.finish(record)
 
 
 def conclude(
@@ -138,7 +138,7 @@ def conclude(
     passed: Mapping[str, str],
     met: Rendezvous,
     result: AttemptResult,
-    control: LauncherControl,
+    control: ControlChannel,
     environ: Mapping[str, str],
     stop: Stop,
 ) -> JobRecord | None:
@@ -158,7 +158,7 @@ def conclude(
 
 
 def hear_cause(
-    config: LauncherConfig, met: Rendezvous, result: AttemptResult, control: LauncherControl, *, is_stopped: bool
+    config: LauncherConfig, met: Rendezvous, result: AttemptResult, control: ControlChannel, *, is_stopped: bool
 ) -> tuple[AttemptResult, JsonObject | None]:
     """After this pod has reported its result, wait for the first failure of the attempt.
 

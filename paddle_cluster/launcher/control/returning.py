@@ -12,7 +12,7 @@ from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_cluster.launcher.attempts import JobRecord
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import PodStatus, own_pods, parse_pods
-from paddle_cluster.launcher.control.channel import LauncherControl
+from paddle_cluster.launcher.control.channel import ControlChannel
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.settings import LauncherConfig
 
@@ -50,7 +50,7 @@ class ReturnWatch:
     Thread safety: the thread replaces the whole list `names`, which the main thread reads.
     """
 
-    def __init__(self, config: LauncherConfig, record: JobRecord, control: LauncherControl, api: PodApi) -> None:
+    def __init__(self, config: LauncherConfig, record: JobRecord, control: ControlChannel, api: PodApi) -> None:
         """Args: api: the main thread's client, whose tokens this thread also removes from its log lines."""
         self.names: list[str] = []  # names of the returned pods
         self._heard: set[str] = set()  # UIDs of pods whose launcher was seen running
@@ -78,7 +78,7 @@ class ReturnWatch:
         """Return whether a pod's launcher has ever been reachable; it may be unreachable now because it reconnects."""
         own = self._record.indexes[0]
         serves = pod.index is not None and pod.index < own
-        is_joined = not self._control.find_silent({pod.ip: pod.uid})
+        is_joined = not self._control.side.find_silent({pod.ip: pod.uid})
         if is_joined or (serves and is_open(pod.ip, self._config.control_port)):
             self._heard.add(pod.uid)
         return pod.uid in self._heard

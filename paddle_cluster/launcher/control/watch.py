@@ -13,7 +13,7 @@ from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import IdMap, own_trainer_id
 from paddle_cluster.launcher.cluster.waiting import is_first_live, is_whole
 from paddle_cluster.launcher.command_lines import save_dir_of
-from paddle_cluster.launcher.control.channel import LauncherControl
+from paddle_cluster.launcher.control.channel import ControlChannel
 from paddle_cluster.launcher.control.job_record import read_record, write_record
 from paddle_cluster.launcher.control.returning import ReturnWatch
 from paddle_cluster.launcher.failures import RETURNED_POD, is_passed_on, make_error
@@ -21,7 +21,8 @@ from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import list_some, say
 
 SILENCE_S = 10.0  # seconds without a connection to trainer 0's launcher, after which trainer 0's pod is checked
-LOOK_PERIOD_S = 2.9  # seconds between two checks by trainer 0's launcher that job.json still exists
+WATCH_PERIOD_S = 3.0  # seconds between two calls of `AttemptWatch.find_end` while no message arrives
+LOOK_PERIOD_S = WATCH_PERIOD_S - 0.1  # minimum seconds between two checks by trainer 0's launcher that job.json exists
 
 
 class AttemptWatch:
@@ -36,7 +37,7 @@ class AttemptWatch:
         config: LauncherConfig,
         ids: IdMap,
         record: JobRecord,
-        control: LauncherControl,
+        control: ControlChannel,
         api: PodApi,
         passed: Mapping[str, str],
     ) -> None:
@@ -62,11 +63,11 @@ class AttemptWatch:
     @property
     def wakeup(self) -> int:
         """A file descriptor that becomes readable when a message of another launcher has arrived."""
-        return self._control.wakeup
+        return self._control.informer.wakeup.fileno()
 
     def find_end(self) -> AttemptResult | None:
         """Return the result if the attempt has ended in another pod, or None if the attempt continues."""
-        self._control.acknowledge()
+        self._control.informer.wakeup.clear()
         if self._trainer_id == 0 and time.monotonic() - self._looked >= LOOK_PERIOD_S:
             self._looked = time.monotonic()
             end = self._look_at_record() or self._look_for_returned()
@@ -113,7 +114,7 @@ class AttemptWatch:
     def _find_silence(self) -> str:
         """Return why trainer 0's launcher is unreachable, or "" if it has been unreachable for less than SILENCE_S."""
         now = time.monotonic()
-        if not (trouble := self._control.why_not_heard(IdMap())):
+        if not (trouble := self._control.side.why_not_heard(IdMap())):
             self._heard = now
         return trouble if now - self._heard >= SILENCE_S else ""
 
@@ -125,7 +126,7 @@ class AttemptWatch:
         has received the attempt detects that the leader is unreachable (`_find_silence`).
         """
         uids = {str(pod["ip"]): str(pod["uid"]) for pod in self.record.pods} if self._returning else {}
-        return not self._control.find_silent(uids)
+        return not self._control.side.find_silent(uids)
 
     def _look_for_returned(self) -> AttemptResult | None:
         """If absent pods have returned and a pass has been saved since then, end the attempt and return its result."""

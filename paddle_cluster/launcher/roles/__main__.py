@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from paddle_base.runtime.environment import read_environment
 from paddle_base.runtime.errors import ApiForbiddenError, ConfigError, DataError, PeerUnreachableError, UsageError
 from paddle_base.runtime.network.redaction import Secrets
+from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.programs.process import Stop, end_process, exit_code_of, wait_for_any
 from paddle_cluster.launcher.roles.plan import INIT, KNOWN_TO_ROLES, ROLES, TRAINER, RoleError, RolePlan, plan_role
@@ -32,7 +33,6 @@ from paddle_cluster.launcher.text import LauncherLog, end_in_one_line, say
 
 LONG_S = 3600.0  # maximum seconds of one wait for a signal or for the end of the program; the wait is then repeated
 CONNECT_S = 3.0  # seconds to connect to an endpoint of etcd
-NOTE_S = 10.0  # seconds between two log lines about a wait
 LOOK_AT_ETCD = "check etcd's pods: kubectl get pods -l app.kubernetes.io/component=etcd"
 RETRY_S = 5.0  # seconds between two requests to the API server
 
@@ -83,7 +83,8 @@ def wait_for_etcd(plan: RolePlan) -> None:
 
     Raises: PeerUnreachableError: no endpoint accepts a connection in time.
     """
-    began = noted = time.monotonic()
+    began = time.monotonic()
+    lines = RateLimit(WAIT_LINE_S, began + WAIT_LINE_S)
     while plan.etcd:
         trouble = min(map(_reach, plan.etcd))  # "" sorts first
         if not trouble:
@@ -92,8 +93,7 @@ def wait_for_etcd(plan: RolePlan) -> None:
         if now - began >= plan.etcd_timeout:
             waited = f"no etcd has answered for {plan.etcd_timeout:g} s at ETCD_ENDPOINTS"
             raise PeerUnreachableError(f"{waited}: {trouble}; {LOOK_AT_ETCD}")
-        if now - noted >= NOTE_S:
-            noted = now
+        if lines.is_due(now):
             say(f"waiting for etcd: {trouble}; {LOOK_AT_ETCD}")
         time.sleep(min(1.0, plan.etcd_timeout))
 

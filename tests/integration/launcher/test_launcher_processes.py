@@ -571,10 +571,10 @@ class SecondOfTwo:
         return JobRecord(JOB_UID, 3, False, number, ids.pod_uids, 0, "quick_start")
 
     def begin(self, number: int) -> None:
-        self.channel.begin(self.record(number))
+        self.channel.side.begin(self.record(number))
 
     def finish(self, number: int) -> None:
-        self.channel.finish(self.record(number))
+        self.channel.side.finish(self.record(number))
 
 
 @pytest.fixture

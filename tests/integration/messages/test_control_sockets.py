@@ -10,12 +10,15 @@ import zmq
 from control_programs import AddingMember, AddingServer, client_core, server_core
 from waiting import until
 
+from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
+from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MAX_BYTES, MemberId
 from paddle_base.messages.errors import NoAnswerError, RequestRefusedError, SchemaError
 from paddle_base.messages.gate.gate import GateLimits
 from paddle_base.messages.keys import CurveKeys, derive_keys
 from paddle_base.messages.server import ControlAccess, ControlServer
+from paddle_base.messages.server_core import ServerCore
 
 SECRET = "0123456789abcdef"
 SOON = 20.0  # seconds, for what takes milliseconds on a quiet machine
@@ -64,25 +67,25 @@ def server(keys: CurveKeys | None, adding: Losing) -> Iterator[ControlServer]:
 
 
 def serve(adding: AddingServer, keys: CurveKeys | None, port: int = 0, **options: float) -> ControlServer:
-    core = server_core(**options)
-    return ControlServer("127.0.0.1", port, core, adding, ControlAccess(keys, lambda address: True), note=print)
+    dispatcher = Dispatcher(server_core(**options), adding, print)
+    return ControlServer("127.0.0.1", port, dispatcher, ControlAccess(keys, lambda address: True))
 
 
 def join(port: int, keys: CurveKeys | None, uid: str = "a", **options: float) -> tuple[ControlClient, Listener]:
     member = Listener()
-    return ControlClient("127.0.0.1", port, client_core(uid, **options), member, keys=keys, note=print), member
+    return ControlClient("127.0.0.1", port, Caller(client_core(uid, **options), member, print), keys), member
 
 
 def test_a_member_asks_and_hears(server: ControlServer, keys: CurveKeys | None) -> None:
     client, member = join(server.port, keys)
     with client:
         assert member.next() == "welcome of server.1: 0"
-        assert client.ask("add", {"number": 4}, SOON) == {"total": 4}
+        assert client.caller.submit("add", {"number": 4}, SOON).result() == {"total": 4}
         with pytest.raises(RequestRefusedError, match="13 is not added"):
-            client.ask("add", {"number": 13}, SOON)
-        server.push("tell", {"text": "all"})
+            client.caller.submit("add", {"number": 13}, SOON).result()
+        server.dispatcher.call(ServerCore.push, "tell", {"text": "all"})
         assert member.next() == "tell: all"
-        assert (client.trouble, server.members) == ("", [MemberId("a", 1)])
+        assert (client.caller.trouble, server.dispatcher.core.joined) == ("", [MemberId("a", 1)])
 
 
 def test_a_member_that_leaves_is_lost_at_once(server: ControlServer, keys: CurveKeys | None, adding: Losing) -> None:
@@ -98,7 +101,7 @@ def test_a_member_waits_for_a_server_that_is_not_there_yet(keys: CurveKeys | Non
     client, member = join(port, keys)
     with client:
         with pytest.raises(NoAnswerError, match="no connection to the server can be made"):
-            client.ask("add", {"number": 1}, 0.5)
+            client.caller.submit("add", {"number": 1}, 0.5).result()
         with serve(AddingServer(), keys, port):
             assert member.next() == "welcome of server.1: 0"
 
@@ -109,10 +112,10 @@ def test_a_member_comes_back_to_a_server_that_was_started_again(keys: CurveKeys 
     client, member = join(first.port, keys)
     with client:
         assert member.next() == "welcome of server.1: 0"
-        client.ask("add", {"number": 4}, SOON)
+        client.caller.submit("add", {"number": 4}, SOON).result()
         first.close()
         assert member.next() == "disconnected: the server has closed the connection"
-        answer = client.submit("add", {"number": 3}, SOON)
+        answer = client.caller.submit("add", {"number": 3}, SOON)
         with serve(adding, keys, first.port):
             assert member.next() == "welcome of server.1: 4"
             assert answer.result() == {"total": 7}
@@ -124,7 +127,7 @@ def test_what_is_said_before_the_end_arrives(keys: CurveKeys | None) -> None:
     with client:
         member.next()
         for number in range(500):
-            server.push("tell", {"text": str(number)})
+            server.dispatcher.call(ServerCore.push, "tell", {"text": str(number)})
         server.close()
         assert [member.next() for _ in range(500)] == [f"tell: {number}" for number in range(500)]
 
@@ -134,17 +137,17 @@ def test_a_long_message_passes_and_a_longer_one_is_not_sent(server: ControlServe
     with client:
         member.next()
         text = "x" * (MAX_BYTES - 200)
-        server.push("tell", {"text": text})
+        server.dispatcher.call(ServerCore.push, "tell", {"text": text})
         assert member.next() == f"tell: {text}"
         with pytest.raises(SchemaError, match="at most 1048576 are accepted"):
-            server.push("tell", {"text": text + "x" * 200})
+            server.dispatcher.call(ServerCore.push, "tell", {"text": text + "x" * 200})
 
 
 def test_another_secret_is_named() -> None:
     with serve(AddingServer(), derive_keys(SECRET)) as server:
         client, _ = join(server.port, derive_keys("another secret.."))
         with client, pytest.raises(NoAnswerError, match="within 1 s: the server has another secret; PADDLE_"):
-            client.ask("add", {"number": 1}, 1.0)
+            client.caller.submit("add", {"number": 1}, 1.0).result()
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("", SECRET), (SECRET, "")])
@@ -152,9 +155,9 @@ def test_a_secret_on_one_side_only_is_named(ours: str, theirs: str) -> None:
     with serve(AddingServer(), derive_keys(ours)) as server:
         client, _ = join(server.port, derive_keys(theirs))
         with client, pytest.raises(NoAnswerError, match="within 1 s: one side has a secret, the other has none"):
-            client.ask("add", {"number": 1}, 1.0)
+            client.caller.submit("add", {"number": 1}, 1.0).result()
         assert server.counts["mechanism"] >= 1
-        assert server.members == []
+        assert server.dispatcher.core.joined == []
 
 
 def test_a_message_of_many_frames_of_a_program_with_the_secret_is_counted_and_dropped() -> None:
@@ -176,26 +179,26 @@ def test_a_message_of_many_frames_of_a_program_with_the_secret_is_counted_and_dr
 
 def test_one_more_than_may_be_connected_is_refused_and_the_others_stay(keys: CurveKeys | None) -> None:
     access, limits = ControlAccess(keys, lambda address: True), GateLimits(peers=1)
-    with ControlServer("127.0.0.1", 0, server_core(), AddingServer(), access, limits=limits, note=print) as server:
+    with ControlServer("127.0.0.1", 0, Dispatcher(server_core(), AddingServer(), print), access, limits) as server:
         client, member = join(server.port, keys)
         with client:
             assert member.next() == "welcome of server.1: 0"
             second, _ = join(server.port, keys, "b")
             with second:
                 until(lambda: server.counts.get("full"), "the refusal")
-            assert client.ask("add", {"number": 4}, SOON) == {"total": 4}
-            assert (client.trouble, server.members) == ("", [MemberId("a", 1)])
+            assert client.caller.submit("add", {"number": 4}, SOON).result() == {"total": 4}
+            assert (client.caller.trouble, server.dispatcher.core.joined) == ("", [MemberId("a", 1)])
 
 
 def test_without_a_secret_other_addresses_are_refused() -> None:
     core = server_core()
     admitted: set[str] = set()
     access = ControlAccess(None, admitted.__contains__)
-    with ControlServer("127.0.0.1", 0, core, AddingServer(), access, note=print) as server:
+    with ControlServer("127.0.0.1", 0, Dispatcher(core, AddingServer(), print), access) as server:
         client, member = join(server.port, None)
         with client:
             with pytest.raises(NoAnswerError):
-                client.ask("add", {"number": 1}, 0.5)
+                client.caller.submit("add", {"number": 1}, 0.5).result()
             assert server.counts["address"] >= 1
             admitted.add("127.0.0.1")  # the set may change at any time
             assert member.next() == "welcome of server.1: 0"
@@ -210,7 +213,7 @@ def test_requests_of_many_threads_are_all_answered(
 
         def ask() -> None:
             for _ in range(50):
-                client.ask("add", {"number": 1}, SOON)
+                client.caller.submit("add", {"number": 1}, SOON).result()
 
         threads = [threading.Thread(target=ask) for _ in range(8)]
         for one in threads:
@@ -224,7 +227,7 @@ def test_many_members_hear_a_push(server: ControlServer, keys: CurveKeys | None)
     members = [join(server.port, keys, f"m{number}") for number in range(20)]
     for _, member in members:
         assert member.next().startswith("welcome")
-    server.push("tell", {"text": "all"})
+    server.dispatcher.call(ServerCore.push, "tell", {"text": "all"})
     for client, member in members:
         assert member.next() == "tell: all"
         client.close()

@@ -17,6 +17,7 @@ import pytest
 from control_programs import AddingMember, client_core
 from waiting import until
 
+from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
 from paddle_base.messages.keys import derive_keys
 
@@ -77,15 +78,15 @@ class Served:
         quiet = self.ask()
         total = quiet["total"]
         core = client_core(f"member-{total}")
-        with ControlClient("127.0.0.1", self.port, core, AddingMember(), keys=keys, note=print) as client:
-            client.ask("add", {"number": 1}, SOON)
+        with ControlClient("127.0.0.1", self.port, Caller(core, AddingMember(), print), keys) as client:
+            client.caller.submit("add", {"number": 1}, SOON).result()
             before = self.memory()
             yield
-            client.ask("add", {"number": 1}, SOON)
+            client.caller.submit("add", {"number": 1}, SOON).result()
         assert self.memory() - before < GROWTH
         core = client_core(f"new-{total}")
-        with ControlClient("127.0.0.1", self.port, core, AddingMember(), keys=keys, note=print) as newcomer:
-            assert newcomer.ask("add", {"number": 1}, SOON) == {"total": total + 3}
+        with ControlClient("127.0.0.1", self.port, Caller(core, AddingMember(), print), keys) as newcomer:
+            assert newcomer.caller.submit("add", {"number": 1}, SOON).result() == {"total": total + 3}
         until(lambda: self.ask()["files"] <= quiet["files"], "the file descriptors that the attack took")
         facts = self.ask()
         assert [one for one in facts["heard"] if "lost" in one and "left" not in one] == []

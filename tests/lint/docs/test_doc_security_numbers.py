@@ -2,10 +2,10 @@
 
 from docpages.blocks import ROOT
 
-import paddle_cluster.launcher.control.transport
+import paddle_cluster.launcher.control.sides
 from paddle_base.messages import envelope, server_core
 from paddle_base.messages.gate import gate, zmtp
-from paddle_base.runtime import environment
+from paddle_base.runtime import environment, rate_limit
 from paddle_base.runtime.health import pages
 from paddle_base.runtime.kubernetes import account, answers
 from paddle_base.runtime.kubernetes import text as api_text
@@ -30,7 +30,7 @@ SECURITY = [
     f"four records of {authentication.RECORD_BYTES} bytes",
     f"sends {authentication.NONCE_BYTES} random bytes",
     f"carries {protocol._TAG_BYTES} bytes of BLAKE2b",
-    f"is logged at most once in {complaints.QUIET_PERIOD:.0f} s",
+    f"is logged at most once in {rate_limit.PROBLEM_LINE_S:.0f} s",
     f"reads up to {plain_pickle.MOST_BYTES // MIB} MiB, {plain_pickle.MOST_VALUES:,} values and "
     f"{plain_pickle.MOST_DEPTH} levels",
     f"this user can read, up to {foreign_config.MOST_LIST_BYTES // MIB} MiB",
@@ -61,7 +61,7 @@ TABLES = [
     f"leave unread**: {UNREAD}",
     f"has not used yet**: {peers.MAX_AHEAD_BYTES // MIB} MiB",
     f"{peers.MAX_AHEAD:,} frames",
-    f"one line of each of {complaints.MAX_KINDS} kinds in {complaints.QUIET_PERIOD:.0f} s",
+    f"one line of each of {complaints.MAX_KINDS} kinds in {rate_limit.PROBLEM_LINE_S:.0f} s",
     f"secret's file**: {environment.MAX_SECRET_BYTES // KIB} KiB",
     f"and `/metrics`**: {pages.MOST_CALLERS} at a time",
     f"limits of {pages.MOST_HEAD_BYTES // KIB} KiB and {pages.PATIENCE_S:.0f} s for a request, and of "
@@ -78,7 +78,7 @@ TABLES = [
     f"at most {open_files.MOST_OWN_FILES}, is for its own files",
     f"A limit below {open_files.LEAST_FILES} ends it",
     f"| master | {master_protocol.MOST_MEMBERS:,} | {master_protocol.MOST_MEMBERS:,} | {gate.FILES_OF_A_CONNECTION} |",
-    f"twice the pods, at least {paddle_cluster.launcher.control.transport.LEAST_PEERS} |",
+    f"twice the pods, at least {paddle_cluster.launcher.control.sides.LEAST_PEERS} |",
     f"| pserver | {listener.MAX_UNAUTHENTICATED} | {listener.MAX_UNJOINED}, and the trainers | 1 |",
     f"| {DRIVER.unproven}, of one address {DRIVER.of_address} | {DRIVER.proven:,} | 1 |",
     f"| {WORKER.unproven}, of one address {WORKER.of_address} | {WORKER.proven} | 1 |",

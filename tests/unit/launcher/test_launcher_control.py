@@ -17,19 +17,17 @@ from hypothesis import strategies as st
 from paddle_base.messages.client_core import ClientCore, ClientPace
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.fake import FakeClient, FakeNetwork
-from paddle_base.messages.server_core import ServerCore
 from paddle_base.runtime.errors import ConfigError, PortInUseError
 from paddle_base.runtime.health.places import LAUNCHER, name_process
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
 from paddle_cluster.launcher.cluster.pods import IdMap
 from paddle_cluster.launcher.cluster.quorum import WITHOUT_LAUNCHER
 from paddle_cluster.launcher.control import transport
-from paddle_cluster.launcher.control.attempt_book import AttemptBook, LauncherPlace
 from paddle_cluster.launcher.control.channel import ControlChannel
-from paddle_cluster.launcher.control.guest import RendezvousGuest
-from paddle_cluster.launcher.control.host import RendezvousHost
-from paddle_cluster.launcher.control.news import describe_elsewhere
+from paddle_cluster.launcher.control.failure_detector import FailureDetector, LauncherPlace
+from paddle_cluster.launcher.control.informer import describe_elsewhere
 from paddle_cluster.launcher.control.protocol import RENDEZVOUS
+from paddle_cluster.launcher.control.sides import RendezvousHost, RendezvousMember
 from paddle_cluster.launcher.failures import describe_error, is_passed_on, make_error
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.supervisor import attempt_environ, check_place
@@ -60,36 +58,36 @@ def error(trainer_id: int, result: AttemptResult, attempt: str = RECORD.name) ->
     return {**make_error(attempt, trainer_id, f"pod-{trainer_id}", result), "time": NOW + trainer_id}
 
 
-def make_book(*joined: int) -> AttemptBook:
-    book = AttemptBook(UIDS[IPS[0]], LauncherPlace(IPS[0], "pod-0"))
+def make_detector(*joined: int) -> FailureDetector:
+    detector = FailureDetector(UIDS[IPS[0]], LauncherPlace(IPS[0], "pod-0"))
     for number in joined:
-        book.join(UIDS[IPS[number]], LauncherPlace(IPS[number], f"pod-{number}"))
-    return book
+        detector.join(UIDS[IPS[number]], LauncherPlace(IPS[number], f"pod-{number}"))
+    return detector
 
 
-# ----- The book of trainer 0's launcher
+# ----- The detector of trainer 0's launcher
 
 
 def test_launchers_that_have_not_joined_are_missing() -> None:
-    book = make_book(2)
-    assert book.missing(UIDS) == [IPS[1]]
-    book.join("a", LauncherPlace(IPS[1], "pod-1"))
-    assert book.missing(UIDS) == []
-    book.leave("a")
-    assert book.missing(UIDS) == [IPS[1]]
+    detector = make_detector(2)
+    assert detector.missing(UIDS) == [IPS[1]]
+    detector.join("a", LauncherPlace(IPS[1], "pod-1"))
+    assert detector.missing(UIDS) == []
+    detector.leave("a")
+    assert detector.missing(UIDS) == [IPS[1]]
 
 
 def test_a_launcher_whose_error_no_retry_repairs_is_missing_before_it_has_disconnected() -> None:
-    book = make_book(1, 2)
-    book.report(error(1, LEFT_ALONE))
-    assert book.missing(UIDS) == []
-    book.report(error(2, BAD_DATA))
-    assert book.missing(UIDS) == [IPS[2]]
-    book.join(UIDS[IPS[2]], LauncherPlace(IPS[2], "pod-2"))
-    book.report(error(2, BAD_DATA))  # a launcher that connects again repeats its report
-    assert book.missing(UIDS) == [IPS[2]]
-    book.join(UIDS[IPS[2]], LauncherPlace(IPS[2], "pod-2"))  # its container was started again
-    assert book.missing(UIDS) == []
+    detector = make_detector(1, 2)
+    detector.report(error(1, LEFT_ALONE))
+    assert detector.missing(UIDS) == []
+    detector.report(error(2, BAD_DATA))
+    assert detector.missing(UIDS) == [IPS[2]]
+    detector.join(UIDS[IPS[2]], LauncherPlace(IPS[2], "pod-2"))
+    detector.report(error(2, BAD_DATA))  # a launcher that connects again repeats its report
+    assert detector.missing(UIDS) == [IPS[2]]
+    detector.join(UIDS[IPS[2]], LauncherPlace(IPS[2], "pod-2"))  # its container was started again
+    assert detector.missing(UIDS) == []
 
 
 JUDGEMENTS: dict[str, tuple[list[tuple[int, AttemptResult]], list[int], int | None, int | None]] = {
@@ -116,18 +114,18 @@ JUDGEMENTS: dict[str, tuple[list[tuple[int, AttemptResult]], list[int], int | No
 def test_what_failed_first(
     reports: list[tuple[int, AttemptResult]], joined: list[int], at_once: int | None, at_last: int | None
 ) -> None:
-    book = make_book(*joined)
+    detector = make_detector(*joined)
     for trainer_id, result in reports:
-        assert book.report(error(trainer_id, result))
+        assert detector.report(error(trainer_id, result))
     for is_late, expected in ((False, at_once), (True, at_last)):
-        found = book.judge(RECORD, NOW, is_late=is_late)
+        found = detector.judge(RECORD, NOW, is_late=is_late)
         assert (found and found["trainer_id"]) == expected
 
 
 def test_a_lost_pod_is_named_with_its_place_and_is_a_cause() -> None:
-    book = make_book()
-    book.report(error(0, LEFT_ALONE))
-    found = book.judge(RECORD, NOW, is_late=True)
+    detector = make_detector()
+    detector.report(error(0, LEFT_ALONE))
+    found = detector.judge(RECORD, NOW, is_late=True)
     assert found and not is_passed_on(found)
     RENDEZVOUS.requests["report"].question.check({"error": found}, "report")
     said = describe_error(found)
@@ -136,18 +134,18 @@ def test_a_lost_pod_is_named_with_its_place_and_is_a_cause() -> None:
 
 
 def test_a_launcher_of_another_pod_with_the_same_address_is_not_the_lost_one() -> None:
-    book = make_book(2)
-    book.join("new", LauncherPlace(IPS[1], "pod-1-again"))
-    book.report(error(0, LEFT_ALONE))
-    found = book.judge(RECORD, NOW, is_late=True)
+    detector = make_detector(2)
+    detector.join("new", LauncherPlace(IPS[1], "pod-1-again"))
+    detector.report(error(0, LEFT_ALONE))
+    found = detector.judge(RECORD, NOW, is_late=True)
     assert found and found["trainer_id"] == 1
 
 
 def test_the_first_report_of_a_pod_counts() -> None:
-    book = make_book(1, 2)
-    assert book.report(error(1, LEFT_ALONE))
-    assert not book.report(error(1, KILLED))
-    assert book.report(error(1, KILLED, "2.x"))
+    detector = make_detector(1, 2)
+    assert detector.report(error(1, LEFT_ALONE))
+    assert not detector.report(error(1, KILLED))
+    assert detector.report(error(1, KILLED, "2.x"))
 
 
 @settings(deadline=None, max_examples=60)
@@ -155,18 +153,18 @@ def test_the_first_report_of_a_pod_counts() -> None:
 def test_the_killed_program_is_the_cause_in_whatever_order_and_whoever_is_gone(
     reports: list[tuple[int, AttemptResult]], joined: set[int]
 ) -> None:
-    book = make_book(*joined)
+    detector = make_detector(*joined)
     for trainer_id, result in reports:
-        book.report(error(trainer_id, result))
-    found = book.judge(RECORD, NOW, is_late=True)
+        detector.report(error(trainer_id, result))
+    found = detector.judge(RECORD, NOW, is_late=True)
     assert found and found["trainer_id"] == 1
 
 
 def test_memory_is_of_the_newest_attempts() -> None:
-    book = make_book()
+    detector = make_detector()
     for number in range(10):
-        book.report(error(0, KILLED, f"{number}.x"))
-    assert [book.has_reports(f"{number}.x") for number in (6, 7, 8, 9)] == [False, True, True, True]
+        detector.report(error(0, KILLED, f"{number}.x"))
+    assert [detector.has_reports(f"{number}.x") for number in (6, 7, 8, 9)] == [False, True, True, True]
 
 
 # ----- Channels over the fake network
@@ -188,18 +186,18 @@ class Launchers:
 
     def serve(self, uid: str = "c") -> None:
         channel = self.channels[0]
-        host = RendezvousHost(AttemptBook(uid, LauncherPlace(channel._config.pod_ip, "pod-0")), channel._news)
-        host.server = self.network.serve(IPS[0], ServerCore(RENDEZVOUS, "realm", MemberId(uid, 1)), host)
-        channel._host = host
+        self.host = channel.side = RendezvousHost(channel._config, "realm", MemberId(uid, 1), channel.informer)
+        self.network.serve(IPS[0], self.host.dispatcher)
 
     def join(self, number: int, channel: ControlChannel | None = None, incarnation: int = 1) -> None:
         channel = channel or self.channels[number]
         member = MemberId(UIDS[IPS[number]], incarnation)
         pace = ClientPace(delays=lambda: itertools.repeat(0.5))
-        guest = RendezvousGuest(IPS[number], f"pod-{number}", channel._news, None)
-        core = ClientCore(RENDEZVOUS, "realm", member, "trainer 0's launcher", guest.hello, pace)
-        guest.client = self.clients[number] = self.network.join(IPS[0], core, guest)
-        channel._guest, channel._served = guest, IPS[0]
+        name = f"trainer 0's launcher at {IPS[0]}:7168"
+        core = ClientCore(RENDEZVOUS, "realm", member, name, channel._make_hello, pace)
+        self.clients[number] = self.network.join(IPS[0], core, channel.informer)
+        channel.side = RendezvousMember(self.clients[number].caller)
+        channel._served = IPS[0]
         self.network.run()
 
     def end(self, number: int) -> AttemptResult | None:
@@ -212,14 +210,14 @@ class Launchers:
 @pytest.fixture
 def launchers() -> Launchers:
     launchers = Launchers()
-    launchers.channels[0].begin(RECORD)
+    launchers.channels[0].side.begin(RECORD)
     launchers.network.run()
     return launchers
 
 
 def test_all_hear_of_the_attempt(launchers: Launchers) -> None:
     assert [one.newest for one in launchers.channels] == [RECORD] * 3
-    assert launchers.channels[0].why_not_heard(IdMap(uids=UIDS)) == ""
+    assert launchers.channels[0].side.why_not_heard(IdMap(uids=UIDS)) == ""
 
 
 def test_all_are_told_to_stop_at_once_and_why(launchers: Launchers) -> None:
@@ -249,7 +247,7 @@ def test_a_pod_that_is_gone_is_named_after_a_while(launchers: Launchers) -> None
     launchers.network.cut(launchers.clients[1])
     launchers.channels[2].report(RECORD, 2, LEFT_ALONE)
     launchers.network.run()
-    launchers.channels[0]._host.judge_and_tell(RECORD)  # type: ignore[union-attr]
+    launchers.host.judge_and_tell(RECORD)
     launchers.network.run()
     assert [(launchers.failure(number) or {}).get("program") for number in (0, 2)] == ["pod", "pod"]
 
@@ -271,14 +269,14 @@ def test_a_new_launcher_of_trainer_0_hears_how_the_attempt_before_it_ended(launc
     launchers.channels[0] = launchers.make_channel("10.0.0.9")
     launchers.serve("new")
     launchers.network.advance(3.0)
-    found = launchers.channels[0].judge_late(RECORD)
+    found = launchers.channels[0].side.judge_late(RECORD)
     assert found and (found["trainer_id"], found["program"]) == (0, "pod")
 
 
 def test_those_who_come_back_hear_what_they_have_missed(launchers: Launchers) -> None:
     launchers.network.cut(launchers.clients[2])
     launchers.channels[1].report(RECORD, 1, KILLED)
-    launchers.channels[0].finish(RECORD)
+    launchers.channels[0].side.finish(RECORD)
     launchers.network.run()
     assert launchers.end(2) is None and not launchers.channels[2].is_done(RECORD)
     launchers.network.mend(launchers.clients[2])
@@ -295,14 +293,14 @@ def test_the_loss_of_trainer_0s_launcher_is_named_where_nobody_can_tell(launcher
 
 def test_a_later_attempt_without_this_pod_ends_its_own(launchers: Launchers) -> None:
     later = dataclasses.replace(RECORD, attempt=4)
-    launchers.channels[0].begin(later)
+    launchers.channels[0].side.begin(later)
     launchers.network.run()
     end = launchers.end(2)
     assert end and end.message == "attempt 4 has begun without this pod"
 
 
 def test_a_record_that_cannot_be_read_is_not_followed(launchers: Launchers, capsys: pytest.CaptureFixture[str]) -> None:
-    launchers.channels[1]._news.take("begin", {"record": json.dumps({"attempt": 4})})
+    launchers.channels[1].informer.pushed("begin", {"record": json.dumps({"attempt": 4})})
     assert launchers.channels[1].newest == RECORD
     assert "cannot read" in capsys.readouterr().out
 
@@ -312,10 +310,10 @@ def test_a_launcher_that_is_not_there_is_named(launchers: Launchers) -> None:
     launchers.network.run()
     ids = IdMap(zip(IPS, range(3), strict=True), uids=UIDS, places={IPS[2]: "pod-2 on node-2"})
     assert (
-        launchers.channels[0].why_not_heard(ids)
+        launchers.channels[0].side.why_not_heard(ids)
         == f"waiting for the launchers of trainer 2 at 10.0.0.3 (pod-2 on node-2); {WITHOUT_LAUNCHER}"
     )
-    assert "trainer 0's launcher at" in launchers.channels[2].why_not_heard(ids)
+    assert "trainer 0's launcher at" in launchers.channels[2].side.why_not_heard(ids)
 
 
 @pytest.mark.parametrize("started", [2, 0], ids=["later", "by a clock that was set back"])
@@ -328,7 +326,7 @@ def test_a_second_launcher_of_a_pod_gets_an_error_and_the_first_works_on(launche
         ConfigError, match=r"hears another process as the launcher of pod pod-2: .* belongs to its proc"
     ):
         second.join(IPS[0], "a", "job")
-    assert first.trouble == "" and launchers.channels[0].find_silent(UIDS) == []
+    assert first.caller.trouble == "" and launchers.channels[0].side.find_silent(UIDS) == []
     launchers.channels[1].join(IPS[0], "a", "job")
 
 
@@ -338,7 +336,7 @@ def test_the_launcher_of_a_restarted_container_has_its_place_at_once(launchers: 
     again = launchers.make_channel(IPS[1])
     launchers.join(1, again, started)
     again.join(IPS[0], "a", "job")
-    assert launchers.channels[0].find_silent(UIDS) == [] and again.why_not_heard(IdMap()) == ""
+    assert launchers.channels[0].side.find_silent(UIDS) == [] and again.side.why_not_heard(IdMap()) == ""
 
 
 def test_a_second_launcher_of_trainer_0s_pod_learns_that_the_port_may_be_its_own_pods(
@@ -366,7 +364,7 @@ def test_a_job_of_one_pod_opens_no_port() -> None:
     channel = ControlChannel(LauncherConfig.from_env(pod_environment(CONF_PADDLE_GRADIENT_NUM="1")))
     channel.serve("a", "job")
     channel.join("10.0.0.1", "a", "job")
-    channel.begin(RECORD)
+    channel.side.begin(RECORD)
     channel.report(RECORD, 0, KILLED)
     assert (channel._transport, channel.wait_for_first_failure(RECORD, 5.0)) == (None, None)
 
@@ -389,10 +387,10 @@ def test_what_failed_first_is_known_also_when_the_next_attempt_has_begun(launche
     """A pod that takes long to stop its programs hears of both at once."""
     launchers.channels[1].report(RECORD, 1, KILLED)
     launchers.network.run()
-    launchers.channels[0].begin(dataclasses.replace(RECORD, attempt=4))
+    launchers.channels[0].side.begin(dataclasses.replace(RECORD, attempt=4))
     launchers.network.run()
     assert (launchers.failure(2) or {}).get("trainer_id") == 1
     written = RECORD.ended_by(error(1, KILLED))
     late = launchers.make_channel(IPS[2])
-    late._news.begin(dataclasses.replace(written, attempt=4))
-    assert late._news.view.failure_in(RECORD) == written.failure
+    late.informer.begin(dataclasses.replace(written, attempt=4))
+    assert late.informer.view.failure_in(RECORD) == written.failure

@@ -18,8 +18,8 @@ from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import IdMap
 from paddle_cluster.launcher.cluster.waiting import is_first_live
 from paddle_cluster.launcher.command_lines import build_pserver_command, build_trainer_command, check_flags, print_plan
-from paddle_cluster.launcher.control.attempt_book import AttemptBook, LauncherPlace
 from paddle_cluster.launcher.control.ending import finish
+from paddle_cluster.launcher.control.failure_detector import FailureDetector, LauncherPlace
 from paddle_cluster.launcher.control.job_record import wanted_record
 from paddle_cluster.launcher.control.watch import SILENCE_S, AttemptWatch
 from paddle_cluster.launcher.failures import describe_error, describe_followers, make_error
@@ -139,9 +139,9 @@ def test_a_pod_without_a_trainer_is_not_called_one() -> None:
     alone = make_error(record.name, 1, "pod-1", AttemptResult(75, "trainer", "lost"))
     said = describe_followers([alone], record)
     assert said.startswith("trainer 0 and pserver pods 2, 3, 4 have reported nothing; trainer 1 has ended, ")
-    book = AttemptBook(record.pod_uids[0], LauncherPlace("10.0.0.1", "pod-0"))
-    book.report(alone)
-    lost = book.judge(record, 0.0, is_late=True)
+    detector = FailureDetector(record.pod_uids[0], LauncherPlace("10.0.0.1", "pod-0"))
+    detector.report(alone)
+    lost = detector.judge(record, 0.0, is_late=True)
     assert lost and lost["trainer_id"] == 2 and "the launchers of pserver pod 3 (paddle-cluster-job-" in lost["message"]
 
 
@@ -152,7 +152,7 @@ def test_a_pod_without_a_trainer_tells_trainer_0_that_all_have_left(tmp_path: Pa
     config = make_config(1, 1, True, JOB_PATH=str(tmp_path))
     record, control = make_record(config), FakeControl(config.output)
     finish(config, {}, record, 1, control)
-    assert (control.left, control.done) == ([record], [])
+    assert (control.sent, control.done) == ([("left", {"attempt": record.name})], [])
 
 
 @pytest.fixture

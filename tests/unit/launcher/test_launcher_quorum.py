@@ -29,9 +29,9 @@ from paddle_cluster.launcher.cluster.quorum import (
     find_live,
 )
 from paddle_cluster.launcher.control.ending import is_left_alone, report_end
-from paddle_cluster.launcher.control.host import to_text
 from paddle_cluster.launcher.control.job_record import attempt_config, read_record, wanted_record, write_record
 from paddle_cluster.launcher.control.returning import ReturnWatch, find_returned
+from paddle_cluster.launcher.control.sides import to_text
 from paddle_cluster.launcher.control.watch import AttemptWatch
 from paddle_cluster.launcher.failures import RETURNED_POD, describe_error, is_passed_on, make_error
 from paddle_cluster.launcher.layout import PodLayout

@@ -32,7 +32,7 @@ def test_a_gate_that_closes_takes_no_connection_that_has_come_in_the_same_moment
         assert is_refusing.wait(LIMIT_S)
         closing = threading.Thread(target=gate.close, args=(LIMIT_S,))
         closing.start()
-        assert select.select([gate._wakeup[0]], [], [], LIMIT_S)[0]
+        assert select.select([gate._wakeup], [], [], LIMIT_S)[0]
         with socket.create_connection(address):  # after the order to close, and before the gate has read it
             goes_on.set()
             closing.join(LIMIT_S)

@@ -18,16 +18,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from paddle_base.registry.interface import Claim, Entry, Registry
+from paddle_base.registry.interface import WATCH_S, Claim, Entry, Registry
 from paddle_base.registry.servers import INIT_DONE, INIT_LOCK
 from paddle_base.runtime import glog
 from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
 from paddle_base.runtime.errors import ConfigError, LeaseLostError, PeerUnreachableError, VolumeError
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
 
 INIT = "init/"
-LOOK_S = 1.0  # seconds between two attempts to take the lock
-NOTE_S = 10.0  # seconds between two log lines about the wait
 LEAST_RENEWAL_S = 0.05
 
 
@@ -48,7 +47,7 @@ def agree_on_first_values(
         Errors of `give`.
     """
     began = time.monotonic()
-    due = began + NOTE_S
+    lines = RateLimit(WAIT_LINE_S, began + WAIT_LINE_S)
     while True:
         known = registry.read(INIT)
         if INIT_DONE in known:
@@ -66,13 +65,12 @@ def agree_on_first_values(
                 f"{glog.clean(holder)} has not sent the parameter servers their initial values within "
                 f"{patience:.0f} s; end that trainer, and another trainer will send them"
             )
-        if now >= due:
-            due = now + NOTE_S
+        if lines.is_due(now):
             glog.info(
                 f"this trainer has waited {now - began:.0f} s for the initial values of {glog.clean(holder)}; "
                 "if that trainer hangs, end it, and another trainer will send them"
             )
-        registry.wait(INIT, known, LOOK_S)
+        registry.wait(INIT, known, WATCH_S)
 
 
 def _give(registry: Registry, claim: Claim, name: str, digest: str, give: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
-from paddle_base.registry.interface import Registry
+from paddle_base.registry.interface import WATCH_S, Registry
 from paddle_base.registry.servers import JOB_END, SERVERS, ServerRecord, describe_missing, find_servers
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import (
@@ -21,6 +21,7 @@ from paddle_base.runtime.errors import (
     PeerUnreachableError,
     VolumeError,
 )
+from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
 from pserver.client.elastic.services import ElasticModel, JoinedServices, ServiceAddress
 from pserver.optim.settings import Array
 from trainer.updaters.elastic.errors import TaskTakenError
@@ -28,8 +29,6 @@ from trainer.updaters.elastic.first_values import agree_on_first_values
 from trainer.updaters.elastic.views import MasterViews, ViewSource
 from trainer.updaters.tables import SPARSE_PORTS
 
-NOTE_S = 10.0  # seconds between two log lines about the wait
-LOOK_S = 1.0  # seconds between two searches for servers, or between two attempts to join the servers
 RECORDS_S = 0.5  # seconds between two checks that the registry still lists the servers that this trainer is joining
 REMEDY = "start the missing servers, or correct and restart the others"
 LOST = (LostPeerError, PeerUnreachableError, VolumeError)  # after these errors this trainer joins the servers again
@@ -126,7 +125,7 @@ class ElasticServers:
                 self.lose(exc)
                 if time.monotonic() >= deadline:
                     raise
-                if time.monotonic() - began < LOOK_S:  # the servers have failed at once
+                if time.monotonic() - began < WATCH_S:  # the servers have failed at once
                     self._pause()
 
     def lose(self, error: PaddleError) -> None:
@@ -165,7 +164,7 @@ class ElasticServers:
     def _join(self, deadline: float) -> JoinedServices:
         """Wait until all servers are in the registry and accept this trainer."""
         began = time.monotonic()
-        due = began + NOTE_S
+        lines = RateLimit(WAIT_LINE_S, began + WAIT_LINE_S)
         while True:
             try:
                 missing, records = self._find()
@@ -177,8 +176,7 @@ class ElasticServers:
             now = time.monotonic()
             if now >= deadline:
                 raise PeerUnreachableError(f"this trainer waited {now - began:.0f} s {wanted}; {REMEDY}")
-            if now >= due:
-                due = now + NOTE_S
+            if lines.is_due(now):
                 glog.info(f"this trainer has waited {now - began:.0f} s {wanted}; {REMEDY}")
             self._pause()
 
@@ -231,13 +229,13 @@ class ElasticServers:
         )
 
     def _pause(self) -> None:
-        """Wait for a change in the registry, at most LOOK_S seconds."""
+        """Wait for a change in the registry, at most WATCH_S seconds."""
         self._membership.look()
         began = time.monotonic()
         try:
-            self._registry.wait(SERVERS, self._registry.read(SERVERS), LOOK_S)
+            self._registry.wait(SERVERS, self._registry.read(SERVERS), WATCH_S)
         except (PeerUnreachableError, VolumeError):
-            time.sleep(max(0.0, LOOK_S - (time.monotonic() - began)))
+            time.sleep(max(0.0, WATCH_S - (time.monotonic() - began)))
 
 
 def _check_ports(records: list[ServerRecord], *, needs_tables: bool) -> None:

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import PeerUnreachableError
+from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
 from pserver.wire.views import MembershipView
 from trainer.updaters.elastic.errors import TaskTakenError
 
 # maximum seconds between a task and the view that contains this trainer; either message may come first
 GRACE_S = 5.0
 LOOK_S = 0.5  # seconds between two checks of the clock
-NOTE_S = 10.0  # seconds between two log lines about the wait
 
 
 class KnownView(Protocol):
@@ -78,7 +78,7 @@ class MasterViews:
         Raises: TaskTakenError: this trainer is in no view.  PeerUnreachableError: the master sends no such epoch.
         """
         number, began = self._source.number, self._clock()
-        due = began + NOTE_S
+        lines = RateLimit(WAIT_LINE_S, began + WAIT_LINE_S)
         with self._changed:
             while True:
                 view, now = self.newest, self._clock()
@@ -95,8 +95,7 @@ class MasterViews:
                         f"the master has not sent epoch {epoch} within {self._patience:.0f} s, and its newest epoch is "
                         f"{view.epoch}; start the master with the store with which the job began"
                     )
-                if now >= due:
-                    due = now + NOTE_S
+                if lines.is_due(now):
                     glog.info(
                         f"this trainer has waited {now - began:.0f} s for epoch {epoch} from the master, whose newest "
                         f"epoch is {view.epoch}"

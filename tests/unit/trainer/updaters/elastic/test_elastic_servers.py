@@ -48,7 +48,7 @@ def made(monkeypatch):
     monkeypatch.setattr(module, "JoinedServices", FakeServices)
     monkeypatch.setattr(FakeServices, "made", [])
     monkeypatch.setattr(FakeServices, "refusals", [])
-    monkeypatch.setattr(module, "LOOK_S", 0.01)
+    monkeypatch.setattr(module, "WATCH_S", 0.01)
     return FakeServices.made
 
 
@@ -86,7 +86,7 @@ def test_a_second_trainer_gives_nothing_and_takes_the_values(servers, registry, 
 
 
 def test_missing_servers_are_waited_for_and_named(servers, registered, monkeypatch, capfd, made):
-    monkeypatch.setattr(module, "NOTE_S", 0.0)
+    monkeypatch.setattr(module, "WAIT_LINE_S", 0.0)
     registered.start(0)
     thread = threading.Thread(target=connect, args=(servers,))
     thread.start()

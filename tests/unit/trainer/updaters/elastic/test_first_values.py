@@ -124,7 +124,7 @@ def test_a_done_mark_that_no_trainer_writes_is_refused(registry, value):
 
 
 def test_the_wait_for_a_holder_has_an_end_and_names_it(registry, monkeypatch):
-    monkeypatch.setattr(module, "LOOK_S", 0.01)
+    monkeypatch.setattr(module, "WATCH_S", 0.01)
     registry.claim(INIT_LOCK, "trainer 7 (pod-a)")
     with pytest.raises(PeerUnreachableError, match=r"trainer 7 \(pod-a\) has not sent"):
         agree(registry, patience=0.1)

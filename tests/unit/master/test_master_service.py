@@ -1,4 +1,4 @@
-"""The desk behind a fake network: lists in parts, questions that wait, answers only after the store has them."""
+"""The master's service over a fake network: lists in parts, questions that wait, answers after the store has them."""
 
 import itertools
 from collections.abc import Mapping
@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from paddle_base.messages.client_core import ClientCore
+from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import NoAnswerError, RequestRefusedError
 from paddle_base.messages.fake import FakeClient, FakeNetwork
 from paddle_base.messages.server_core import ServerCore
 from paddle_base.runtime.errors import LeadershipLostError
-from paddle_cluster.master.desk import TaskDesk
 from paddle_cluster.master.protocol import MASTER, TRAINER, WATCHER
+from paddle_cluster.master.service import MasterService
 from paddle_cluster.master.store.memory import MemoryStore
 from paddle_cluster.master.tasks import dataset
 from paddle_cluster.master.tasks.dataset import digest_of
@@ -55,9 +56,10 @@ class Stage:
         leadership = self.store.campaign(lambda: False, lambda _: None)
         assert leadership is not None
         state = decode_state(self.settings, leadership.load(), self.network.now, leadership.token)
-        self.desk = TaskDesk(state, leadership, self.files_per_task, lambda: self.network.now)
+        self.service = MasterService(state, leadership, self.files_per_task, lambda: self.network.now)
         core = ServerCore(MASTER, "job", MemberId("master", leadership.token), silence=3.0)
-        self.desk.server = self.network.serve("m", core, self.desk)
+        self.service.dispatcher = Dispatcher(core, self.service, self.network.notes.append)
+        self.network.serve("m", self.service.dispatcher)
 
     def join(self, uid: str, role: str = TRAINER, config: str = "", incarnation: int = 1) -> FakeClient:
         hello = {"role": role, "config": config, "number": None}
@@ -70,11 +72,11 @@ class Stage:
     def run(self, seconds: float = 0.0) -> None:
         self.network.advance(seconds)
         self.network.run()
-        self.desk.work(0.0)
+        self.service.work(0.0)
         self.network.run()
 
     def submit(self, client: FakeClient, kind: str, **body: Any) -> Any:
-        answer = client.submit(kind, body, 60.0)
+        answer = client.caller.submit(kind, body, 60.0)
         self.run()
         return answer
 
@@ -102,7 +104,7 @@ def test_a_list_comes_in_parts_and_a_part_that_comes_twice_changes_nothing() -> 
     assert stage.send(client, FILES, 0, FILES[:4]).result(0)["next"] == 4
     assert stage.send(client, FILES, 0, FILES[:4]).result(0)["next"] == 4
     assert stage.send(client, FILES, 4, FILES[4:]).result(0) == {"state": "known", "next": 6, "pass": 0}
-    assert stage.desk.state.table.files == [tuple(FILES[0:2]), tuple(FILES[2:4]), tuple(FILES[4:6])]
+    assert stage.service.state.table.files == [tuple(FILES[0:2]), tuple(FILES[2:4]), tuple(FILES[4:6])]
 
 
 def test_of_two_that_offer_a_list_one_sends_and_the_other_waits() -> None:
@@ -146,8 +148,8 @@ def test_a_trainer_with_another_config_does_not_join() -> None:
     first = stage.join("a", config="a" * 64)
     stage.offer(first, FILES, "a" * 64)
     stage.send(first, FILES)
-    assert "this trainer's config has digest bbbb" in stage.join("c", config="b" * 64).trouble
-    assert stage.join("d").trouble == ""
+    assert "this trainer's config has digest bbbb" in stage.join("c", config="b" * 64).caller.trouble
+    assert stage.join("d").caller.trouble == ""
 
 
 def test_a_question_waits_without_a_word_until_there_is_a_task() -> None:
@@ -179,7 +181,7 @@ def test_nobody_hears_of_what_is_not_stored() -> None:
     stage.offer(client, FILES)
     stage.send(client, FILES)
     stage.store.dies_after = 0
-    answer = client.submit("get_task", {"request": 1, "patience": 30.0, "pass": 0}, 5.0)
+    answer = client.caller.submit("get_task", {"request": 1, "patience": 30.0, "pass": 0}, 5.0)
     with pytest.raises(LeadershipLostError):
         stage.run()
     stage.network.run()
@@ -228,9 +230,9 @@ def test_many_waiting_trainers_are_sent_nothing_until_there_is_something() -> No
     stage.send(trainers[0], FILES)
     task = stage.get(trainers[0]).result(0)["task"]
     waiting = [stage.get(one) for one in trainers[1:]]
-    events = stage.desk.events
+    events = stage.service.events
     stage.run(1.0)
-    assert stage.desk.events - events <= 2
+    assert stage.service.events - events <= 2
     stage.ask(
         trainers[0],
         "report_task",
@@ -278,7 +280,7 @@ def test_a_member_hears_of_a_view_before_the_answer_that_it_comes_from() -> None
     stage.send(first, FILES)
     heard: list[int] = []
     for client in (first, second):
-        answer = client.submit("get_task", {"request": 9, "patience": 30.0, "pass": 0}, 60.0)
+        answer = client.caller.submit("get_task", {"request": 9, "patience": 30.0, "pass": 0}, 60.0)
         answer.add_done_callback(lambda _: heard.append(len(stage.heard["b"].heard)))
     stage.run()
     epoch = stage.heard["b"].heard[0]["view"]["epoch"]

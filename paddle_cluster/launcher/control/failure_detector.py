@@ -24,7 +24,7 @@ class LauncherPlace:
     host: str
 
 
-class AttemptBook:
+class FailureDetector:
     """The connected launchers, by the UID of their pod, and their reports about the newest attempts.
 
     Args: uid, place: UID, address and name of trainer 0's own pod, which always counts as connected.

@@ -1,8 +1,9 @@
-"""The master's desk processes messages of members. It applies rules to a message, stores the changes, and answers.
+"""The master's service handles requests of members: it applies the rules, stores the changes, and answers.
 
-The thread of the control server only queues messages. `TaskDesk.work`, in the master's own thread, takes all queued
-messages, applies the rules to them one by one, stores the changes in one commit, and then sends the answers. Each
-answer therefore describes a state that is already stored, and one write to a slow disk or etcd serves many requests.
+The thread of the control server only queues messages. `MasterService.work`, in the master's own thread, takes all
+queued messages, applies the rules to them one by one, stores the changes in one commit, and then sends the answers.
+Each answer therefore describes a state that is already stored, and one write to a slow disk or etcd serves many
+requests.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import queue
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paddle_base.messages.dispatcher import ControlServing
+from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.server_core import MemberAsked, MemberJoined
+from paddle_base.messages.server_core import MemberAsked, MemberJoined, ServerCore
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LeadershipLostError
 from paddle_base.runtime.health.steady_time import steady_time
@@ -43,7 +44,7 @@ from paddle_cluster.master.tasks.events import (
 )
 from paddle_cluster.master.tasks.rules import step, why_other_config
 from paddle_cluster.master.tasks.state import MasterState
-from paddle_cluster.master.uploads import DatasetOffer, Reaction, UploadDesk
+from paddle_cluster.master.uploads import DatasetOffer, DatasetUploads, Reaction
 
 TICK_S = 0.25  # seconds between two checks for expired leases and time limits
 TURN = 512  # maximum events in one commit
@@ -51,14 +52,14 @@ TURN = 512  # maximum events in one commit
 _Heard = MemberAsked | MemberJoined | MemberOut | BaseException
 
 
-class TaskDesk:
+class MasterService:
     """Handles the messages that the master's control server receives.
 
     Args: files_per_task: number of files in each task of a new data set.  clock: returns seconds since the
             epoch, without the steps of the machine's clock.
     """
 
-    server: ControlServing
+    dispatcher: Dispatcher  # `Master` sets it
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class TaskDesk:
         self._leadership, self._clock = leadership, clock
         self._heard: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
         self._open: dict[Ticket, MemberAsked] = {}
-        self._uploads = UploadDesk(files_per_task)
+        self._uploads = DatasetUploads(files_per_task)
         self._writes: list[Write] = []
         self._effects: list[MasterEffect] = []
         self._ticked = 0.0
@@ -220,15 +221,15 @@ class TaskDesk:
             self._push_view()
         for effect in effects:
             if isinstance(effect, TicketAnswer):
-                self.server.answer(self._open.pop(effect.ticket), effect.body)
+                self.dispatcher.call(ServerCore.answer, self._open.pop(effect.ticket), effect.body)
             elif isinstance(effect, TicketRefusal):
-                self.server.refuse(self._open.pop(effect.ticket), effect.code, effect.reason)
+                self.dispatcher.call(ServerCore.refuse, self._open.pop(effect.ticket), effect.code, effect.reason)
             elif isinstance(effect, MemberWelcome):
                 settings, view = self.state.settings, self._view()
                 welcome = {"lease": settings.member_lease, "passes": settings.num_passes, "view": view}
-                self.server.welcome(effect.member, {**welcome, "number": effect.number})
+                self.dispatcher.call(ServerCore.welcome, effect.member, {**welcome, "number": effect.number})
             elif isinstance(effect, JoinRefusal):
-                self.server.refuse_join(effect.member, effect.code, effect.reason)
+                self.dispatcher.call(ServerCore.refuse_join, effect.member, effect.code, effect.reason)
             elif isinstance(effect, Notice):
                 (glog.warning if effect.is_warning else glog.info)(effect.text)
 
@@ -244,20 +245,20 @@ class TaskDesk:
             raise LeadershipLostError(
                 "this master has used all its epochs for views; start it again, because a new leader has new epochs"
             )
-        self.server.push("view", self._view())
+        self.dispatcher.call(ServerCore.push, "view", self._view())
 
     def _view(self) -> Mapping[str, Any]:
         view = self.state.presence.view
         return {"epoch": view.epoch, "members": list(view.members)}
 
 
-_REQUESTS: Mapping[str, Callable[[TaskDesk, Ticket, MemberAsked], None]] = {
-    "offer_dataset": TaskDesk._take_offer,
-    "dataset_part": TaskDesk._take_part,
-    "get_task": TaskDesk._take_wanted,
-    "report_task": TaskDesk._take_report,
-    "request_save": TaskDesk._take_save,
-    "report_saved": TaskDesk._take_saved,
-    "depart": TaskDesk._take_leave,
-    "status": TaskDesk._take_status,
+_REQUESTS: Mapping[str, Callable[[MasterService, Ticket, MemberAsked], None]] = {
+    "offer_dataset": MasterService._take_offer,
+    "dataset_part": MasterService._take_part,
+    "get_task": MasterService._take_wanted,
+    "report_task": MasterService._take_report,
+    "request_save": MasterService._take_save,
+    "report_saved": MasterService._take_saved,
+    "depart": MasterService._take_leave,
+    "status": MasterService._take_status,
 }

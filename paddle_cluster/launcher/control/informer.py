@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
 import threading
 from collections.abc import Mapping
 from typing import Any
 
+from paddle_base.messages.envelope import MemberId
+from paddle_base.messages.wakeup import WakeUp
 from paddle_base.runtime.errors import LostPeerError
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, failure_in, is_later, parse_record
 from paddle_cluster.launcher.failures import RETURNED_POD, describe_error
@@ -36,16 +36,16 @@ class AttemptView:
         return self.ends.get(record.name) or (failure_in(before[0]) if before else None)
 
 
-class AttemptNews:
-    """The newest AttemptView, and a file descriptor that becomes readable when the view has changed.
+class AttemptInformer:
+    """The newest AttemptView.
+
+    Attributes: wakeup: wakes the supervisor when the view, or the set of connected launchers, has changed.
 
     Thread safety: any thread may call any method.
     """
 
     def __init__(self) -> None:
-        self.wakeup, self._waker = os.pipe()
-        os.set_blocking(self.wakeup, False)
-        os.set_blocking(self._waker, False)
+        self.wakeup = WakeUp()
         self._lock = threading.Lock()
         self._view = AttemptView()
 
@@ -60,41 +60,30 @@ class AttemptNews:
         with self._lock:
             if not self._view.record or record.name != self._view.record.name:
                 self._view = AttemptView(record, self._view.ends)
-        self.signal()
+        self.wakeup.call()
 
     def end(self, attempt: str, failure: JsonObject | None) -> None:
         """Record the end of an attempt. Args: failure: the attempt's first failure, or None if it is not known yet."""
         with self._lock:
             ends = {**{name: self._view.ends[name] for name in [*self._view.ends][-KEPT_ENDS:]}, attempt: failure}
             self._view = dataclasses.replace(self._view, ends=ends)
-        self.signal()
+        self.wakeup.call()
 
     def finish(self, attempt: str) -> None:
         """Record that an attempt has trained all passes."""
         with self._lock:
             self._view = dataclasses.replace(self._view, done=attempt)
-        self.signal()
+        self.wakeup.call()
 
     def forget(self) -> None:
         """Reset the view, because the channel closes the connection to trainer 0's launcher."""
         with self._lock:
             self._view = AttemptView()
 
-    def signal(self) -> None:
-        """Make `wakeup` readable."""
-        with contextlib.suppress(OSError):  # a full pipe is readable already
-            os.write(self._waker, b"x")
+    # ----- The handlers of a client (paddle_base.messages.caller.ClientHandlers)
 
-    def acknowledge(self) -> bool | None:
-        """Reset `wakeup`. Return True if `wakeup` was readable, and None otherwise."""
-        with contextlib.suppress(BlockingIOError):
-            return bool(os.read(self.wakeup, 4096))
-        return None
-
-    # ----- Messages
-
-    def take(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Apply a pushed message of protocol.RENDEZVOUS."""
+    def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Apply a message of protocol.RENDEZVOUS that trainer 0's launcher has pushed."""
         if kind == "ended":
             self.end(body["attempt"], body["failure"])
         elif kind == "done":
@@ -104,14 +93,18 @@ class AttemptNews:
         else:
             say("trainer 0's launcher has announced an attempt in a form that this launcher cannot read")
 
-    def take_welcome(self, welcome: Mapping[str, Any]) -> None:
-        """Apply the welcome message that a launcher receives when it connects."""
+    def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
+        """Apply the state in the welcome message, which a launcher receives when it connects."""
         if welcome["record"]:
-            self.take("begin", welcome)
+            self.pushed("begin", welcome)
         for ended in welcome["ended"]:
-            self.take("ended", ended)
+            self.pushed("ended", ended)
         if welcome["done"]:
-            self.take("done", {"attempt": welcome["done"]})
+            self.pushed("done", {"attempt": welcome["done"]})
+
+    def disconnected(self, reason: str) -> None:
+        """Wake the thread that waits for messages."""
+        self.wakeup.call()
 
 
 def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) -> AttemptResult | None:
