@@ -14,7 +14,7 @@ import requests
 from paddle_base.runtime import glog
 from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
 from paddle_base.runtime.errors import ApiForbiddenError, ConfigError, PaddleError, PeerUnreachableError
-from paddle_base.runtime.kubernetes.account import read_text
+from paddle_base.runtime.kubernetes.account import ACCOUNT, read_text
 from paddle_base.runtime.kubernetes.answers import (
     REQUEST_TIMEOUT_S,
     ApiAnswer,
@@ -25,7 +25,6 @@ from paddle_base.runtime.network.answers import UNTRANSLATED, TimedSession, read
 from paddle_base.runtime.network.redaction import Secrets, redact_bytes
 from paddle_base.runtime.regular_files import open_regular
 
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAGE = 500  # maximum number of objects in a page of a list
 PAGES = 2000
 ANSWER_LIMIT = 64 << 20  # maximum bytes of a page; a pod has 12 kB

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from paddle_cluster.launcher.variables import KNOWN
+from paddle_cluster.launcher.settings import KNOWN
 
 MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER = "master", "pserver", "trainer", "autoscaler", "driver"
 ROLES = (MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER)

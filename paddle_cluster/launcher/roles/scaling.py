@@ -9,6 +9,7 @@ from pathlib import Path
 import requests
 
 from paddle_base.runtime.errors import ApiForbiddenError
+from paddle_base.runtime.kubernetes.account import ACCOUNT
 from paddle_base.runtime.kubernetes.answers import REQUEST_TIMEOUT_S, describe_failure
 from paddle_base.runtime.kubernetes.text import one_line
 from paddle_base.runtime.network.answers import UNTRANSLATED, TimedSession, read_answer
@@ -16,7 +17,6 @@ from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.volume import read_file
 
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 # maximum bytes of a file of the service account, and of an answer of the API server
 MOST_TOKEN, MOST_ANSWER = 64 << 10, 1 << 20
 

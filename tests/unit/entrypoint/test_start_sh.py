@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.launcher.variables import VARIABLES
+from paddle_cluster.launcher.settings import VARIABLES
 
 START_SH = Path(__file__).parents[3] / "start.sh"
 RECORDER = """

@@ -10,8 +10,7 @@ from builders import pod_environment
 
 import start_paddle
 from paddle_base.runtime.errors import ConfigError
-from paddle_cluster.launcher.settings import LauncherConfig, warn_without_secret
-from paddle_cluster.launcher.variables import VARIABLES, parse_variable
+from paddle_cluster.launcher.settings import VARIABLES, LauncherConfig, warn_without_secret
 
 REQUIRED = [variable.name for variable in VARIABLES if variable.default is None]
 
@@ -154,4 +153,4 @@ def test_a_number_that_is_too_long_for_python_is_described_as_any_other(digits: 
     """The message contained Python's text about the limit of digits."""
     port = next(one for one in VARIABLES if one.name == "CONF_PADDLE_PORT")
     with pytest.raises(ValueError, match="expected a whole number from 1 to 65535"):
-        parse_variable(port, digits)
+        port.check(digits)

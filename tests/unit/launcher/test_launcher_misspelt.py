@@ -10,8 +10,7 @@ from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.programs.process import Stop
 from paddle_cluster.launcher.roles.__main__ import run_role
 from paddle_cluster.launcher.roles.plan import KNOWN_TO_ROLES, ROLES
-from paddle_cluster.launcher.settings import warn_of_misspelt
-from paddle_cluster.launcher.variables import KNOWN, find_misspelt
+from paddle_cluster.launcher.settings import KNOWN, find_misspelt, warn_of_misspelt
 
 
 def test_a_misspelt_variable_is_named_with_the_variable_that_it_resembles(capsys: pytest.CaptureFixture[str]) -> None:

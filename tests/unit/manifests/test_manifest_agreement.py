@@ -10,9 +10,8 @@ from builders import pod_environment
 
 from paddle_cluster.launcher.errors import NEVER_RETRY
 from paddle_cluster.launcher.programs.probes import ASK_TIMEOUT_S
-from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.settings import VARIABLES, LauncherConfig
 from paddle_cluster.launcher.supervisor import FAILED_STOP_S
-from paddle_cluster.launcher.variables import VARIABLES
 
 ROOT = Path(__file__).parents[3]
 K8S = ROOT / "k8s"
