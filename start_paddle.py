@@ -85,6 +85,7 @@ from paddle_cluster.launcher.settings import (
     LauncherConfig,
     describe_environment,
     read_layout,
+    say_defaults,
     warn_of_misspelt,
     warn_without_secret,
 )
@@ -336,6 +337,7 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
         command_lines.print_plan(config, ids, passed)
         return 0
     check_place(config, os.environ)
+    say_defaults(os.environ)
     warn_without_secret(config)
     warn_of_misspelt(os.environ)
     launcher = Launcher(config, passed, stop, PodApi.for_role(config, secrets), policy)

@@ -281,6 +281,15 @@ LEAST_LETTERS = 8  # a shorter name, such as POD_IPS, may resemble a variable by
 SIMILARITY = 0.9  # minimum ratio of difflib; the ratio is 0.95 for NUM_PASES and NUM_PASSES
 
 
+def say_defaults(environ: Mapping[str, str]) -> None:
+    """Log the defaults that the pserver takes of the variables that the tutorial's shorter manifests omit."""
+    table = variables_of(LauncherConfig)
+    omitted = [table[name] for name in ("nic", "port", "ports_num", "ports_num_sparse")]
+    taken = [f"{one.name}={one.default}" for one in omitted if not environ.get(one.name)]
+    if taken:
+        say(f"not set in the pod's env, so by default: {' '.join(taken)}")
+
+
 def describe_environment() -> str:
     """Return the table of variables for --help."""
     rows = []

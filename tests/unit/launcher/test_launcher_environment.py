@@ -10,7 +10,7 @@ from builders import pod_environment
 
 import start_paddle
 from paddle_base.runtime.errors import ConfigError
-from paddle_cluster.launcher.settings import VARIABLES, LauncherConfig, warn_without_secret
+from paddle_cluster.launcher.settings import VARIABLES, LauncherConfig, say_defaults, warn_without_secret
 
 REQUIRED = [variable.name for variable in VARIABLES if variable.default is None]
 
@@ -154,3 +154,11 @@ def test_a_number_that_is_too_long_for_python_is_described_as_any_other(digits: 
     port = next(one for one in VARIABLES if one.name == "CONF_PADDLE_PORT")
     with pytest.raises(ValueError, match="expected a whole number from 1 to 65535"):
         port.check(digits)
+
+
+def test_the_defaults_of_the_tutorials_shorter_manifests_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    say_defaults({"CONF_PADDLE_PORT": "7164", "CONF_PADDLE_NIC": ""})
+    taken = "CONF_PADDLE_NIC=eth0 CONF_PADDLE_PORTS_NUM=2 CONF_PADDLE_PORTS_NUM_SPARSE=2"
+    assert capsys.readouterr().out.endswith(f"not set in the pod's env, so by default: {taken}\n")
+    say_defaults(pod_environment())
+    assert capsys.readouterr().out == ""

@@ -50,8 +50,9 @@ def test_what_is_no_flag_is_refused(arguments: list[str]) -> None:
 def test_the_trainer_command_line_is_the_tutorials() -> None:
     passed = {"dot_period": "10", "ports_num": "2", "config": "trainer_config.py", "local": "0"}
     assert build_trainer_command(CONFIG, IDS, 1, passed).argv == [
-        "paddle", "train", "--nics=eth0", "--port=7164", "--ports_num=2", "--comment=paddle_process_by_paddle",
-        "--pservers=10.0.0.1,10.0.0.2,10.0.0.3", "--dot_period=10", "--config=trainer_config.py", "--local=0",
+        "paddle", "train", "--nics=eth0", "--port=7164", "--ports_num=2", "--ports_num_for_sparse=2",
+        "--comment=paddle_process_by_paddle", "--pservers=10.0.0.1,10.0.0.2,10.0.0.3",
+        "--dot_period=10", "--config=trainer_config.py", "--local=0",
         "--num_gradient_servers=3", "--trainer_id=1", "--save_dir=/home/jobpath/paddle-cluster-job/output",
     ]  # fmt: skip
 
