@@ -51,7 +51,6 @@ REASONS = {
         "paddle_cluster/launcher/cluster/call_slots.py",
         "CALLS_PER_SECOND",
     ): "the limit that tests hold the slots against",
-    ("paddle_cluster/launcher/programs/probes.py", "*"): _LIBRARY,
     (
         "paddle_cluster/localcluster/*",
         "[nrw]*",

@@ -1,4 +1,4 @@
-"""The pod's /healthz and /readyz: of programs that are well, stuck, silent or not there, and under idle callers."""
+"""The pod's /healthz and /readyz: of programs that are well, stuck, silent or not there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ import pytest
 from builders import pod_environment
 from forked import server
 
-from paddle_cluster.launcher.programs.probes import MOST_CALLERS, HealthHandler, HealthServer, PodHealth, watch_pod
+from paddle_base.runtime.health.pages import Health
+from paddle_cluster.launcher.programs.probes import PodHealth, watch_pod
 from paddle_cluster.launcher.settings import LauncherConfig
 
 DEADLINE_S = 60.0
@@ -214,13 +215,13 @@ def ask(port: int, path: str) -> tuple[int, str]:
 
 @pytest.fixture
 def served(health: PodHealth) -> Iterator[int]:
-    server = HealthServer("127.0.0.1", 0, health)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    thread = Health(["127.0.0.1"], port, health.pages())
     thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    yield port
+    thread.stop()
 
 
 def test_probes_get_the_judgement(health: PodHealth, served: int) -> None:
@@ -231,21 +232,6 @@ def test_probes_get_the_judgement(health: PodHealth, served: int) -> None:
     health.api.asking_since = health.clock.now
     health.clock.now += 2
     assert ask(served, "/healthz")[0] == ask(served, "/readyz")[0] == 503
-
-
-def test_idle_callers_keep_no_probe_out(served: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HealthHandler, "timeout", 10 * DEADLINE_S)
-    idle = [socket.create_connection(("127.0.0.1", served)) for _ in range(3 * MOST_CALLERS)]
-    try:
-        idle[-1].sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 100_000)
-        assert ask(served, "/healthz") == (200, "ok\n")
-        for one in idle[: 2 * MOST_CALLERS]:  # the oldest, which are closed
-            one.settimeout(DEADLINE_S)
-            assert one.recv(1) == b""
-    finally:
-        for one in idle:
-            one.close()
-    assert ask(served, "/healthz") == (200, "ok\n")
 
 
 def test_without_its_port_the_launch_goes_on(
