@@ -210,6 +210,7 @@ class LauncherConfig:
 
         Raises: ConfigError: variables are missing or wrong; the error has one line for each problem.
         """
+        own_namespace(environ)  # an account with a file that cannot be read is no account, even if JOB_NAMESPACE is set
         values: dict[str, Any] = {}
         problems = []
         for name, one in variables_of(cls).items():
