@@ -35,7 +35,6 @@ REASONS = {
     ("paddle_cluster/elastic/constants.py", "HOROVOD_*"): _HOROVOD,
     ("paddle_cluster/elastic/http_server.py", "*"): _LIBRARY,
     ("paddle_cluster/elastic/launch.py", "*"): _HOROVOD,
-    ("paddle_cluster/elastic/launching/config_parser.py", "HOROVOD_*"): _HOROVOD,
     ("paddle_cluster/elastic/launching/flags.py", "option_string"): _LIBRARY,
     (
         "paddle_cluster/elastic/membership/history.py",
