@@ -76,8 +76,8 @@ def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
     Raises: ConfigError: a timeout is not a number of seconds of at least 0.1, the secret's file is unusable, or it is
         missing without PADDLE_WITHOUT_SECRET=1, or a text is not UTF-8.
     """
-    peer_timeout = _read_seconds(environ, "PADDLE_PEER_TIMEOUT", 10, 86400)
-    stuck_timeout = _read_seconds(environ, "PADDLE_STUCK_TIMEOUT", 1800, 1000000)
+    peer_timeout = _read_seconds(environ, "PADDLE_PEER_TIMEOUT", JobEnvironment.peer_timeout, 86400)
+    stuck_timeout = _read_seconds(environ, "PADDLE_STUCK_TIMEOUT", JobEnvironment.stuck_timeout, 1000000)
     return JobEnvironment(
         _read_text(environ, "PADDLE_JOB_NAME"),
         _read_text(environ, "PADDLE_ATTEMPT"),
@@ -96,14 +96,14 @@ def _read_text(environ: Mapping[str, str], name: str) -> str:
     return text
 
 
-def _read_seconds(environ: Mapping[str, str], name: str, default: int, most: int) -> float:
+def _read_seconds(environ: Mapping[str, str], name: str, default: float, most: int) -> float:
     text = environ.get(name) or str(default)
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0.1 <= seconds <= most:
-        raise ConfigError(f"{name} is '{text}'; set it to a number of seconds from 0.1 to {most}, e.g. {default}")
+        raise ConfigError(f"{name} is '{text}'; set it to a number of seconds from 0.1 to {most}, e.g. {default:g}")
     return seconds
 
 

@@ -11,9 +11,11 @@ from paddle_cluster.launcher.command_lines import (
     build_pserver_command,
     build_trainer_command,
     print_plan,
+    wanted_passes,
     whole_number,
 )
 from paddle_cluster.launcher.settings import LauncherConfig
+from trainer.flags import FLAGS
 
 IDS = start_paddle.getIdMap(podlist(pod("10.0.0.2"), pod("10.0.0.1"), pod("10.0.0.3")))
 CONFIG = LauncherConfig.from_env(pod_environment())
@@ -121,6 +123,10 @@ def test_S27_config_and_passes_can_be_chosen() -> None:
     ).argv
     assert {"--config=mine.py", "--num_passes=3", "--save_dir=/elsewhere"} <= set(argv)
     assert len([argument for argument in argv if argument.startswith("--save_dir=")]) == 1
+
+
+def test_without_a_flag_the_launcher_expects_as_many_passes_as_a_trainer_trains() -> None:
+    assert wanted_passes({}) == FLAGS["num_passes"].default
 
 
 def test_S28_a_passed_port_reaches_trainer_pserver_and_probe() -> None:
