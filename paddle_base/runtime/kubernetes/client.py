@@ -21,6 +21,7 @@ from paddle_base.runtime.kubernetes.answers import (
     describe_failure,
     parse_retry_after,
 )
+from paddle_base.runtime.kubernetes.text import one_line
 from paddle_base.runtime.network.answers import UNTRANSLATED, TimedSession, read_answer, read_lines
 from paddle_base.runtime.network.redaction import Secrets, redact_bytes
 from paddle_base.runtime.regular_files import open_regular
@@ -255,13 +256,14 @@ class ApiClient:
         except BoundedJsonError as problem:
             raise ApiProblem(f"{self._place.url}{path} answered something {problem}", 400) from problem
 
-    def _problem(self, method: str, path: str, answer: ApiAnswer) -> ApiProblem:
+    def explain(self, answer: ApiAnswer) -> str:
+        """Return the status of an answer and the reason in it, for an error message."""
         try:
-            reason = str(self._parse(answer.body, path).get("message") or "")
+            reason = str(self._parse(answer.body, "").get("message") or "")
         except ApiProblem:
             reason = ""
-        said = glog.clean(reason or answer.beginning or "empty answer", 300)
+        return f"the API server answered {answer.status_code}: {one_line(reason) or answer.beginning or 'empty answer'}"
+
+    def _problem(self, method: str, path: str, answer: ApiAnswer) -> ApiProblem:
         wait = parse_retry_after(answer.headers.get("Retry-After"))
-        return ApiProblem(
-            f"{method} {path}: the API server answered {answer.status_code}: {said}", answer.status_code, wait
-        )
+        return ApiProblem(f"{method} {path}: {self.explain(answer)}", answer.status_code, wait)

@@ -229,11 +229,7 @@ class PodApi:
 
     def _refusal(self, answer: ApiAnswer) -> ApiError:
         namespace, account = self.config.job_namespace, self.config.service_account_dir
-        try:
-            reason = part(self._parse(answer.body), "message", str)
-        except (ValueError, AttributeError):
-            reason = ""
-        said = f"the API server answered {answer.status_code}: {reason or answer.beginning or 'empty answer'}"
+        said = self.client.explain(answer)
         if answer.status_code == 403:
             advice = (
                 f"This pod's service account lacks the verb `list` on pods in namespace {namespace}: "
