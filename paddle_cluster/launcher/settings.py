@@ -261,20 +261,11 @@ class LauncherConfig:
 
 
 VARIABLES = tuple(variables_of(LauncherConfig).values())
-# variables from which start.sh builds the launcher's command line; start.sh --help describes these variables
+# variables that only start.sh reads, to build the launcher's command line; start.sh --help describes them
 START_SH = (
-    "TRAIN_CONFIG_DIR",
-    "TRAIN_CONFIG",
-    "DOT_PERIOD",
-    "LOG_PERIOD",
-    "NUM_PASSES",
-    "TRAINER_COUNT",
-    "SAVING_PERIOD",
-    "LOCAL",
-    "USE_GPU",
+    "TRAIN_CONFIG", "DOT_PERIOD", "LOG_PERIOD", "NUM_PASSES", "TRAINER_COUNT", "SAVING_PERIOD", "LOCAL", "USE_GPU",
     "WORK_DIR",
-    "SERVICE_ACCOUNT_DIR",
-)
+)  # fmt: skip
 # The variables that Kubernetes sets are omitted, because Kubernetes also sets other variables with similar names. For
 # example, KUBERNETES_SERVICE_PORT resembles KUBERNETES_SERVICE_HOST.
 KNOWN = frozenset((*START_SH, *(one.name for one in VARIABLES if not one.name.startswith("KUBERNETES_"))))

@@ -29,13 +29,6 @@ _MOST_DEPTH = 20  # maximum levels of sections and lists; a parameter is at the 
 # exceptions of PyYAML for a value that does not fit its tag, for example `!!int ""`
 _WRONG_VALUE = (ValueError, LookupError, ArithmeticError, AttributeError)
 
-HOROVOD_STALL_CHECK_DISABLE = "HOROVOD_STALL_CHECK_DISABLE"
-HOROVOD_STALL_CHECK_TIME_SECONDS = "HOROVOD_STALL_CHECK_TIME_SECONDS"
-HOROVOD_STALL_SHUTDOWN_TIME_SECONDS = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
-HOROVOD_GLOO_TIMEOUT_SECONDS = "HOROVOD_GLOO_TIMEOUT_SECONDS"
-HOROVOD_LOG_LEVEL = "HOROVOD_LOG_LEVEL"
-HOROVOD_LOG_HIDE_TIME = "HOROVOD_LOG_HIDE_TIME"
-
 
 class ParameterError(UsageError, ValueError):
     """A parameter has a wrong value; Horovod raises ValueError in this case."""
@@ -81,29 +74,25 @@ class LaunchParameter(NamedTuple):
 
 
 USED = (
-    LaunchParameter("no_stall_check", ("stall_check", "enabled"), bool, HOROVOD_STALL_CHECK_DISABLE, _flag),
+    LaunchParameter("no_stall_check", ("stall_check", "enabled"), bool, "HOROVOD_STALL_CHECK_DISABLE", _flag),
     LaunchParameter(
         "stall_check_warning_time_seconds",
         ("stall_check", "warning_time_seconds"),
         int,
-        HOROVOD_STALL_CHECK_TIME_SECONDS,
+        "HOROVOD_STALL_CHECK_TIME_SECONDS",
     ),
     LaunchParameter(
         "stall_check_shutdown_time_seconds",
         ("stall_check", "shutdown_time_seconds"),
         int,
-        HOROVOD_STALL_SHUTDOWN_TIME_SECONDS,
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
     ),
     LaunchParameter(
-        "gloo_timeout_seconds", ("library_options", "gloo_timeout_seconds"), read_number, HOROVOD_GLOO_TIMEOUT_SECONDS
+        "gloo_timeout_seconds", ("library_options", "gloo_timeout_seconds"), read_number, "HOROVOD_GLOO_TIMEOUT_SECONDS"
     ),
-    LaunchParameter("log_level", ("logging", "level"), str, HOROVOD_LOG_LEVEL),
+    LaunchParameter("log_level", ("logging", "level"), str, "HOROVOD_LOG_LEVEL"),
     LaunchParameter(
-        "log_with_timestamp",
-        ("logging", "with_timestamp"),
-        bool,
-        HOROVOD_LOG_HIDE_TIME,
-        lambda value: int(not value),
+        "log_with_timestamp", ("logging", "with_timestamp"), bool, "HOROVOD_LOG_HIDE_TIME", lambda value: int(not value)
     ),
 )
 # by section of the file: the names of parameters of Horovod's own transport, and of those without a value
