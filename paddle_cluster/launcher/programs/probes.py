@@ -49,10 +49,6 @@ class PodHealth:
             self._judged = self.clock()
         return self._stuck, self._stuck or self._unready
 
-    def pages(self) -> Pages:
-        """Return the contents of /healthz and /readyz."""
-        return Pages(lambda: self.judge()[0], lambda: self.judge()[1])
-
     def _ask_all(self) -> tuple[str, str]:
         asked_s = self.clock() - self.api.asking_since if self.api else 0.0
         if asked_s > self.limit_s:
@@ -100,7 +96,8 @@ def watch_pod(config: LauncherConfig, health: PodHealth) -> None:
     if not config.metrics_port:
         return
     try:
-        server = Health([config.pod_ip], config.metrics_port, health.pages())
+        pages = Pages(lambda: health.judge()[0], lambda: health.judge()[1])
+        server = Health([config.pod_ip], config.metrics_port, pages)
     except OSError as problem:
         place = f"{config.pod_ip}:{config.metrics_port}"
         say(f"WARNING: cannot listen on {place} (CONF_PADDLE_METRICS_PORT): {problem.strerror}; probes get no answer")

@@ -21,7 +21,6 @@ import pytest
 from builders import pod_environment
 from forked import server
 
-from paddle_base.runtime.health.pages import Health
 from paddle_cluster.launcher.programs.probes import PodHealth, watch_pod
 from paddle_cluster.launcher.settings import LauncherConfig
 
@@ -214,14 +213,22 @@ def ask(port: int, path: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-def served(health: PodHealth) -> Iterator[int]:
+def served(health: PodHealth, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The port of the pod's pages, in a thread that can be stopped."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    thread = Health(["127.0.0.1"], port, health.pages())
-    thread.start()
+    threads: list[Any] = []
+
+    def make_thread(serve: Any, _: str) -> Any:
+        threads.append(serve.__self__)
+        return threads[0]
+
+    monkeypatch.setattr("paddle_cluster.launcher.programs.probes.ServiceThread", make_thread)
+    environ = pod_environment(CONF_PADDLE_METRICS_PORT=str(port), POD_IP="127.0.0.1")
+    watch_pod(LauncherConfig.from_env(environ), health)
     yield port
-    thread.stop()
+    threads[0].stop()
 
 
 def test_probes_get_the_judgement(health: PodHealth, served: int) -> None:
