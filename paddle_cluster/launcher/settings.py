@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import socket
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from paddle_base.runtime.environment import (
     SECRET_FILE,
     WITHOUT_SECRET,
     JobEnvironment,
+    find_misspelt,
     read_environment,
 )
 from paddle_base.runtime.errors import ConfigError
@@ -269,8 +269,6 @@ START_SH = (
 # The variables that Kubernetes sets are omitted, because Kubernetes also sets other variables with similar names. For
 # example, KUBERNETES_SERVICE_PORT resembles KUBERNETES_SERVICE_HOST.
 KNOWN = frozenset((*START_SH, *(one.name for one in VARIABLES if not one.name.startswith("KUBERNETES_"))))
-LEAST_LETTERS = 8  # a shorter name, such as POD_IPS, may resemble a variable by accident
-SIMILARITY = 0.9  # minimum ratio of difflib; the ratio is 0.95 for NUM_PASES and NUM_PASSES
 
 
 def say_defaults(environ: Mapping[str, str]) -> None:
@@ -380,16 +378,6 @@ def warn_without_secret(config: LauncherConfig) -> None:
         f"WARNING: no secret ({absent}): anyone who reaches ports {config.port} to {last} of this pod can take part in "
         f"the training. Before you create the next Job, run {MAKE_SECRET} (docs/security.md)"
     )
-
-
-def find_misspelt(names: Iterable[str], known: Collection[str] = KNOWN) -> dict[str, str]:
-    """Return, for each name that looks like a misspelt variable, the variable that it resembles most."""
-    found: dict[str, str] = {}
-    for name in names:
-        if name not in known and len(name) >= LEAST_LETTERS:
-            close = difflib.get_close_matches(name, known, 1, SIMILARITY)
-            found.update((name, one) for one in close)
-    return found
 
 
 def warn_of_misspelt(names: Iterable[str], known: Collection[str] = KNOWN, program: str = "the launcher") -> None:

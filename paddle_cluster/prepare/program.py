@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType, MappingProxyType
 
+from paddle_base.runtime.environment import find_misspelt
 from paddle_cluster.prepare.dataset import Dataset, Shard, Source, Split
 from paddle_cluster.prepare.errors import InputMissingError, PrepareError, reading_input, writing_to
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.mounts import MOUNTINFO, require_volume
-from paddle_cluster.prepare.settings import Settings, example_of, find_misspelt, name_flags, read_settings
+from paddle_cluster.prepare.settings import OPTIONS, Settings, example_of, name_flags, read_settings
 from paddle_cluster.prepare.sources.csv_source import read_csv
 from paddle_cluster.prepare.sources.digits import read_digits
 from paddle_cluster.prepare.sources.movielens import read_movielens
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGINT)}
     os.umask(0o002)
     arguments = sys.argv[1:] if argv is None else argv
-    for name, close in sorted(find_misspelt(os.environ).items()):
+    for name, close in sorted(find_misspelt(os.environ, [one.name.upper() for one in OPTIONS]).items()):
         say(f"WARNING: {name} is set, but is no variable of the data job: did you mean {close}?")
     try:
         prepare(read_settings(arguments, os.environ))

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from each import each
 
+from paddle_base.runtime.environment import find_misspelt
 from paddle_cluster.prepare.errors import ArgumentsError, SettingsError
-from paddle_cluster.prepare.settings import OPTIONS, find_misspelt, help_table, name_flags, read_settings
+from paddle_cluster.prepare.settings import OPTIONS, help_table, name_flags, read_settings
 
 GOOD = {"OUT_DIR": "/volume/job", "SPLIT_COUNT": "3"}
 
@@ -141,7 +142,8 @@ def test_a_misspelt_flag_is_named_with_the_flag_that_it_resembles():
 
 def test_a_misspelt_variable_is_named_with_the_setting_that_it_resembles():
     """It had no effect, and nothing said so."""
-    assert find_misspelt({"SPLIT_CONT": "3", **GOOD, "SEEDS": "", "DATA": ""}) == {"SPLIT_CONT": "SPLIT_COUNT"}
+    known = [one.name.upper() for one in OPTIONS]
+    assert find_misspelt({"SPLIT_CONT": "3", **GOOD, "SEEDS": "", "DATA": ""}, known) == {"SPLIT_CONT": "SPLIT_COUNT"}
 
 
 def test_the_variables_of_a_message_are_named_as_flags():
