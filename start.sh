@@ -81,9 +81,7 @@ fail() {
     exit "$status"
 }
 
-# set_defaults: sets the variables that the shorter manifests of the tutorial omit. JOB_NAMESPACE is the pod's own
-# namespace; the other defaults are the values of the tutorial's longest manifest. The launcher itself determines
-# CONF_PADDLE_GRADIENT_NUM.
+# set_defaults: sets the work directory, and the namespace, which is the pod's own. The launcher has all other defaults.
 set_defaults() {
     local account=${SERVICE_ACCOUNT_DIR:-/var/run/secrets/kubernetes.io/serviceaccount}
     WORK_DIR=${WORK_DIR:-/root}
@@ -91,15 +89,6 @@ set_defaults() {
         JOB_NAMESPACE=$(<"$account/namespace")
     fi
     export WORK_DIR JOB_NAMESPACE="${JOB_NAMESPACE:-}"
-    local pair name taken=()
-    for pair in CONF_PADDLE_NIC=eth0 CONF_PADDLE_PORT=7164 CONF_PADDLE_PORTS_NUM=2 CONF_PADDLE_PORTS_NUM_SPARSE=2; do
-        name=${pair%%=*}
-        if [ -z "${!name:-}" ]; then
-            export "${pair?}"
-            taken+=("$pair")
-        fi
-    done
-    defaults_taken=${taken[*]:-}
 }
 
 # check_environment FILE NAME...: NAME... are the required variables, and FILE is a manifest that sets all of them.
@@ -205,7 +194,7 @@ find_config_dir() {
     [ ${#found[@]} -eq 1 ] || fail $EXIT_CONFIG "TRAIN_CONFIG_DIR is not set, and several directories of $job have a config: ${found[*]}" \
         "set TRAIN_CONFIG_DIR to one of them"
     export TRAIN_CONFIG_DIR=${found[0]}
-    defaults_taken+="${defaults_taken:+ }TRAIN_CONFIG_DIR=$TRAIN_CONFIG_DIR"
+    say "not set in the pod's env, so by default: TRAIN_CONFIG_DIR=$TRAIN_CONFIG_DIR"
 }
 
 # list_directories DIRECTORY VARIABLE NAME: the value of VARIABLE is NAME, which does not exist in DIRECTORY. The
@@ -427,14 +416,12 @@ main() {
     check_environment k8s/job.yaml JOB_PATH JOB_NAME JOB_NAMESPACE
     find_config_dir "$@"
     say "job $JOB_NAMESPACE/$JOB_NAME, ${CONF_PADDLE_GRADIENT_NUM:+$CONF_PADDLE_GRADIENT_NUM trainers, }volume $JOB_PATH"
-    if [ -n "$defaults_taken" ]; then say "not set in the pod's env, so by default: $defaults_taken"; fi
     stage_config
     set_home_and_tmp
     choose_config "$@"
     # flags that are among the arguments are omitted here, so each flag occurs only once in the command line
     local flags=() pair
-    for pair in "dot_period=${DOT_PERIOD:-10}" "ports_num=$CONF_PADDLE_PORTS_NUM" \
-        "ports_num_for_sparse=$CONF_PADDLE_PORTS_NUM_SPARSE" "log_period=${LOG_PERIOD:-50}" "num_passes=${NUM_PASSES:-10}" \
+    for pair in "dot_period=${DOT_PERIOD:-10}" "log_period=${LOG_PERIOD:-50}" "num_passes=${NUM_PASSES:-10}" \
         "trainer_count=${TRAINER_COUNT:-1}" "saving_period=${SAVING_PERIOD:-1}" "local=${LOCAL:-0}" \
         "config=${TRAIN_CONFIG:-}" "use_gpu=${USE_GPU:-0}"; do
         has_flag "${pair%%=*}" "$@" || flags+=("--$pair")

@@ -81,12 +81,18 @@ from paddle_cluster.launcher.errors import NEVER_RETRY, ApiError
 from paddle_cluster.launcher.failures import give_up, say_first_failure
 from paddle_cluster.launcher.programs.probes import PodHealth, watch_pod
 from paddle_cluster.launcher.programs.process import Program, Stop, end_process
-from paddle_cluster.launcher.settings import LauncherConfig, read_layout, warn_of_misspelt, warn_without_secret
+from paddle_cluster.launcher.settings import (
+    LauncherConfig,
+    describe_environment,
+    read_layout,
+    say_defaults,
+    warn_of_misspelt,
+    warn_without_secret,
+)
 from paddle_cluster.launcher.staging import stage_shard
 from paddle_cluster.launcher.status import show_status
 from paddle_cluster.launcher.supervisor import Supervisor, attempt_environ, check_place, prepare_node_dir
 from paddle_cluster.launcher.text import JsonObject, LauncherLog, end_in_one_line, say
-from paddle_cluster.launcher.variables import describe_environment
 
 NOTHING_LEFT = "this Job has trained all its passes: nothing left to do"
 
@@ -331,6 +337,7 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
         command_lines.print_plan(config, ids, passed)
         return 0
     check_place(config, os.environ)
+    say_defaults(os.environ)
     warn_without_secret(config)
     warn_of_misspelt(os.environ)
     launcher = Launcher(config, passed, stop, PodApi.for_role(config, secrets), policy)

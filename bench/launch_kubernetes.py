@@ -251,7 +251,7 @@ def launch_one(environ: dict[str, str], result: LaunchResult) -> None:
     """Waits like a launcher, from its start until it has the ids of all pods."""
     config = LauncherConfig.from_env(environ)
     api = PodApi.for_role(config)
-    api.session = CountingSession(result.calls)
+    api.client.session = CountingSession(result.calls)
     waiting = WaitPolicy(config.start_timeout, say=lambda message: None)
     try:
         launcher = start_paddle.Launcher(config, {}, start_paddle.Stop(), api, waiting)

@@ -36,7 +36,6 @@ REASONS = {
     ("paddle_cluster/elastic/constants.py", "HOROVOD_*"): _HOROVOD,
     ("paddle_cluster/elastic/http_server.py", "*"): _LIBRARY,
     ("paddle_cluster/elastic/launch.py", "*"): _HOROVOD,
-    ("paddle_cluster/elastic/launching/config_parser.py", "HOROVOD_*"): _HOROVOD,
     ("paddle_cluster/elastic/launching/flags.py", "option_string"): _LIBRARY,
     (
         "paddle_cluster/elastic/membership/history.py",
@@ -52,7 +51,6 @@ REASONS = {
         "paddle_cluster/launcher/cluster/call_slots.py",
         "CALLS_PER_SECOND",
     ): "the limit that tests hold the slots against",
-    ("paddle_cluster/launcher/programs/probes.py", "*"): _LIBRARY,
     (
         "paddle_cluster/localcluster/*",
         "[nrw]*",

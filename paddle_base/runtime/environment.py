@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.regular_files import open_regular
 
 MAX_SECRET_BYTES = 4096
+_LEAST_LETTERS = 8  # a shorter name, such as POD_IPS, may resemble a variable by accident
+_SIMILARITY = 0.9  # minimum ratio of difflib; the ratio is 0.95 for NUM_PASES and NUM_PASSES
 SECRET, SECRET_FILE = "PADDLE_SECRET", "PADDLE_SECRET_FILE"  # names of variables
 WITHOUT_SECRET = "PADDLE_WITHOUT_SECRET"  # 1: run if the secret's file is missing, so that every program can take part
 MAKE_SECRETS = "k8s/elastic/make-secrets | kubectl create -f -"  # also those of etcd
@@ -76,8 +79,8 @@ def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
     Raises: ConfigError: a timeout is not a number of seconds of at least 0.1, the secret's file is unusable, or it is
         missing without PADDLE_WITHOUT_SECRET=1, or a text is not UTF-8.
     """
-    peer_timeout = _read_seconds(environ, "PADDLE_PEER_TIMEOUT", 10, 86400)
-    stuck_timeout = _read_seconds(environ, "PADDLE_STUCK_TIMEOUT", 1800, 1000000)
+    peer_timeout = _read_seconds(environ, "PADDLE_PEER_TIMEOUT", JobEnvironment.peer_timeout, 86400)
+    stuck_timeout = _read_seconds(environ, "PADDLE_STUCK_TIMEOUT", JobEnvironment.stuck_timeout, 1000000)
     return JobEnvironment(
         _read_text(environ, "PADDLE_JOB_NAME"),
         _read_text(environ, "PADDLE_ATTEMPT"),
@@ -96,15 +99,26 @@ def _read_text(environ: Mapping[str, str], name: str) -> str:
     return text
 
 
-def _read_seconds(environ: Mapping[str, str], name: str, default: int, most: int) -> float:
+def _read_seconds(environ: Mapping[str, str], name: str, default: float, most: int) -> float:
     text = environ.get(name) or str(default)
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0.1 <= seconds <= most:
-        raise ConfigError(f"{name} is '{text}'; set it to a number of seconds from 0.1 to {most}, e.g. {default}")
+        raise ConfigError(f"{name} is '{text}'; set it to a number of seconds from 0.1 to {most}, e.g. {default:g}")
     return seconds
+
+
+def find_misspelt(names: Iterable[str], known: Collection[str]) -> dict[str, str]:
+    """Return, for each name that looks like a misspelt variable, the known variable that it resembles most."""
+    found: dict[str, str] = {}
+    for name in names:
+        if name not in known and len(name) >= _LEAST_LETTERS:
+            swapped = [one for one in known if sorted(one) == sorted(name)]  # for difflib they differ in two letters
+            close = swapped or difflib.get_close_matches(name, known, 1, _SIMILARITY)
+            found.update((name, one) for one in close[:1])
+    return found
 
 
 def is_without_secret(environ: Mapping[str, str]) -> bool:

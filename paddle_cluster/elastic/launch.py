@@ -22,8 +22,7 @@ from paddle_cluster.elastic.discovery import FixedHosts, HostDiscovery, HostDisc
 from paddle_cluster.elastic.hosts import MOST_HOST_SLOTS, parse_host_files, parse_hosts_and_slots
 from paddle_cluster.elastic.job.workers import NOT_BEGUN, run_job
 from paddle_cluster.elastic.launching.config_parser import (
-    PARAMETERS,
-    USED,
+    WITHOUT_EFFECT,
     ParameterError,
     list_given,
     read_config_file,
@@ -242,7 +241,7 @@ def _complete(args: argparse.Namespace) -> argparse.Namespace:
 
 def _run_checked(args: argparse.Namespace) -> list[Any] | None:
     check_possible(vars(args))
-    unused = [one.flag for one in PARAMETERS if one.name in list_given(args) - USED]
+    unused = [one.flag for one in WITHOUT_EFFECT if one.name in list_given(args)]
     if unused:
         glog.warning(f"flags without effect, because workers use their own connections: {', '.join(unused)}")
     settings = make_settings(args)

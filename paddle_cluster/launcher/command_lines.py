@@ -82,14 +82,16 @@ def build_pserver_command(config: LauncherConfig, trainer_id: int, passed: Mappi
 def build_trainer_command(
     config: LauncherConfig, ids: Mapping[str, int], trainer_id: int, passed: Mapping[str, str]
 ) -> ProgramCommand:
-    """Return the trainer's command line: the command line of the tutorial with two corrections.
+    """Return the trainer's command line: the command line of the tutorial with three corrections.
 
-    The pservers are in the order of trainer ids, and a flag contains the number of trainers (docs/faults.md S7, S25).
+    The pservers are in the order of trainer ids, a flag contains the number of trainers (docs/faults.md S7, S25), and
+    the number of sparse ports is the pserver's, even if the launcher's arguments do not repeat it.
     """
     flags = {
         "nics": config.nic,
         "port": str(config.port),
         "ports_num": str(config.ports_num),
+        "ports_num_for_sparse": str(config.ports_num_sparse),
         "comment": "paddle_process_by_paddle",
         "pservers": ",".join(host for ip, host in hosts_of(config, ids).items() if config.layout.runs_pserver(ids[ip])),
     }

@@ -8,73 +8,214 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from paddle_base.runtime.environment import MAKE_SECRET, SECRET, SECRET_FILE, WITHOUT_SECRET, read_environment
+from paddle_base.runtime.environment import (
+    MAKE_SECRET,
+    SECRET,
+    SECRET_FILE,
+    WITHOUT_SECRET,
+    JobEnvironment,
+    find_misspelt,
+    read_environment,
+)
 from paddle_base.runtime.errors import ConfigError
-from paddle_base.runtime.kubernetes.account import read_text
+from paddle_base.runtime.kubernetes.account import ACCOUNT, read_text
 from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.text import say
-from paddle_cluster.launcher.variables import KNOWN, VARIABLES, find_misspelt, parse_variable
+from paddle_cluster.launcher.variables import (
+    DNS_LABEL,
+    MOST_TRAINERS,
+    integer,
+    matching,
+    seconds,
+    switch,
+    variable,
+    variables_of,
+)
 
 TUTORIALS_PODS = "3"  # number of pods of a job if the number is neither set nor readable, as in the tutorial
 
 
+def own_address() -> str:
+    """Return the IP address to which this host's name resolves, as the tutorial does."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "0.0.0.0"  # no pod has this address; own_trainer_id then raises an error about POD_IP
+
+
+def own_namespace(environ: Mapping[str, str]) -> str | None:
+    """Return the namespace of the pod's service account, or None without one. Raises: ConfigError: see read_text."""
+    return read_text(Path(environ.get("SERVICE_ACCOUNT_DIR") or ACCOUNT) / "namespace")
+
+
+def absolute(text: str) -> Path:
+    """Parse the absolute path of a directory."""
+    return Path(matching(r"/.*", "an absolute path")(text))
+
+
 @dataclasses.dataclass(frozen=True)
 class LauncherConfig:
-    """The checked settings of the environment; a field has its variable's name in lower case without CONF_PADDLE_."""
+    """The checked settings of the pod: each field is an environment variable.
 
-    job_name: str
-    job_path: Path
-    job_namespace: str
-    nic: str
-    port: int
-    ports_num: int
-    ports_num_sparse: int
-    control_port: int
-    gradient_num: int
-    gradient_min: int  # 0: an attempt needs all pods
-    pserver_num: int
-    pserver_apart: bool
-    pod_service: str  # "": programs reach pods by their IPs
-    kubernetes_service_host: str
-    kubernetes_service_port_https: int
-    pod_ip: str
-    pod_name: str
-    job_completion_index: str
-    service_account_dir: Path
-    train_config_dir: str
-    start_timeout: float
-    rejoin_timeout: float
-    stop_timeout: float
-    goodbye_timeout: float
-    restarts: int
-    resume: bool
-    metrics_port: int
-    log_json: bool
-    stuck_timeout: float
-    secret: str = dataclasses.field(repr=False)
-    secret_file: str
-    without_secret: bool
+    A field has its variable's name in lower case without CONF_PADDLE_ and PADDLE_. To add a variable, add a field.
+    """
+
+    job_name: str = variable(
+        "JOB_NAME",
+        None,
+        "name of the Job, and of its directory below JOB_PATH",
+        matching(rf"{DNS_LABEL}(\.{DNS_LABEL})*", "the Job's metadata.name"),
+    )
+    job_path: Path = variable("JOB_PATH", "/home/jobpath", "mount point of the shared volume", absolute)  # noqa: RUF009
+    job_namespace: str = variable(
+        "JOB_NAMESPACE",
+        "the service account's",
+        "namespace of the Job",
+        matching(DNS_LABEL, "a namespace"),
+        own_namespace,
+    )
+    nic: str = variable(
+        "CONF_PADDLE_NIC",
+        "eth0",
+        "network interface (eth0) or address that the pserver binds",
+        matching(r"\S+", "an interface's name or address"),
+    )
+    port: int = variable("CONF_PADDLE_PORT", "7164", "first port of the pserver", integer(1, 65535))
+    ports_num: int = variable("CONF_PADDLE_PORTS_NUM", "2", "ports for dense parameters", integer(1, 1024))
+    ports_num_sparse: int = variable(
+        "CONF_PADDLE_PORTS_NUM_SPARSE", "2", "ports for sparse parameters", integer(0, 1024)
+    )
+    control_port: int = variable(
+        "CONF_PADDLE_CONTROL_PORT",
+        "0",
+        "port of trainer 0's launcher for the other launchers; 0: the port after the pserver's last port",
+        integer(0, 65535),
+    )
+    gradient_num: int = variable(
+        "CONF_PADDLE_GRADIENT_NUM",
+        "the Job's own, or 3",
+        "number of trainers; the default is the Job's parallelism if the pod may read the Job, and 3 otherwise",
+        integer(1, MOST_TRAINERS),
+        lambda _: TUTORIALS_PODS,
+    )
+    gradient_min: int = variable(
+        "CONF_PADDLE_GRADIENT_MIN",
+        "0",
+        "minimum number of trainers with which an Indexed Job continues after REJOIN_TIMEOUT; 0: all trainers",
+        integer(0, MOST_TRAINERS),
+    )
+    pserver_num: int = variable(
+        "CONF_PADDLE_PSERVER_NUM",
+        "CONF_PADDLE_GRADIENT_NUM",
+        "number of pods with a pserver (the lowest ids); pods beyond the number of trainers run only a pserver",
+        integer(1, MOST_TRAINERS),
+        lambda _: "1",
+    )
+    pserver_apart: bool = variable(
+        "CONF_PADDLE_PSERVER_APART",
+        "0",
+        "1: pservers run in separate pods, with ids after the trainers; the job has pods for trainers plus pservers",
+        switch,
+    )
+    pod_service: str = variable(
+        "CONF_PADDLE_POD_SERVICE",
+        "",
+        "headless Service of the Job's pods: trainers reach pservers by JOB-INDEX.SERVICE (Indexed Job); empty: by IP",
+        matching(rf"({DNS_LABEL})?", "the metadata.name of a Service"),
+    )
+    kubernetes_service_host: str = variable(
+        "KUBERNETES_SERVICE_HOST", None, "host of the API server; set by Kubernetes", matching(r"\S+", "a host")
+    )
+    kubernetes_service_port_https: int = variable(
+        "KUBERNETES_SERVICE_PORT_HTTPS", None, "port of the API server; set by Kubernetes", integer(1, 65535)
+    )
+    pod_ip: str = variable(
+        "POD_IP",
+        "gethostbyname(gethostname())",
+        "this pod's IP, by the downward API (status.podIP)",
+        matching(r"[0-9]+(\.[0-9]+){3}", "an IPv4 address"),
+        lambda _: own_address(),
+    )
+    pod_name: str = variable(
+        "POD_NAME",
+        "the host name",
+        "this pod's name, by the downward API (metadata.name)",
+        find=lambda _: socket.gethostname(),
+    )
+    job_completion_index: str = variable(
+        "JOB_COMPLETION_INDEX",
+        "",
+        "this pod's completion index; Kubernetes sets it in an Indexed Job",
+        matching("[0-9]*", "a whole number"),
+    )
+    service_account_dir: Path = variable(  # noqa: RUF009
+        "SERVICE_ACCOUNT_DIR",
+        str(ACCOUNT),
+        "directory of token, ca.crt and namespace; without a token, requests have no Authorization header",
+        Path,
+    )
+    train_config_dir: str = variable(
+        "TRAIN_CONFIG_DIR", "", "config directory; a job resumes only output of this directory"
+    )
+    start_timeout: float = variable(
+        "START_TIMEOUT", "600", "seconds to wait for the pods, and then for their pservers", seconds
+    )
+    rejoin_timeout: float = variable(
+        "REJOIN_TIMEOUT", "3600", "seconds to wait for the replacement of a lost pod", seconds
+    )
+    stop_timeout: float = variable(
+        "STOP_TIMEOUT", "20", "seconds that the trainer may take to save and end after SIGTERM", seconds
+    )
+    goodbye_timeout: float = variable(
+        "GOODBYE_TIMEOUT", "600", "seconds that a finished trainer waits for the other trainers", seconds
+    )
+    restarts: int = variable(
+        "RESTARTS",
+        "10",
+        "maximum number of consecutive attempts without a new checkpoint or pass; after one more the job ends",
+        integer(0, 1000000),
+    )
+    resume: bool = variable("RESUME", "1", "0: do not resume from an earlier Job's output", switch)
+    metrics_port: int = variable(
+        "CONF_PADDLE_METRICS_PORT",
+        "0",
+        "port of this pod's /healthz and /readyz; the next two ports serve /metrics of pserver and trainer; 0: none",
+        integer(0, 65533),
+    )
+    log_json: bool = variable(
+        "CONF_PADDLE_LOG_JSON", "0", "1: pserver and trainer also write their logs as JSON lines", switch
+    )
+    stuck_timeout: float = variable(
+        "PADDLE_STUCK_TIMEOUT",
+        f"{JobEnvironment.stuck_timeout:g}",
+        "maximum seconds of one step of a program (a batch, a piece of data) before /healthz reports it as stuck",
+        seconds,
+    )
+    secret: str = variable(SECRET, "", "shared secret of the job's programs; overrides PADDLE_SECRET_FILE", repr=False)
+    secret_file: str = variable(
+        SECRET_FILE,
+        "",
+        "file with the shared secret (a mounted Secret); if the file is missing, the pod ends with status 78",
+    )
+    without_secret: bool = variable(
+        WITHOUT_SECRET,
+        "0",
+        "1: if the secret's file is missing, run without a secret, so that everyone who reaches a port can take part",
+        switch,
+    )
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> LauncherConfig:
-        """Read every variable of VARIABLES.
+        """Read the variable of every field.
 
         Raises: ConfigError: variables are missing or wrong; the error has one line for each problem.
         """
-        account = Path(environ.get("SERVICE_ACCOUNT_DIR") or "/var/run/secrets/kubernetes.io/serviceaccount")
-        defaults = {variable.name: variable.default for variable in VARIABLES}
-        defaults["JOB_NAMESPACE"] = read_text(account / "namespace")
-        defaults["POD_NAME"] = socket.gethostname()
-        defaults["CONF_PADDLE_GRADIENT_NUM"] = TUTORIALS_PODS  # with_number_of_pods inserts the Job's parallelism later
-        defaults["CONF_PADDLE_PSERVER_NUM"] = "1"  # replaced below by the number of trainers
-        if not environ.get("POD_IP"):
-            defaults["POD_IP"] = own_address()
+        own_namespace(environ)  # an account with a file that cannot be read is no account, even if JOB_NAMESPACE is set
         values: dict[str, Any] = {}
         problems = []
-        for variable in VARIABLES:
+        for name, one in variables_of(cls).items():
             try:
-                text = environ.get(variable.name) or defaults[variable.name]
-                values[variable.name.removeprefix("CONF_PADDLE_").lower()] = parse_variable(variable, text)
+                values[name] = one.read(environ)
             except ValueError as problem:
                 problems.append(str(problem))
         if not environ.get("CONF_PADDLE_PSERVER_NUM"):
@@ -92,17 +233,6 @@ class LauncherConfig:
         if problems:
             listed = "\n".join(f"  {problem}" for problem in problems)
             raise ConfigError(f"the environment of this pod is not right (--help describes the variables):\n{listed}")
-        values.update(
-            job_path=Path(values["job_path"]),
-            service_account_dir=account,
-            pserver_apart=bool(values["pserver_apart"]),
-            resume=bool(values["resume"]),
-            log_json=bool(values["log_json"]),
-            stuck_timeout=values.pop("paddle_stuck_timeout"),
-            secret=values.pop("paddle_secret"),
-            secret_file=values.pop("paddle_secret_file"),
-            without_secret=bool(values.pop("paddle_without_secret")),
-        )
         return cls(**values)
 
     @property
@@ -128,6 +258,35 @@ class LauncherConfig:
     def having(self, layout: PodLayout) -> LauncherConfig:
         """Return the config of an attempt with these numbers of trainers and pservers."""
         return dataclasses.replace(self, gradient_num=layout.trainers, pserver_num=layout.pservers)
+
+
+VARIABLES = tuple(variables_of(LauncherConfig).values())
+# variables that only start.sh reads, to build the launcher's command line; start.sh --help describes them
+START_SH = (
+    "TRAIN_CONFIG", "DOT_PERIOD", "LOG_PERIOD", "NUM_PASSES", "TRAINER_COUNT", "SAVING_PERIOD", "LOCAL", "USE_GPU",
+    "WORK_DIR",
+)  # fmt: skip
+# The variables that Kubernetes sets are omitted, because Kubernetes also sets other variables with similar names. For
+# example, KUBERNETES_SERVICE_PORT resembles KUBERNETES_SERVICE_HOST.
+KNOWN = frozenset((*START_SH, *(one.name for one in VARIABLES if not one.name.startswith("KUBERNETES_"))))
+
+
+def say_defaults(environ: Mapping[str, str]) -> None:
+    """Log the defaults that the pserver takes of the variables that the tutorial's shorter manifests omit."""
+    table = variables_of(LauncherConfig)
+    omitted = [table[name] for name in ("nic", "port", "ports_num", "ports_num_sparse")]
+    taken = [f"{one.name}={one.default}" for one in omitted if not environ.get(one.name)]
+    if taken:
+        say(f"not set in the pod's env, so by default: {' '.join(taken)}")
+
+
+def describe_environment() -> str:
+    """Return the table of variables for --help."""
+    rows = []
+    for one in VARIABLES:
+        default = "required" if one.default is None else f"default: {one.default or 'empty'}"
+        rows.append(f"  {one.name:<30} {one.meaning} ({default})")
+    return "\n".join(rows)
 
 
 def may_shrink(layout: PodLayout, least: int) -> bool:
@@ -177,7 +336,7 @@ def find_missing_numbers(environ: Mapping[str, str], values: Mapping[str, Any]) 
     least, number = values["gradient_min"], values["gradient_num"]
     if least > number and environ.get("CONF_PADDLE_GRADIENT_NUM"):
         problems.append(f"CONF_PADDLE_GRADIENT_MIN is {least}, above CONF_PADDLE_GRADIENT_NUM = {number}; lower it")
-    layout = PodLayout(number, values["pserver_num"], bool(values["pserver_apart"]))
+    layout = PodLayout(number, values["pserver_num"], values["pserver_apart"])
     if may_shrink(layout, least) and not values["job_completion_index"]:
         problems.append(
             f"CONF_PADDLE_GRADIENT_MIN is {least}, and this pod has no JOB_COMPLETION_INDEX: only pods of an Indexed "
@@ -196,22 +355,13 @@ def read_layout(environ: Mapping[str, str]) -> PodLayout:
 
     Raises: ConfigError: CONF_PADDLE_GRADIENT_NUM is missing, or one of the variables is not a number.
     """
-    table = {variable.name: variable for variable in VARIABLES}
-    trainers, pservers, apart = (f"CONF_PADDLE_{name}" for name in ("GRADIENT_NUM", "PSERVER_NUM", "PSERVER_APART"))
+    table = variables_of(LauncherConfig)
+    trainers, pservers, apart = (table[name] for name in ("gradient_num", "pserver_num", "pserver_apart"))
     try:
-        number = int(parse_variable(table[trainers], environ.get(trainers)))
-        others = int(parse_variable(table[pservers], environ.get(pservers) or str(number)))
-        return PodLayout(number, others, bool(parse_variable(table[apart], environ.get(apart) or "0")))
+        number = trainers.check(environ.get(trainers.name))
+        return PodLayout(number, pservers.check(environ.get(pservers.name) or str(number)), apart.read(environ))
     except ValueError as problem:
         raise ConfigError(str(problem)) from None
-
-
-def own_address() -> str:
-    """Return the IP address to which this host's name resolves, as the tutorial does."""
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "0.0.0.0"  # no pod has this address; own_trainer_id then raises an error about POD_IP
 
 
 def warn_without_secret(config: LauncherConfig) -> None:
@@ -232,5 +382,5 @@ def warn_without_secret(config: LauncherConfig) -> None:
 
 def warn_of_misspelt(names: Iterable[str], known: Collection[str] = KNOWN, program: str = "the launcher") -> None:
     """Log a warning for each name that looks like a misspelt variable of the program."""
-    for name, variable in sorted(find_misspelt(names, known).items()):
-        say(f"WARNING: {name} is set, but is no variable of {program}: did you mean {variable}?")
+    for name, close in sorted(find_misspelt(names, known).items()):
+        say(f"WARNING: {name} is set, but is no variable of {program}: did you mean {close}?")

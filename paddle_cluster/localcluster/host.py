@@ -14,6 +14,7 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
+from paddle_base.runtime.environment import find_misspelt
 from paddle_cluster.localcluster.errors import ManifestError, MissingError, OptionError
 from paddle_cluster.localcluster.job.manifest import Container, JobSpec, parse_job
 from paddle_cluster.localcluster.pods.plan import JOB_SECRET, Host, PodIdentity, PodPlan, plan_pod
@@ -22,7 +23,6 @@ from paddle_cluster.localcluster.pods.scripts import FOLDER, LAUNCHER, START_SCR
 PROJECT = Path(__file__).resolve().parents[2]
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 TRAINERS = "CONF_PADDLE_GRADIENT_NUM"  # the number of pods for which the launcher of each pod waits
-LEAST_LETTERS, SIMILARITY = 8, 0.9  # from which on a name looks misspelt, as for the launcher's own variables
 MOST_MANIFEST_BYTES = 16 << 20  # the API server accepts at most 3 MiB for one object
 
 
@@ -119,13 +119,9 @@ def check_variables(env: Mapping[str, str], job: JobSpec, entrypoint: str | None
     if entrypoint is not None:
         with contextlib.suppress(OSError, UnicodeDecodeError):  # make_host refuses what cannot be read
             known.update(re.findall(r"\b[A-Z][A-Z0-9_]+\b", Path(entrypoint).read_text(encoding="utf-8")))
-    for name in env:
-        if name in known or len(name) < LEAST_LETTERS:
-            continue
-        swapped = [one for one in known if sorted(one) == sorted(name)]  # TRAIN_CONFIG_DRI
-        close = swapped or difflib.get_close_matches(name, known, 1, SIMILARITY)
-        if swapped or (close and _differ_in_a_letter(name, close[0])):
-            raise OptionError(f"--env {name}: did you mean {close[0]}? A variable of your own belongs in the manifest")
+    for name, close in find_misspelt(env, known).items():
+        if sorted(name) == sorted(close) or _differ_in_a_letter(name, close):
+            raise OptionError(f"--env {name}: did you mean {close}? A variable of your own belongs in the manifest")
 
 
 def _differ_in_a_letter(one: str, other: str) -> bool:

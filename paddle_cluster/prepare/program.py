@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from paddle_base.runtime.environment import find_misspelt
 from paddle_cluster.prepare.dataset import Dataset, Shard, Split
 from paddle_cluster.prepare.errors import InputMissingError, PrepareError, reading_input, writing_to
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.mounts import MOUNTINFO, require_volume
-from paddle_cluster.prepare.settings import find_misspelt, name_flags, read_settings
+from paddle_cluster.prepare.settings import OPTIONS, name_flags, read_settings
 from paddle_cluster.prepare.sources import SOURCES
 from paddle_cluster.prepare.split import LabelledLine, deal, file_names
 from paddle_cluster.prepare.tree import copy_config, give_to, publish, same_files, staging, write_marker, write_shards
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGINT)}
     os.umask(0o002)
     arguments = sys.argv[1:] if argv is None else argv
-    for name, close in sorted(find_misspelt(os.environ).items()):
+    for name, close in sorted(find_misspelt(os.environ, [one.name.upper() for one in OPTIONS]).items()):
         say(f"WARNING: {name} is set, but is no variable of the data job: did you mean {close}?")
     try:
         prepare(read_settings(arguments, os.environ))

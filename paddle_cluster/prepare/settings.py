@@ -23,7 +23,6 @@ MOST_WORDS = 10**9
 MAX_SHARDS = 100_000  # the file names of v0.10 have numbers of five digits
 MAX_FILES = 100_000  # maximum number of files of a shard; the file names have numbers of five digits
 
-LEAST_LETTERS, SIMILARITY = 8, 0.9  # from which on a variable looks misspelt, as for those of the launcher
 
 N = TypeVar("N", int, float, Fraction)
 
@@ -120,18 +119,6 @@ def make_parser() -> argparse.ArgumentParser:
     for option in OPTIONS:
         parser.add_argument(f"--{option.name}", help=argparse.SUPPRESS)
     return parser
-
-
-def find_misspelt(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return, for each variable that looks like a misspelt setting, the setting that it resembles most."""
-    known = [option.name.upper() for option in OPTIONS]
-    found: dict[str, str] = {}
-    for name in environ:
-        if name not in known and len(name) >= LEAST_LETTERS:
-            swapped = [one for one in known if sorted(one) == sorted(name)]  # CSV_LABLE: difflib finds it less similar
-            close = swapped or difflib.get_close_matches(name, known, 1, SIMILARITY)
-            found.update((name, one) for one in close[:1])
-    return found
 
 
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:

@@ -13,7 +13,7 @@ from docpages.items import escape, item
 from paddle_base.registry.etcd_flags import ETCD_FLAGS
 from paddle_base.runtime.environment import JobEnvironment
 from paddle_base.runtime.gflags import Flag
-from paddle_cluster.launcher.variables import VARIABLES
+from paddle_cluster.launcher.settings import VARIABLES
 from paddle_cluster.localcluster.flags import build_parser
 from paddle_cluster.master.autoscaler.flags import FLAGS as AUTOSCALER_FLAGS
 from paddle_cluster.master.flags import FLAGS as MASTER_FLAGS

@@ -57,7 +57,7 @@ class Pages:
     """The contents of /healthz, /readyz and /metrics.
 
     Args: why_stuck, why_not_ready: functions that return a problem, or ""; the thread of `Health` calls them.
-        metrics: the page for Prometheus.
+        metrics: the page for Prometheus; None: there is no such page.
     """
 
     def __init__(
@@ -73,24 +73,27 @@ class Pages:
             return _judge(self._why_stuck())
         if path == "/readyz":
             return _judge(self._why_stuck() or self._why_not_ready())
+        if self._metrics is None:
+            return Answer(HTTPStatus.NOT_FOUND, "only /healthz and /readyz exist\n")
         if path == "/metrics":
-            return self._show_metrics()
+            return self._show_metrics(self._metrics)
         return Answer(HTTPStatus.NOT_FOUND, "the pages are /healthz, /readyz and /metrics\n")
 
-    def _show_metrics(self) -> Answer:
+    def _show_metrics(self, metrics: Exposition) -> Answer:
         now = time.monotonic()
         if self._page is None or now - self._page[0] > PAGE_S:
-            self._page = (now, self._make_page())
+            self._page = (now, _make_page(metrics))
         return self._page[1]
 
-    def _make_page(self) -> Answer:
-        if self._metrics is None or not self._metrics.is_there:
-            return Answer(
-                HTTPStatus.NOT_IMPLEMENTED,
-                "metrics need the package prometheus-client: pip install 'paddle-on-kubernetes[metrics]'\n",
-            )
-        text, kind = self._metrics.render()
-        return Answer(HTTPStatus.OK, text, kind)
+
+def _make_page(metrics: Exposition) -> Answer:
+    if not metrics.is_there:
+        return Answer(
+            HTTPStatus.NOT_IMPLEMENTED,
+            "metrics need the package prometheus-client: pip install 'paddle-on-kubernetes[metrics]'\n",
+        )
+    text, kind = metrics.render()
+    return Answer(HTTPStatus.OK, text, kind)
 
 
 def _judge(why_not: str) -> Answer:
@@ -119,7 +122,9 @@ class Health(threading.Thread):
     """The thread that answers requests.
 
         health = Health(["10.0.0.2"], 7181, Pages(...))
-        health.begin()
+        health.start()
+
+    A program that must not live without its pages calls `serve` in a ServiceThread instead.
 
     Args: hosts: addresses to listen on.
     """
@@ -159,12 +164,17 @@ class Health(threading.Thread):
         self._close_pipe()
 
     def run(self) -> None:
+        """Serve, and log an error that ends the answers."""
+        try:
+            self.serve()
+        except Exception as exc:  # a bug here must not end the training
+            glog.error(f"/healthz, /readyz and /metrics are no longer answered: {type(exc).__name__}: {exc}")
+
+    def serve(self) -> None:
         """Answer requests until `stop` is called."""
         try:
             while self._turn():
                 pass
-        except Exception as exc:  # a bug here must not end the training
-            glog.error(f"/healthz, /readyz and /metrics are no longer answered: {type(exc).__name__}: {exc}")
         finally:
             self._close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.regular_files import open_regular
 
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # where Kubernetes mounts the files
 TOKEN_LIMIT = 64 << 10  # maximum bytes of a file of the service account; a token has about 1,000 bytes
 
 

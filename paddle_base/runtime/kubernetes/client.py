@@ -14,18 +14,18 @@ import requests
 from paddle_base.runtime import glog
 from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
 from paddle_base.runtime.errors import ApiForbiddenError, ConfigError, PaddleError, PeerUnreachableError
-from paddle_base.runtime.kubernetes.account import read_text
+from paddle_base.runtime.kubernetes.account import ACCOUNT, read_text
 from paddle_base.runtime.kubernetes.answers import (
     REQUEST_TIMEOUT_S,
     ApiAnswer,
     describe_failure,
     parse_retry_after,
 )
+from paddle_base.runtime.kubernetes.text import one_line
 from paddle_base.runtime.network.answers import UNTRANSLATED, TimedSession, read_answer, read_lines
 from paddle_base.runtime.network.redaction import Secrets, redact_bytes
 from paddle_base.runtime.regular_files import open_regular
 
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAGE = 500  # maximum number of objects in a page of a list
 PAGES = 2000
 ANSWER_LIMIT = 64 << 20  # maximum bytes of a page; a pod has 12 kB
@@ -52,7 +52,7 @@ class ApiProblem(Exception):
 
         `advice`: what to do if rights are missing.
         """
-        if isinstance(self.__cause__, ConfigError):  # the token has become unusable
+        if isinstance(self.__cause__, ConfigError):  # a file of the service account has become unusable
             return self.__cause__
         if self.is_refusal:
             return ApiForbiddenError(f"{self}. {advice}")
@@ -102,10 +102,12 @@ class ApiClient:
     """Requests to the API server. Only one thread at a time may use a client. No answer or error has the token.
 
     Every method raises ApiProblem if its request fails or has an unusable answer.
+    Args: secrets: collects the tokens, for programs that also remove them from their logs.
     """
 
-    def __init__(self, place: ApiPlace) -> None:
-        self._place, self._session, self._secrets = place, TimedSession(), Secrets()
+    def __init__(self, place: ApiPlace, secrets: Secrets | None = None) -> None:
+        self.session: requests.Session = TimedSession()
+        self._place, self._secrets = place, secrets or Secrets()
         self._token = ""  # of the last request
         self.answer_date = ""  # content of the Date header of the last answer
 
@@ -140,7 +142,7 @@ class ApiClient:
         }
         with self._open("GET", path, query, None, WATCH_S + REQUEST_TIMEOUT_S, packing="identity") as response:
             if response.status_code != 200:
-                raise self._problem("GET", path, self._read(response))
+                raise self._problem("GET", path, self._read(response, path))
             yield OPENED, {}
             for line in self._lines(response, path):
                 event = self._parse(line, path)
@@ -156,11 +158,20 @@ class ApiClient:
         `kind`: type of the request body, `json` or `json-patch+json`.
         """
         with self._open(method, path, query or {}, body, REQUEST_TIMEOUT_S, kind=kind) as response:
-            answer = self._read(response)
+            answer = self._read(response, path)
         self.answer_date = answer.headers.get("Date", "")
         if not 200 <= answer.status_code < 300:
             raise self._problem(method, path, answer)
         return self._parse(answer.body, path)
+
+    def get(self, path: str, query: Mapping[str, str], limit_s: float) -> ApiAnswer:
+        """Return the answer to a GET, whatever its status. Args: limit_s: seconds for the whole answer."""
+        with self._open("GET", path, query, None, limit_s) as response:
+            return self._read(response, path)
+
+    def redact_parsed(self, value: Any, body: bytes) -> Any:
+        """Return the JSON value of an answer without tokens, even if its body had a token with JSON escapes."""
+        return self._secrets.redact_value(value) if b"\\u" in body or b"\\/" in body else value
 
     def _open(
         self,
@@ -173,35 +184,43 @@ class ApiClient:
         kind: str = "json",
         packing: str = "gzip",
     ) -> Any:
+        url = self._place.url + path
         try:
             token = self._token = read_text(self._place.account / "token") or ""  # Kubernetes replaces it every hour
-        except ConfigError as problem:  # the next token may be usable
+            authority = self._authority(url)
+        except ConfigError as problem:  # the next files may be usable
             raise ApiProblem(str(problem)) from problem
         self._secrets.keep(token)
         headers = {"Accept": "application/json", "Accept-Encoding": packing}
         headers |= {"Content-Type": f"application/{kind}"} if body is not None else {}
         headers |= {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            return self._session.request(
+            return self.session.request(
                 method,
-                self._place.url + path,
+                url,
                 params=dict(query),
                 data=None if body is None else json.dumps(body).encode(),
                 headers=headers,
-                timeout=(REQUEST_TIMEOUT_S, limit),
-                verify=self._authority(),
+                timeout=(min(REQUEST_TIMEOUT_S, limit), limit),
+                verify=authority,
                 allow_redirects=False,
                 stream=True,
             )
         except (requests.RequestException, UNTRANSLATED, OSError) as problem:
             raise self._silence(path, problem) from problem
 
-    def _authority(self) -> str | bool:
-        """Return the CA file of the API server, or True for the authorities of `requests`. Raises: OSError."""
+    def _authority(self, url: str) -> str | bool:
+        """Return the CA file of the API server, or True for the authorities of `requests`.
+
+        Raises: ConfigError: the file cannot be read.
+        """
         authority = self._place.account / "ca.crt"
         if not os.path.lexists(authority):
             return True
-        open_regular(authority).close()  # requests would wait for the writer of a named pipe
+        try:
+            open_regular(authority).close()  # requests would wait for the writer of a named pipe
+        except OSError as problem:
+            raise ConfigError(f"cannot send a request to {url}: {problem}") from problem
         return str(authority)
 
     def _silence(self, path: str, problem: BaseException) -> ApiProblem:
@@ -210,14 +229,16 @@ class ApiClient:
     def _describe(self, problem: BaseException) -> str:
         return describe_failure(problem, lambda text: glog.clean(self._secrets.redact(text)))
 
-    def _read(self, response: Any) -> ApiAnswer:
+    def _read(self, response: Any, path: str) -> ApiAnswer:
         packing = self._secrets.redact(response.headers.get("Content-Encoding", ""))
         try:
             body = redact_bytes(read_answer(response.raw, packing, ANSWER_LIMIT), self._token)
         except (requests.RequestException, UNTRANSLATED, OSError) as problem:
-            raise self._silence("", problem) from problem
+            raise self._silence(path, problem) from problem
         except ValueError as problem:
-            raise ApiProblem(f"{self._place.url} answered something that cannot be read: {problem}", 400) from problem
+            raise ApiProblem(
+                f"{self._place.url}{path} answered something that cannot be read: {problem}", 400
+            ) from problem
         return ApiAnswer(response.status_code, response.headers, body)
 
     def _lines(self, response: Any, path: str) -> Iterator[bytes]:
@@ -231,20 +252,18 @@ class ApiClient:
 
     def _parse(self, body: bytes, path: str) -> dict[str, Any]:
         try:
-            found = parse_bounded(body, depth=DEPTH, values=VALUES)
-            if b"\\u" in body or b"\\/" in body:  # escapes in which the token was not found
-                return dict(self._secrets.redact_value(found))
-            return found
+            return dict(self.redact_parsed(parse_bounded(body, depth=DEPTH, values=VALUES), body))
         except BoundedJsonError as problem:
             raise ApiProblem(f"{self._place.url}{path} answered something {problem}", 400) from problem
 
-    def _problem(self, method: str, path: str, answer: ApiAnswer) -> ApiProblem:
+    def explain(self, answer: ApiAnswer) -> str:
+        """Return the status of an answer and the reason in it, for an error message."""
         try:
-            reason = str(self._parse(answer.body, path).get("message") or "")
+            reason = str(self._parse(answer.body, "").get("message") or "")
         except ApiProblem:
             reason = ""
-        said = glog.clean(reason or answer.beginning or "empty answer", 300)
+        return f"the API server answered {answer.status_code}: {one_line(reason) or answer.beginning or 'empty answer'}"
+
+    def _problem(self, method: str, path: str, answer: ApiAnswer) -> ApiProblem:
         wait = parse_retry_after(answer.headers.get("Retry-After"))
-        return ApiProblem(
-            f"{method} {path}: the API server answered {answer.status_code}: {said}", answer.status_code, wait
-        )
+        return ApiProblem(f"{method} {path}: {self.explain(answer)}", answer.status_code, wait)

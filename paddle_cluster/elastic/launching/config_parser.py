@@ -1,11 +1,10 @@
 """The parameters of Horovod's command line: flags, the YAML file of `--config-file`, and variables of the workers.
 
-    params: {fusion_threshold_mb: 32, cycle_time_ms: 10}
     stall_check: {warning_time_seconds: 120}
     library_options: {gloo_timeout_seconds: 60}
 
-Names and signatures are those of Horovod 0.28's `horovod.runner.common.util.config_parser`. Workers use only
-the parameters of `USED`. Every other parameter is accepted and has no effect, so that a command line for Horovod works.
+Names and signatures are those of Horovod 0.28's `horovod.runner.common.util.config_parser`. A command line or a file
+for Horovod works: parameters WITHOUT_EFFECT are accepted with any value, and a run warns of them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import math
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from types import ModuleType
@@ -30,32 +28,6 @@ _MOST_NAMES = 10  # maximum number of unknown keys in a message
 _MOST_DEPTH = 20  # maximum levels of sections and lists; a parameter is at the second level
 # exceptions of PyYAML for a value that does not fit its tag, for example `!!int ""`
 _WRONG_VALUE = (ValueError, LookupError, ArithmeticError, AttributeError)
-_MIB = 1 << 20
-
-HOROVOD_FUSION_THRESHOLD = "HOROVOD_FUSION_THRESHOLD"
-HOROVOD_CYCLE_TIME = "HOROVOD_CYCLE_TIME"
-HOROVOD_CACHE_CAPACITY = "HOROVOD_CACHE_CAPACITY"
-HOROVOD_HIERARCHICAL_ALLREDUCE = "HOROVOD_HIERARCHICAL_ALLREDUCE"
-HOROVOD_HIERARCHICAL_ALLGATHER = "HOROVOD_HIERARCHICAL_ALLGATHER"
-HOROVOD_TORUS_ALLREDUCE = "HOROVOD_TORUS_ALLREDUCE"
-HOROVOD_AUTOTUNE = "HOROVOD_AUTOTUNE"
-HOROVOD_AUTOTUNE_LOG = "HOROVOD_AUTOTUNE_LOG"
-HOROVOD_AUTOTUNE_WARMUP_SAMPLES = "HOROVOD_AUTOTUNE_WARMUP_SAMPLES"
-HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE = "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE"
-HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES = "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES"
-HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE = "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE"
-HOROVOD_TIMELINE = "HOROVOD_TIMELINE"
-HOROVOD_TIMELINE_MARK_CYCLES = "HOROVOD_TIMELINE_MARK_CYCLES"
-HOROVOD_STALL_CHECK_DISABLE = "HOROVOD_STALL_CHECK_DISABLE"
-HOROVOD_STALL_CHECK_TIME_SECONDS = "HOROVOD_STALL_CHECK_TIME_SECONDS"
-HOROVOD_STALL_SHUTDOWN_TIME_SECONDS = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
-HOROVOD_MPI_THREADS_DISABLE = "HOROVOD_MPI_THREADS_DISABLE"
-HOROVOD_NUM_NCCL_STREAMS = "HOROVOD_NUM_NCCL_STREAMS"
-NCCL_IB_DISABLE = "NCCL_IB_DISABLE"
-HOROVOD_THREAD_AFFINITY = "HOROVOD_THREAD_AFFINITY"
-HOROVOD_GLOO_TIMEOUT_SECONDS = "HOROVOD_GLOO_TIMEOUT_SECONDS"
-HOROVOD_LOG_LEVEL = "HOROVOD_LOG_LEVEL"
-HOROVOD_LOG_HIDE_TIME = "HOROVOD_LOG_HIDE_TIME"
 
 
 class ParameterError(UsageError, ValueError):
@@ -78,17 +50,15 @@ class LaunchParameter(NamedTuple):
     - name: attribute of the command line; the flag has dashes in place of underscores.
     - place: section and key of the parameter in the YAML file.
     - kind: type of the value; bool: the flag takes no value.
-    - variable: environment variable of the workers.
+    - variable: environment variable of the workers; "": the parameter has no effect, and its value is not checked.
     - convert: returns the value of the variable for a value of the parameter.
-    - needs: name of a parameter without whose value (not False, not empty) the variable is not set; "": none.
     """
 
     name: str
     place: tuple[str, str]
     kind: Callable[[str], Any]
-    variable: str
+    variable: str = ""
     convert: Callable[[Any], Any] = lambda value: value
-    needs: str = ""
 
     @property
     def flag(self) -> str:
@@ -103,82 +73,51 @@ class LaunchParameter(NamedTuple):
         return f"--{self.flag[5:]}" if self.flag.startswith("--no-") else f"--no-{self.flag[2:]}"
 
 
-PARAMETERS = (
-    LaunchParameter(
-        "fusion_threshold_mb",
-        ("params", "fusion_threshold_mb"),
-        int,
-        HOROVOD_FUSION_THRESHOLD,
-        lambda value: value * _MIB,
-    ),
-    LaunchParameter("cycle_time_ms", ("params", "cycle_time_ms"), float, HOROVOD_CYCLE_TIME),
-    LaunchParameter("cache_capacity", ("params", "cache_capacity"), int, HOROVOD_CACHE_CAPACITY),
-    LaunchParameter(
-        "hierarchical_allreduce", ("params", "hierarchical_allreduce"), bool, HOROVOD_HIERARCHICAL_ALLREDUCE, _flag
-    ),
-    LaunchParameter(
-        "hierarchical_allgather", ("params", "hierarchical_allgather"), bool, HOROVOD_HIERARCHICAL_ALLGATHER, _flag
-    ),
-    LaunchParameter("torus_allreduce", ("params", "torus_allreduce"), bool, HOROVOD_TORUS_ALLREDUCE, _flag),
-    LaunchParameter("autotune", ("autotune", "enabled"), bool, HOROVOD_AUTOTUNE, _flag, "autotune"),
-    LaunchParameter("autotune_log_file", ("autotune", "log_file"), str, HOROVOD_AUTOTUNE_LOG, needs="autotune"),
-    *(
-        LaunchParameter(f"autotune_{key}", ("autotune", key), kind, f"HOROVOD_AUTOTUNE_{key.upper()}", needs="autotune")
-        for key, kind in (
-            ("warmup_samples", int),
-            ("steps_per_sample", int),
-            ("bayes_opt_max_samples", int),
-            ("gaussian_process_noise", float),
-        )
-    ),
-    LaunchParameter("timeline_filename", ("timeline", "filename"), str, HOROVOD_TIMELINE, needs="timeline_filename"),
-    LaunchParameter(
-        "timeline_mark_cycles",
-        ("timeline", "mark_cycles"),
-        bool,
-        HOROVOD_TIMELINE_MARK_CYCLES,
-        _flag,
-        "timeline_filename",
-    ),
-    LaunchParameter("no_stall_check", ("stall_check", "enabled"), bool, HOROVOD_STALL_CHECK_DISABLE, _flag),
+USED = (
+    LaunchParameter("no_stall_check", ("stall_check", "enabled"), bool, "HOROVOD_STALL_CHECK_DISABLE", _flag),
     LaunchParameter(
         "stall_check_warning_time_seconds",
         ("stall_check", "warning_time_seconds"),
         int,
-        HOROVOD_STALL_CHECK_TIME_SECONDS,
+        "HOROVOD_STALL_CHECK_TIME_SECONDS",
     ),
     LaunchParameter(
         "stall_check_shutdown_time_seconds",
         ("stall_check", "shutdown_time_seconds"),
         int,
-        HOROVOD_STALL_SHUTDOWN_TIME_SECONDS,
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
     ),
     LaunchParameter(
-        "mpi_threads_disable", ("library_options", "mpi_threads_disable"), bool, HOROVOD_MPI_THREADS_DISABLE, _flag
+        "gloo_timeout_seconds", ("library_options", "gloo_timeout_seconds"), read_number, "HOROVOD_GLOO_TIMEOUT_SECONDS"
     ),
-    LaunchParameter("num_nccl_streams", ("library_options", "num_nccl_streams"), int, HOROVOD_NUM_NCCL_STREAMS),
-    LaunchParameter("thread_affinity", ("library_options", "thread_affinity"), int, HOROVOD_THREAD_AFFINITY),
+    LaunchParameter("log_level", ("logging", "level"), str, "HOROVOD_LOG_LEVEL"),
     LaunchParameter(
-        "gloo_timeout_seconds", ("library_options", "gloo_timeout_seconds"), read_number, HOROVOD_GLOO_TIMEOUT_SECONDS
-    ),
-    LaunchParameter("log_level", ("logging", "level"), str, HOROVOD_LOG_LEVEL),
-    LaunchParameter(
-        "log_with_timestamp",
-        ("logging", "with_timestamp"),
-        bool,
-        HOROVOD_LOG_HIDE_TIME,
-        lambda value: int(not value),
+        "log_with_timestamp", ("logging", "with_timestamp"), bool, "HOROVOD_LOG_HIDE_TIME", lambda value: int(not value)
     ),
 )
-# parameters that a worker reads, and parameters of Horovod's own log; a run warns about all other parameters
-USED = {
-    "no_stall_check",
-    "stall_check_warning_time_seconds",
-    "stall_check_shutdown_time_seconds",
-    "gloo_timeout_seconds",
-    "log_level",
-    "log_with_timestamp",
+# by section of the file: the names of parameters of Horovod's own transport, and of those without a value
+_VALUES = {
+    "params": ("fusion_threshold_mb", "cycle_time_ms", "cache_capacity"),
+    "autotune": (
+        "autotune_log_file", "autotune_warmup_samples", "autotune_steps_per_sample", "autotune_bayes_opt_max_samples",
+        "autotune_gaussian_process_noise",
+    ),
+    "timeline": ("timeline_filename",),
+    "library_options": ("num_nccl_streams", "thread_affinity"),
+}  # fmt: skip
+_SWITCHES = {
+    "params": ("hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce"),
+    "autotune": ("autotune",),
+    "timeline": ("timeline_mark_cycles",),
+    "library_options": ("mpi_threads_disable",),
 }
+WITHOUT_EFFECT = tuple(
+    LaunchParameter(name, (section, "enabled" if name == section else name.removeprefix(f"{section}_")), kind)
+    for kind, names in ((str, _VALUES), (bool, _SWITCHES))
+    for section in names
+    for name in names[section]
+)
+PARAMETERS = (*USED, *WITHOUT_EFFECT)
 CONTROLLERS = ("gloo", "mpi")
 
 
@@ -251,11 +190,10 @@ def set_args_from_config(args: argparse.Namespace, config: Mapping[str, Any], ov
     for one in PARAMETERS:
         section, key = one.place
         value = sections[section].get(key)
-        if one.name == "autotune" and sections[section] and value is None:
-            value = False
         if value is None or one.name in override_args:
             continue
-        _check_type(one, value)
+        if one.variable:
+            _check_type(one, value)
         setattr(args, one.name, not value if one.name == "no_stall_check" else value)
     unknown = list(_list_unknown(config, sections))
     if unknown:
@@ -302,18 +240,14 @@ def _check_type(parameter: LaunchParameter, value: Any) -> None:
 
 
 def validate_config_args(args: argparse.Namespace) -> None:
-    """Check that all parameters of a command line are in their bounds.
+    """Check that the used parameters of a command line are in their bounds.
 
     Raises: ParameterError: a parameter is out of its bounds; the text names the parameter.
     """
-    for one in PARAMETERS:
+    for one in USED:
         value = getattr(args, one.name)
-        if isinstance(value, str):
-            _check_text(one, value)
         if value is None or isinstance(value, bool | str):
             continue
-        if one.name == "autotune_gaussian_process_noise" and not 0 <= value <= 1:
-            raise ParameterError(f"{one.flag} is {_show(value)}; it has to be in [0, 1]")
         if not 0 <= value < math.inf:
             raise ParameterError(f"{one.flag} is {_show(value)}; it has to be at least 0")
         if value >= _MOST_NUMBER:
@@ -322,21 +256,10 @@ def validate_config_args(args: argparse.Namespace) -> None:
         raise ParameterError(f"--log-level is {glog.clean(args.log_level, 40)}; it is one of {', '.join(LOG_LEVELS)}")
 
 
-def _check_text(parameter: LaunchParameter, value: str) -> None:
-    try:
-        is_right = b"\0" not in os.fsencode(value)
-    except UnicodeEncodeError:
-        is_right = False
-    if not is_right:
-        raise ParameterError(f"{parameter.flag} is {_show(value)}; no environment variable can have this value")
-
-
 def set_env_from_args(env: MutableMapping[str, str], args: argparse.Namespace) -> MutableMapping[str, str]:
     """Set the variables of the workers for the parameters that a command line or its file sets; return `env`."""
-    for one in PARAMETERS:
+    for one in USED:
         value = getattr(args, one.name, None)
-        if value is not None and (not one.needs or getattr(args, one.needs, None)):
+        if value is not None:
             env[one.variable] = str(one.convert(value))
-    if getattr(args, "tcp_flag", None):
-        env[NCCL_IB_DISABLE] = "1"
     return env

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import requests
-
 from paddle_base.runtime.errors import ApiForbiddenError, ConfigError
-from paddle_base.runtime.kubernetes.account import TOKEN_LIMIT, read_text
-from paddle_base.runtime.kubernetes.answers import REQUEST_TIMEOUT_S, ApiAnswer, describe_failure, parse_retry_after
-from paddle_base.runtime.network.answers import UNTRANSLATED, TimedSession, read_answer
-from paddle_base.runtime.network.redaction import Secrets, redact_bytes
+from paddle_base.runtime.kubernetes.answers import REQUEST_TIMEOUT_S, ApiAnswer, parse_retry_after
+from paddle_base.runtime.kubernetes.client import ANSWER_LIMIT, ApiClient, ApiPlace, ApiProblem
+from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.cluster.call_slots import SLOTS_PER_SECOND, Pacer, make_slots
 from paddle_cluster.launcher.cluster.pods import ANSWERED, check_pods, find_own, parse_pods
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.settings import TUTORIALS_PODS, LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, parse_json, part, say
-from paddle_cluster.launcher.volume import read_file
 
 # maximum number of pods that all launchers together receive in one second; a pod takes 12 kB of an answer, and 0.1 to
 # 0.4 ms of the API server's time
@@ -30,7 +25,6 @@ PODS_PER_SECOND = 500
 FEW = 16
 CALM_S = 60.0  # seconds without a change, after which a wait calls the API server less often
 LONGEST_INTERVAL_S = 60.0  # maximum seconds between two lists of the pods by one launcher
-ANSWER_LIMIT = 64 << 20  # maximum bytes of a decompressed answer of the API server; a pod takes about 12 kB
 POD_LIMIT = 64 << 10  # bytes that each pod of the job adds to the size limit of a list with all its pages
 PAGES_LIMIT = 1000  # maximum number of pages of a list
 MOST_LISTED = 2000  # maximum number of pods in a page; at 12 kB a pod, a page is smaller than ANSWER_LIMIT
@@ -53,11 +47,11 @@ class PodApi:
         askers: number of launchers that list pods. secrets: collects the tokens, which the client removes from answers.
         is_number_known: whether `config` contains the real number of pods.
         """
-        self.config, self.secrets, self.session = config, secrets or Secrets(), TimedSession()
-        host = f"[{found}]" if ":" in (found := config.kubernetes_service_host) else found
-        self.url = (
-            f"https://{host}:{config.kubernetes_service_port_https}/api/v1/namespaces/{config.job_namespace}/pods"
-        )
+        self.config, self.secrets = config, secrets or Secrets()
+        port = str(config.kubernetes_service_port_https)
+        self.place = ApiPlace(config.kubernetes_service_host, port, config.service_account_dir)
+        self.client = ApiClient(self.place, self.secrets)
+        self.path = f"/api/v1/namespaces/{config.job_namespace}/pods"
         self.indexes = sorted({*indexes})
         self.askers = askers or config.layout.pods
         self._role = self.indexes, self.askers
@@ -68,10 +62,9 @@ class PodApi:
         self.pacer = Pacer(make_slots(index, config.layout.pods if is_number_known else None, random.Random()))
 
     @property
-    def job_url(self) -> str:
-        """The URL of the Job object."""
-        base = self.url.replace("/api/v1/", "/apis/batch/v1/").removesuffix("/pods")
-        return f"{base}/jobs/{self.config.job_name}"
+    def url(self) -> str:
+        """The URL of the pods of the namespace."""
+        return self.place.url + self.path
 
     @property
     def selector(self) -> str:
@@ -163,7 +156,8 @@ class PodApi:
         The result is TUTORIALS_PODS if this pod may not read its Job; a pod needs only the right to list pods.
         Raises: ApiError: the API server does not answer, or its answer is not a Job.
         """
-        response = self._send({}, time.monotonic() + REQUEST_TIMEOUT_S, self.job_url)
+        path = f"/apis/batch/v1/namespaces/{self.config.job_namespace}/jobs/{self.config.job_name}"
+        response = self._send({}, time.monotonic() + REQUEST_TIMEOUT_S, path)
         if response.status_code in (403, 404):
             answer = f"this pod may not read the parallelism of its Job: the API server answered {response.status_code}"
             say(
@@ -181,7 +175,7 @@ class PodApi:
                 raise ValueError("parallelism and completions are not numbers")
         except (ValueError, AttributeError, TypeError, KeyError) as problem:
             raise ApiError(
-                f"{self.job_url} answered something that is no Job ({problem!r}); set CONF_PADDLE_GRADIENT_NUM"
+                f"{self.place.url}{path} answered something that is no Job ({problem!r}); set CONF_PADDLE_GRADIENT_NUM"
             ) from None
         found = min(known, default=1)  # a Job never has more pods than completions
         return found or "the Job's parallelism is 0, and CONF_PADDLE_GRADIENT_NUM is not set"
@@ -211,65 +205,31 @@ class PodApi:
                 "check which server answers there"
             ) from None
 
-    def _send(self, query: dict[str, str], deadline: float, url: str = "") -> ApiAnswer:
-        url = url or self.url
+    def _send(self, query: dict[str, str], deadline: float, path: str = "") -> ApiAnswer:
         limit_s = min(REQUEST_TIMEOUT_S, self.config.start_timeout, deadline - time.monotonic())
         if limit_s <= 0:
-            raise ApiError(f"the API server did not list all pods in time at {url}; check which server answers there")
+            raise ApiError(
+                f"the API server did not list all pods in time at {self.url}; check which server answers there"
+            )
         self.pacer.wait()
-        token = read_text(self.config.service_account_dir / "token") or ""
-        self.secrets.keep(token)
-        headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
         self.asking_since = time.monotonic()
         try:
-            with self.session.get(
-                url,
-                params=query,
-                headers=headers | ({"Authorization": f"Bearer {token}"} if token else {}),
-                timeout=limit_s,
-                verify=self._authority(),
-                allow_redirects=False,
-                stream=True,
-            ) as response:
-                packing = self.secrets.redact(response.headers.get("Content-Encoding", ""))
-                body = redact_bytes(read_answer(response.raw, packing, ANSWER_LIMIT), token)
-                return ApiAnswer(response.status_code, response.headers, body)
-        except (requests.RequestException, UNTRANSLATED) as problem:
-            raise ApiError(
-                f"the API server does not answer at {url}: {describe_failure(problem, self.secrets.redact)}"
-            ) from problem
-        except OSError as problem:  # for example an unreadable CA file
-            raise ApiError(f"cannot send a request to {url}: {problem}", final=ConfigError, fatal=True) from problem
-        except ValueError as problem:
-            raise ApiError(
-                f"{url} sent an unreadable answer: {problem}; check which server answers at KUBERNETES_SERVICE_HOST"
-            ) from problem
+            return self.client.get(path or self.path, query, limit_s)
+        except ApiProblem as problem:
+            if isinstance(problem.__cause__, ConfigError):  # a file of the service account is unusable
+                raise ApiError(str(problem), final=ConfigError, fatal=True) from problem
+            advice = "; check which server answers at KUBERNETES_SERVICE_HOST" if problem.status else ""
+            raise ApiError(f"{problem}{advice}") from problem
         finally:
             self.asking_since = math.inf
 
     def _parse(self, body: bytes) -> Any:
-        """Return the JSON value of an answer, without tokens, even if a token was written with JSON escapes.
-
-        Raises: ValueError.
-        """
-        value = parse_json(body)
-        return self.secrets.redact_value(value) if b"\\u" in body or b"\\/" in body else value
-
-    def _authority(self) -> str | bool:
-        """Return the CA file of the API server, or True for the certificate authorities of the `requests` package."""
-        authority = self.config.service_account_dir / "ca.crt"
-        if not os.path.lexists(authority):
-            return True
-        read_file(authority, TOKEN_LIMIT << 4)  # raises an error for a named pipe; `requests` would block
-        return str(authority)
+        """Return the JSON value of an answer, without tokens. Raises: ValueError."""
+        return self.client.redact_parsed(parse_json(body), body)
 
     def _refusal(self, answer: ApiAnswer) -> ApiError:
         namespace, account = self.config.job_namespace, self.config.service_account_dir
-        try:
-            reason = part(self._parse(answer.body), "message", str)
-        except (ValueError, AttributeError):
-            reason = ""
-        said = f"the API server answered {answer.status_code}: {reason or answer.beginning or 'empty answer'}"
+        said = self.client.explain(answer)
         if answer.status_code == 403:
             advice = (
                 f"This pod's service account lacks the verb `list` on pods in namespace {namespace}: "

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import http
 import http.client
-import http.server
 import math
-import socket
-import socketserver
-import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from paddle_base.runtime.health.pages import Health, Pages
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.programs.process import Program
@@ -24,7 +19,6 @@ from paddle_cluster.launcher.text import say
 # in k8s/job.yaml is longer than four of these waits.
 ASK_TIMEOUT_S = 1.0
 JUDGED_S = 1.0  # seconds for which an answer is reused
-MOST_CALLERS = 16  # maximum number of connections; for each further connection, the oldest connection is closed
 
 
 class PodHealth:
@@ -34,8 +28,8 @@ class PodHealth:
     PADDLE_STUCK_TIMEOUT, or the launcher has waited for one answer of the API server for PADDLE_STUCK_TIMEOUT. A pod
     that waits for the volume is not stuck, because a new pod would wait for the volume as well.
 
-    Thread safety: the main thread sets `programs` and the client's `asking_since`. The threads that answer probes only
-    read these attributes.
+    Thread safety: the main thread sets `programs` and the client's `asking_since`. The thread that answers probes only
+    reads these attributes.
     """
 
     def __init__(
@@ -46,16 +40,14 @@ class PodHealth:
         self.programs: Sequence[Program] = []  # the programs of the current attempt
         self.main = "trainer"  # the program without which the pod is not ready
         self._silent_since: dict[int, float] = {}  # {process id: time of the first unanswered request}
-        self._lock = threading.Lock()
         self._judged, self._stuck, self._unready = -math.inf, "", ""
 
     def judge(self) -> tuple[str, str]:
         """Return why the pod is stuck (or ""), and why the pod is not ready (or "")."""
-        with self._lock:
-            if self.clock() - self._judged > JUDGED_S:
-                self._stuck, self._unready = self._ask_all()
-                self._judged = self.clock()
-            return self._stuck, self._stuck or self._unready
+        if self.clock() - self._judged > JUDGED_S:
+            self._stuck, self._unready = self._ask_all()
+            self._judged = self.clock()
+        return self._stuck, self._stuck or self._unready
 
     def _ask_all(self) -> tuple[str, str]:
         asked_s = self.clock() - self.api.asking_since if self.api else 0.0
@@ -90,71 +82,10 @@ class PodHealth:
             return answer.status, answer.read(1000).decode("utf-8", "replace").strip()
         except ConnectionRefusedError:  # the program has just started, or could not open its port
             return -1, "nothing listens on its metrics port yet"
-        except (OSError, http.client.HTTPException):
+        except (OSError, ValueError, http.client.HTTPException):  # ValueError: a header that is no header
             return 0, ""
         finally:
             connection.close()
-
-
-class HealthHandler(http.server.BaseHTTPRequestHandler):
-    """Answers one probe."""
-
-    server_version, sys_version = "paddle", ""
-    timeout = 5.0  # seconds for the next bytes of a request
-    server: HealthServer
-
-    def do_GET(self) -> None:
-        """Answer /healthz and /readyz."""
-        if self.path not in ("/healthz", "/readyz"):
-            self.answer(http.HTTPStatus.NOT_FOUND, "only /healthz and /readyz exist")
-            return
-        stuck, unready = self.server.health.judge()
-        why = stuck if self.path == "/healthz" else unready
-        self.answer(http.HTTPStatus.SERVICE_UNAVAILABLE if why else http.HTTPStatus.OK, why or "ok")
-
-    def answer(self, status: http.HTTPStatus, text: str) -> None:
-        """Send a line of text."""
-        body = f"{text}\n".encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Log nothing, because a probe arrives every few seconds."""
-
-
-class HealthServer(socketserver.ThreadingTCPServer):
-    """Answer each probe in a thread.
-
-    If there are more than MOST_CALLERS connections, the server closes the oldest connection.
-    """
-
-    allow_reuse_address = daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, host: str, port: int, health: PodHealth) -> None:
-        self.health = health
-        self.callers: list[Any] = []
-        super().__init__((host, port), HealthHandler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer the request in a new thread."""
-        self.callers.append(request)
-        if len(self.callers) > MOST_CALLERS:
-            with contextlib.suppress(OSError):
-                self.callers.pop(0).shutdown(socket.SHUT_RDWR)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """End the connection."""
-        with contextlib.suppress(ValueError):
-            self.callers.remove(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, *_: Any) -> None:
-        """Log nothing, because a client may close its connection at any time."""
 
 
 def watch_pod(config: LauncherConfig, health: PodHealth) -> None:
@@ -165,9 +96,10 @@ def watch_pod(config: LauncherConfig, health: PodHealth) -> None:
     if not config.metrics_port:
         return
     try:
-        server = HealthServer(config.pod_ip, config.metrics_port, health)
+        pages = Pages(lambda: health.judge()[0], lambda: health.judge()[1])
+        server = Health([config.pod_ip], config.metrics_port, pages)
     except OSError as problem:
         place = f"{config.pod_ip}:{config.metrics_port}"
         say(f"WARNING: cannot listen on {place} (CONF_PADDLE_METRICS_PORT): {problem.strerror}; probes get no answer")
         return
-    ServiceThread(server.serve_forever, "health").start()
+    ServiceThread(server.serve, "health").start()  # probes without answers would end the pod without a reason

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from paddle_cluster.launcher.variables import KNOWN
+from paddle_cluster.launcher.settings import KNOWN, VARIABLES
 
 MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER = "master", "pserver", "trainer", "autoscaler", "driver"
 ROLES = (MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER)
@@ -34,6 +34,7 @@ class RoleFlag:
     default: str = ""
 
 
+_DEFAULTS = {one.name: one.default or "" for one in VARIABLES}
 _PORTS = ("metrics_port", ("CONF_PADDLE_METRICS_PORT",))
 _NICS = ("nics", ("CONF_PADDLE_NIC", f"{INIT}NICS"))
 _JOB = ("JOB_NAME", "PADDLE_JOB_NAME")
@@ -50,7 +51,7 @@ FLAGS: Mapping[str, tuple[RoleFlag, ...]] = {
         RoleFlag("etcd_endpoints", ("ETCD_ENDPOINTS",)),
         RoleFlag("job", _JOB),
         RoleFlag("num_pservers", ("PSERVERS",)),
-        RoleFlag("port", ("CONF_PADDLE_PORT", f"{INIT}PORT"), "7164"),
+        RoleFlag("port", ("CONF_PADDLE_PORT", f"{INIT}PORT"), _DEFAULTS["CONF_PADDLE_PORT"]),
         RoleFlag("ports_num", ("CONF_PADDLE_PORTS_NUM", f"{INIT}PORTS_NUM")),
         RoleFlag("ports_num_for_sparse", ("CONF_PADDLE_PORTS_NUM_SPARSE", f"{INIT}PORTS_NUM_FOR_SPARSE")),
         RoleFlag("checkpoint_path", ("CHECKPOINT_PATH",), "/servers"),

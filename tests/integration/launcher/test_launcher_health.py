@@ -1,4 +1,4 @@
-"""The pod's /healthz and /readyz: of programs that are well, stuck, silent or not there, and under idle callers."""
+"""The pod's /healthz and /readyz: of programs that are well, stuck, silent or not there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pytest
 from builders import pod_environment
 from forked import server
 
-from paddle_cluster.launcher.programs.probes import MOST_CALLERS, HealthHandler, HealthServer, PodHealth, watch_pod
+from paddle_cluster.launcher.programs.probes import PodHealth, watch_pod
 from paddle_cluster.launcher.settings import LauncherConfig
 
 DEADLINE_S = 60.0
@@ -213,14 +213,22 @@ def ask(port: int, path: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-def served(health: PodHealth) -> Iterator[int]:
-    server = HealthServer("127.0.0.1", 0, health)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def served(health: PodHealth, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The port of the pod's pages, in a thread that can be stopped."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    threads: list[Any] = []
+
+    def make_thread(serve: Any, _: str) -> Any:
+        threads.append(serve.__self__)
+        return threads[0]
+
+    monkeypatch.setattr("paddle_cluster.launcher.programs.probes.ServiceThread", make_thread)
+    environ = pod_environment(CONF_PADDLE_METRICS_PORT=str(port), POD_IP="127.0.0.1")
+    watch_pod(LauncherConfig.from_env(environ), health)
+    yield port
+    threads[0].stop()
 
 
 def test_probes_get_the_judgement(health: PodHealth, served: int) -> None:
@@ -231,21 +239,6 @@ def test_probes_get_the_judgement(health: PodHealth, served: int) -> None:
     health.api.asking_since = health.clock.now
     health.clock.now += 2
     assert ask(served, "/healthz")[0] == ask(served, "/readyz")[0] == 503
-
-
-def test_idle_callers_keep_no_probe_out(served: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HealthHandler, "timeout", 10 * DEADLINE_S)
-    idle = [socket.create_connection(("127.0.0.1", served)) for _ in range(3 * MOST_CALLERS)]
-    try:
-        idle[-1].sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 100_000)
-        assert ask(served, "/healthz") == (200, "ok\n")
-        for one in idle[: 2 * MOST_CALLERS]:  # the oldest, which are closed
-            one.settimeout(DEADLINE_S)
-            assert one.recv(1) == b""
-    finally:
-        for one in idle:
-            one.close()
-    assert ask(served, "/healthz") == (200, "ok\n")
 
 
 def test_without_its_port_the_launch_goes_on(

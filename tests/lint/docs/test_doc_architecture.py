@@ -76,7 +76,7 @@ def test_every_room_is_on_the_page() -> None:
 def test_a_name_that_is_elsewhere_is_found() -> None:
     cases = [
         ("[`Server.bind`](../pserver/server/event_loop.py)", ""),
-        ("[`VARIABLES`](../paddle_cluster/launcher/variables.py)", ""),
+        ("[`VARIABLES`](../paddle_cluster/launcher/settings.py)", ""),
         ("[`main`](../start.sh) of [`start.sh`](../start.sh)", ""),
         ("[`pserver/wire/`](../pserver/wire/)", ""),
         ("[`Server.fly`](../pserver/server/event_loop.py)", "Server.fly is not in ../pserver/server/event_loop.py; "),

@@ -7,7 +7,7 @@ from paddle_base.messages import envelope, server_core
 from paddle_base.messages.gate import gate, zmtp
 from paddle_base.runtime import environment, rate_limit
 from paddle_base.runtime.health import pages
-from paddle_base.runtime.kubernetes import account, answers
+from paddle_base.runtime.kubernetes import account, answers, client
 from paddle_base.runtime.kubernetes import text as api_text
 from paddle_base.runtime.network import open_files
 from paddle_cluster.elastic import http_server, worker
@@ -16,7 +16,6 @@ from paddle_cluster.elastic.keyvalue import freshness
 from paddle_cluster.launcher import failures, status, volume
 from paddle_cluster.launcher import text as launcher_text
 from paddle_cluster.launcher.cluster import kubernetes
-from paddle_cluster.launcher.programs import probes
 from paddle_cluster.master import protocol as master_protocol
 from paddle_cluster.prepare.input import archive, packed, tar
 from pserver.server import complaints, listener
@@ -66,8 +65,8 @@ TABLES = [
     f"and `/metrics`**: {pages.MOST_CALLERS} at a time",
     f"limits of {pages.MOST_HEAD_BYTES // KIB} KiB and {pages.PATIENCE_S:.0f} s for a request, and of "
     f"{pages.ANSWERS_PER_SECOND} answers a second",
-    f"server, unpacked**: {kubernetes.ANSWER_LIMIT // MIB} MiB, {launcher_text.VALUES_LIMIT // 10**6} million values",
-    f"{kubernetes.PAGES_LIMIT:,} pages, and together {kubernetes.ANSWER_LIMIT // MIB} MiB plus "
+    f"server, unpacked**: {client.ANSWER_LIMIT // MIB} MiB, {launcher_text.VALUES_LIMIT // 10**6} million values",
+    f"{kubernetes.PAGES_LIMIT:,} pages, and together {client.ANSWER_LIMIT // MIB} MiB plus "
     f"{kubernetes.POD_LIMIT // KIB} KiB for each pod",
     f"{answers.REQUEST_TIMEOUT_S:.0f} s to connect",
     f"`Retry-After`**: {answers.RETRY_AFTER_LIMIT_S:.0f} s",
@@ -100,5 +99,4 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
 def test_the_limits_of_the_tables_are_those_of_the_code() -> None:
     assert missing("security-tables.md", TABLES) == []
     assert len(protocol.LARGE_NOTES) == 4  # "the four kinds"
-    assert probes.MOST_CALLERS == pages.MOST_CALLERS  # the launcher's, and those of all other programs
     assert archive.CHUNK == tar.PIECE == packed.PIECE  # "unpacked in pieces of at most 1 MiB"

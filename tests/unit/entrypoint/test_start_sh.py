@@ -9,8 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from docpages.options import start_sh_rows
 
-from paddle_cluster.launcher.variables import VARIABLES
+from paddle_base.runtime.kubernetes.account import ACCOUNT
+from paddle_cluster.launcher.roles.plan import FLAGS
+from paddle_cluster.launcher.settings import VARIABLES
 
 START_SH = Path(__file__).parents[3] / "start.sh"
 RECORDER = """
@@ -20,13 +23,8 @@ env = {name: value for name, value in os.environ.items() if name in names or nam
 print("RECORD " + json.dumps({"argv": sys.argv[1:], "cwd": os.getcwd(), "pid": os.getpid(), "env": env}))
 """
 REQUIRED = ("JOB_PATH", "JOB_NAME")
-DEFAULTS = {
-    "CONF_PADDLE_NIC": "eth0",
-    "CONF_PADDLE_PORT": "7164",
-    "CONF_PADDLE_PORTS_NUM": "2",
-    "CONF_PADDLE_PORTS_NUM_SPARSE": "2",
-}
-BLOG = dict.fromkeys(["TRAIN_CONFIG_DIR", "CONF_PADDLE_GRADIENT_NUM", *DEFAULTS])  # what its YAML leaves out
+PORTS = ("CONF_PADDLE_NIC", "CONF_PADDLE_PORT", "CONF_PADDLE_PORTS_NUM", "CONF_PADDLE_PORTS_NUM_SPARSE")
+BLOG = dict.fromkeys(["TRAIN_CONFIG_DIR", "CONF_PADDLE_GRADIENT_NUM", *PORTS])  # what its YAML leaves out
 
 
 class Pod:
@@ -77,8 +75,6 @@ def pod(tmp_path: Path) -> Pod:
 def test_the_launcher_gets_the_tutorials_flags_in_its_order(pod: Pod) -> None:
     assert pod.record()["argv"] == [
         "--dot_period=10",
-        "--ports_num=2",
-        "--ports_num_for_sparse=3",
         "--log_period=50",
         "--num_passes=10",
         "--trainer_count=1",
@@ -129,26 +125,38 @@ def test_the_three_variables_of_the_blog_are_enough(pod: Pod) -> None:
     done = pod.start(**BLOG, JOB_NAMESPACE="default")
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout.split("RECORD ")[1])
-    assert {name: record["env"][name] for name in DEFAULTS} == DEFAULTS
-    assert record["env"]["TRAIN_CONFIG_DIR"] == "digits"
-    assert "CONF_PADDLE_GRADIENT_NUM" not in record["env"]  # the launcher asks the API for it
-    assert {"--ports_num=2", "--ports_num_for_sparse=2", "--config=trainer_config.py"} <= set(record["argv"])
-    taken = " ".join(f"{name}={value}" for name, value in {**DEFAULTS, "TRAIN_CONFIG_DIR": "digits"}.items())
-    assert f"not set in the pod's env, so by default: {taken}\n" in done.stdout
+    assert record["env"]["TRAIN_CONFIG_DIR"] == "digits" and "--config=trainer_config.py" in record["argv"]
+    assert [name for name in record["env"] if name.startswith("CONF_PADDLE_")] == []  # the launcher has the defaults
+    assert "not set in the pod's env, so by default: TRAIN_CONFIG_DIR=digits\n" in done.stdout
 
 
 def test_nothing_is_said_of_defaults_where_all_is_set(pod: Pod) -> None:
     assert "by default" not in pod.start().stdout
 
 
-def test_an_empty_variable_has_its_default(pod: Pod) -> None:
-    environ = pod.record(**dict.fromkeys(DEFAULTS, ""))["env"]
-    assert {name: environ[name] for name in DEFAULTS} == DEFAULTS
+def test_help_says_the_defaults_of_the_launcher() -> None:
+    rows = {name: default for name, (default, _) in start_sh_rows().items()}
+    own = {"JOB_PATH": "required", "TRAIN_CONFIG_DIR": "found", "JOB_NAMESPACE": "the pod's own"}
+    expected = {one.name: own.get(one.name, one.default or "required") for one in VARIABLES if one.name in rows}
+    assert {name: rows[name] for name in expected} == expected
+    assert {*PORTS, "SERVICE_ACCOUNT_DIR", "CONF_PADDLE_METRICS_PORT"} <= expected.keys()
 
 
-def test_the_defaults_are_those_of_the_launcher() -> None:
-    variables = {variable.name: variable.default for variable in VARIABLES}
-    assert {name: variables[name] for name in DEFAULTS} == DEFAULTS
+def test_help_says_the_defaults_of_the_flags(pod: Pod) -> None:
+    rows = [(meaning.split(":")[0], default) for default, meaning in start_sh_rows().values() if meaning[:2] == "--"]
+    ports = ["--ports_num", "--ports_num_for_sparse"]  # flags of the launcher's programs, not of its command line
+    assert {f"{flag}={default}" for flag, default in rows if flag not in ports} == {*pod.record()["argv"]}
+
+
+def test_help_says_the_defaults_of_the_roles() -> None:
+    """The number of passes stood in two files: a master could train another number than a static job."""
+    rows, flags = start_sh_rows(), [flag for each in FLAGS.values() for flag in each if flag.default]
+    expected = {flag: f"JOB_PATH/JOB_NAME{flag.default}" if flag.default[0] == "/" else flag.default for flag in flags}
+    assert {flag: rows[flag.variables[0]][0] for flag in flags} == expected
+
+
+def test_the_directory_of_the_service_account_is_that_of_the_launcher() -> None:
+    assert f"${{SERVICE_ACCOUNT_DIR:-{ACCOUNT}}}" in START_SH.read_text()
 
 
 def test_shards_and_output_are_no_config_directories(pod: Pod) -> None:

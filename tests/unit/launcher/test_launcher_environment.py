@@ -10,8 +10,7 @@ from builders import pod_environment
 
 import start_paddle
 from paddle_base.runtime.errors import ConfigError
-from paddle_cluster.launcher.settings import LauncherConfig, warn_without_secret
-from paddle_cluster.launcher.variables import VARIABLES, parse_variable
+from paddle_cluster.launcher.settings import VARIABLES, LauncherConfig, say_defaults, warn_without_secret
 
 REQUIRED = [variable.name for variable in VARIABLES if variable.default is None]
 
@@ -116,7 +115,7 @@ def test_importing_touches_neither_environment_nor_network() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=root, timeout=60, check=False).returncode == 0
 
 
-def test_the_launcher_imports_requests_messages_and_the_standard_library_only() -> None:
+def test_the_launcher_imports_the_base_and_the_standard_library_only() -> None:
     """It starts our programs and never imports them; of ours it has what all programs share."""
     script = Path(start_paddle.__file__)
     nodes = [
@@ -129,7 +128,6 @@ def test_the_launcher_imports_requests_messages_and_the_standard_library_only() 
     assert {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) == {
         "paddle_base",
         "paddle_cluster",
-        "requests",
     }
 
 
@@ -154,4 +152,12 @@ def test_a_number_that_is_too_long_for_python_is_described_as_any_other(digits: 
     """The message contained Python's text about the limit of digits."""
     port = next(one for one in VARIABLES if one.name == "CONF_PADDLE_PORT")
     with pytest.raises(ValueError, match="expected a whole number from 1 to 65535"):
-        parse_variable(port, digits)
+        port.check(digits)
+
+
+def test_the_defaults_of_the_tutorials_shorter_manifests_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    say_defaults({"CONF_PADDLE_PORT": "7164", "CONF_PADDLE_NIC": ""})
+    taken = "CONF_PADDLE_NIC=eth0 CONF_PADDLE_PORTS_NUM=2 CONF_PADDLE_PORTS_NUM_SPARSE=2"
+    assert capsys.readouterr().out.endswith(f"not set in the pod's env, so by default: {taken}\n")
+    say_defaults(pod_environment())
+    assert capsys.readouterr().out == ""

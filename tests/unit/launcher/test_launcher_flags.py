@@ -11,9 +11,11 @@ from paddle_cluster.launcher.command_lines import (
     build_pserver_command,
     build_trainer_command,
     print_plan,
+    wanted_passes,
     whole_number,
 )
 from paddle_cluster.launcher.settings import LauncherConfig
+from trainer.flags import FLAGS
 
 IDS = start_paddle.getIdMap(podlist(pod("10.0.0.2"), pod("10.0.0.1"), pod("10.0.0.3")))
 CONFIG = LauncherConfig.from_env(pod_environment())
@@ -50,8 +52,9 @@ def test_what_is_no_flag_is_refused(arguments: list[str]) -> None:
 def test_the_trainer_command_line_is_the_tutorials() -> None:
     passed = {"dot_period": "10", "ports_num": "2", "config": "trainer_config.py", "local": "0"}
     assert build_trainer_command(CONFIG, IDS, 1, passed).argv == [
-        "paddle", "train", "--nics=eth0", "--port=7164", "--ports_num=2", "--comment=paddle_process_by_paddle",
-        "--pservers=10.0.0.1,10.0.0.2,10.0.0.3", "--dot_period=10", "--config=trainer_config.py", "--local=0",
+        "paddle", "train", "--nics=eth0", "--port=7164", "--ports_num=2", "--ports_num_for_sparse=2",
+        "--comment=paddle_process_by_paddle", "--pservers=10.0.0.1,10.0.0.2,10.0.0.3",
+        "--dot_period=10", "--config=trainer_config.py", "--local=0",
         "--num_gradient_servers=3", "--trainer_id=1", "--save_dir=/home/jobpath/paddle-cluster-job/output",
     ]  # fmt: skip
 
@@ -120,6 +123,10 @@ def test_S27_config_and_passes_can_be_chosen() -> None:
     ).argv
     assert {"--config=mine.py", "--num_passes=3", "--save_dir=/elsewhere"} <= set(argv)
     assert len([argument for argument in argv if argument.startswith("--save_dir=")]) == 1
+
+
+def test_without_a_flag_the_launcher_expects_as_many_passes_as_a_trainer_trains() -> None:
+    assert wanted_passes({}) == FLAGS["num_passes"].default
 
 
 def test_S28_a_passed_port_reaches_trainer_pserver_and_probe() -> None:

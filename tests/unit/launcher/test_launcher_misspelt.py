@@ -5,13 +5,13 @@ import os
 import pytest
 from docpages.options import PROGRAMS, data_job_rows, start_sh_rows
 
+from paddle_base.runtime.environment import find_misspelt
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.programs.process import Stop
 from paddle_cluster.launcher.roles.__main__ import run_role
 from paddle_cluster.launcher.roles.plan import KNOWN_TO_ROLES, ROLES
-from paddle_cluster.launcher.settings import warn_of_misspelt
-from paddle_cluster.launcher.variables import KNOWN, find_misspelt
+from paddle_cluster.launcher.settings import KNOWN, warn_of_misspelt
 
 
 def test_a_misspelt_variable_is_named_with_the_variable_that_it_resembles(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,7 +28,7 @@ def test_a_misspelt_variable_is_named_with_the_variable_that_it_resembles(capsys
 def test_no_variable_of_the_project_and_of_this_machine_looks_misspelt() -> None:
     documented = {*start_sh_rows(), *PROGRAMS, *data_job_rows()}
     services = ["KUBERNETES_PORT_443_TCP_ADDR", "PADDLE_MASTER_SERVICE_HOST", "PADDLE_CLUSTER_JOB_PORT", "POD_IPS"]
-    assert find_misspelt([*documented, *services, *os.environ]) == {}
+    assert find_misspelt([*documented, *services, *os.environ], KNOWN) == {}
 
 
 @pytest.mark.parametrize("role", ROLES)

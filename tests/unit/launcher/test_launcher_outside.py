@@ -21,11 +21,12 @@ from builders import JOB, pod, pod_environment, podlist
 import start_paddle
 from paddle.utils import status
 from paddle_base.runtime.errors import PeerUnreachableError
+from paddle_base.runtime.kubernetes.client import ANSWER_LIMIT
 from paddle_base.runtime.kubernetes.text import printable
 from paddle_base.runtime.network.answers import read_answer
 from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.attempts import JobRecord
-from paddle_cluster.launcher.cluster.kubernetes import ANSWER_LIMIT, PodApi
+from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import parse_pods
 from paddle_cluster.launcher.cluster.waiting import LAST_LOOK_S, Wait, WaitPolicy, wait_for_pods
 from paddle_cluster.launcher.control.job_record import read_record

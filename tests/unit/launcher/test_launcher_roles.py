@@ -185,6 +185,15 @@ def test_an_api_server_in_trouble_is_asked_again(scaler: Scaler, status: int) ->
     assert said.value.final is not ApiForbiddenError
 
 
+@pytest.mark.parametrize("missing", ["KUBERNETES_SERVICE_HOST", "namespace"])
+def test_a_role_outside_a_cluster_is_told_what_is_missing(tmp_path: Path, missing: str) -> None:
+    environ = {"SERVICE_ACCOUNT_DIR": str(tmp_path)}
+    environ |= {"KUBERNETES_SERVICE_HOST": "10.96.0.1"} if missing == "namespace" else {}
+    with pytest.raises(ApiError, match=f"SCALE_TO_ZERO is set, but .*{missing}") as said:
+        Scaler(environ, Secrets())
+    assert said.value.final is ApiForbiddenError
+
+
 # ----- the whole program
 
 

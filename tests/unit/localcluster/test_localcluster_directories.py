@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.launcher.variables import VARIABLES
+from paddle_cluster.launcher.settings import VARIABLES
 from paddle_cluster.localcluster.deployment import Deployment, PodTemplate
 from paddle_cluster.localcluster.errors import MissingError, OptionError
 from paddle_cluster.localcluster.host import (

@@ -10,9 +10,8 @@ from builders import pod_environment
 
 from paddle_cluster.launcher.errors import NEVER_RETRY
 from paddle_cluster.launcher.programs.probes import ASK_TIMEOUT_S
-from paddle_cluster.launcher.settings import LauncherConfig
+from paddle_cluster.launcher.settings import VARIABLES, LauncherConfig
 from paddle_cluster.launcher.supervisor import FAILED_STOP_S
-from paddle_cluster.launcher.variables import VARIABLES
 
 ROOT = Path(__file__).parents[3]
 K8S = ROOT / "k8s"
@@ -28,6 +27,12 @@ JOB, DATA, CLAIM, KUSTOMIZATION = load("job.yaml"), load("data-job.yaml"), load(
 POD_GROUP = load("components/volcano/pod-group.yaml")
 ACCOUNT, ROLE, BINDING = yaml.safe_load_all((K8S / "rbac.yaml").read_text())
 BOTH = pytest.mark.parametrize("job", [JOB, DATA], ids=["training", "data"])
+
+
+def load_pods(name: str) -> dict[str, Any]:
+    """The only object with pods in a file of several objects."""
+    (found,) = [one for one in yaml.safe_load_all((K8S / name).read_text()) if "template" in one.get("spec", {})]
+    return found
 
 
 def pod(job: dict[str, Any]) -> dict[str, Any]:
@@ -241,10 +246,21 @@ def test_the_grace_period_covers_saving_and_the_end_of_the_pserver() -> None:
     assert pod(JOB)["terminationGracePeriodSeconds"] > needed
 
 
-def test_the_variables_of_attempts_stand_where_they_are_looked_for() -> None:
-    defaults = {one.name: one.default for one in VARIABLES}
-    for name in ("RESTARTS", "REJOIN_TIMEOUT"):
-        assert env(JOB)[name] == defaults[name]
+def test_a_default_that_a_manifest_shows_is_the_launchers() -> None:
+    """A reader learns a default from the manifest; what differs from it is listed here with its reason."""
+    defaults = {one.name: one.default for one in VARIABLES if one.default and not one.find}
+    others = {
+        "CONF_PADDLE_CONTROL_PORT",  # the port that the default 0 stands for
+        "CONF_PADDLE_METRICS_PORT",  # the probes of the manifests need the ports
+        "STOP_TIMEOUT",  # a pod of a cluster has more time than a process of a shell
+    }
+    jobs = [JOB, *(load_pods(f"elastic/{name}.yaml") for name in ("master", "pserver", "trainer"))]
+    shown = {(name, value) for job in jobs for name, value in env(job).items()}
+    wrong = {(name, value) for name, value in shown if name in defaults.keys() - others and value != defaults[name]}
+    assert wrong == set()
+    assert {"CONF_PADDLE_NIC", "CONF_PADDLE_PORT", "JOB_PATH", "RESTARTS", "REJOIN_TIMEOUT"} <= {
+        name for name, _ in shown
+    }
 
 
 def test_a_dead_nodes_pod_is_given_up_soon() -> None:

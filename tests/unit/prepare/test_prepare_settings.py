@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from each import each
 
+from paddle_base.runtime.environment import find_misspelt
 from paddle_cluster.prepare.errors import ArgumentsError, SettingsError
-from paddle_cluster.prepare.settings import OPTIONS, find_misspelt, help_table, name_flags, read_settings
+from paddle_cluster.prepare.settings import OPTIONS, help_table, name_flags, read_settings
 
 GOOD = {"OUT_DIR": "/volume/job", "SPLIT_COUNT": "3"}
 
@@ -144,12 +145,13 @@ def test_a_misspelt_flag_is_named_with_the_flag_that_it_resembles():
 
 def test_a_misspelt_variable_is_named_with_the_setting_that_it_resembles():
     """It had no effect, and nothing said so."""
-    assert find_misspelt({"SPLIT_CONT": "3", **GOOD, "SEEDS": "", "DATA": ""}) == {"SPLIT_CONT": "SPLIT_COUNT"}
+    known = [one.name.upper() for one in OPTIONS]
+    assert find_misspelt({"SPLIT_CONT": "3", **GOOD, "SEEDS": "", "DATA": ""}, known) == {"SPLIT_CONT": "SPLIT_COUNT"}
 
 
 def test_a_variable_with_two_swapped_letters_is_misspelt_too():
     """CSV_LABLE had no effect: in a short name difflib counts two wrong letters."""
-    assert find_misspelt({"CSV_LABLE": "x", "CSV_SIPK": "", "NAME_OUT": ""}) == {
+    assert find_misspelt(["CSV_LABLE", "CSV_SIPK", "NAME_OUT"], [one.name.upper() for one in OPTIONS]) == {
         "CSV_LABLE": "CSV_LABEL",
         "CSV_SIPK": "CSV_SKIP",
     }

@@ -131,8 +131,9 @@ def test_a_file_of_the_account_that_is_none_is_not_waited_for(tmp_path: Path, ma
 
 def test_a_certificate_that_is_a_named_pipe_is_not_waited_for(place: ApiPlace) -> None:
     os.mkfifo(place.account / "ca.crt")
-    with pytest.raises(ApiProblem, match="Is no regular file"):
+    with pytest.raises(ApiProblem, match="Is no regular file") as caught:
         ApiClient(place).ask("GET", "/api/v1/pods")
+    assert isinstance(caught.value.to_error(""), ConfigError)  # as a token that is none
 
 
 def test_an_empty_file_of_the_account_counts_as_missing(tmp_path: Path) -> None:
