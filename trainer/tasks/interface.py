@@ -1,4 +1,4 @@
-"""The interfaces through which training with tasks uses the master and the updater."""
+"""The interface through which training with tasks uses the master."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Protocol
 
 from paddle_cluster.master.client import PassOver, TaskGrant
 from paddle_cluster.master.tasks.records import TaskView
-from trainer.updaters.local import Updater
 
 
 class TaskMaster(Protocol):
@@ -57,13 +56,3 @@ class TaskMaster(Protocol):
 
     def leave(self) -> None:
         """Leave the job. The master assigns an unfinished task to another trainer at once."""
-
-
-class TaskUpdater(Updater, Protocol):
-    """An updater for trainers that join and leave. No trainer waits for others when a pass begins or ends."""
-
-    def set_pass(self, number: int) -> None:
-        """Set the pass of the next steps. All earlier passes are over for all trainers.
-
-        This method is also called before `finish_pass`, which only the trainer that tests or saves the pass calls.
-        """

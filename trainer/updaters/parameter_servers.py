@@ -97,7 +97,7 @@ class ParameterServers:
         sending: Sending,
         client: Client,
         pool: ThreadPool,
-    ) -> RemoteUpdater | DeltaUpdater:
+    ) -> Updater:
         """Return the updater of the parameters that are not tables."""
         if sending.batches_per_send == 1:
             return RemoteUpdater(table, optimization, client, batches_per_get=sending.batches_per_get)

@@ -24,9 +24,8 @@ from pserver.store.sparse_shard import make_table_groups
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.network.network import OnFinal
-from trainer.updaters.delta import DeltaUpdater
+from trainer.updaters.local import Updater
 from trainer.updaters.prefetch import RowFinder
-from trainer.updaters.remote import RemoteUpdater
 
 if TYPE_CHECKING:
     from paddle_base.kernels.tables import RowIds
@@ -147,14 +146,14 @@ class RemoteTables:
         return self._client
 
 
-class TablesUpdater:
+class TablesUpdater(Updater):
     """An `Updater` for parameter servers with tables, which exchanges dense parameters and tables at the same time.
 
     Args: dense: the updater of the parameters that are not tables; there may be no such parameter. dense_services: the
         number of the dense services.
     """
 
-    def __init__(self, dense: RemoteUpdater | DeltaUpdater, tables: RemoteTables, dense_services: int) -> None:
+    def __init__(self, dense: Updater, tables: RemoteTables, dense_services: int) -> None:
         self._dense, self._tables, self._client, self._dense_services = dense, tables, tables.client, dense_services
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
@@ -228,10 +227,6 @@ class TablesUpdater:
         with self._dense.averaged():
             self._tables.fetch()
             yield
-
-    def rates(self, parameter: Parameter) -> Array | None:
-        """Return None: the rates are on the servers."""
-        return None
 
     def finish(self) -> None:
         """Tell the servers that this trainer has finished."""
