@@ -208,7 +208,7 @@ class FakeClient:
         note = {**views.write_push(key, pass_number), "bytes": len(whole)}
         self.begin(Op.PUSH, self.links, lambda link: note, whole, interruption=is_current)
 
-    def finish_push(self):
+    def finish(self):
         self.collect()
 
     def begin_commit(self, key, view, services, values=None):

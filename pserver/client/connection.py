@@ -144,9 +144,7 @@ class ServerConnection:
     # ----- Called by `wait` -----
 
     def begin(self, now: float) -> float:
-        """Try to connect if an attempt is due; return the seconds until the next attempt."""
-        if self.established is not None:
-            return float("inf")
+        """Try to connect if an attempt is due; return the seconds until the next attempt. There is no connection."""
         if now < self._attempt.due:
             return self._attempt.due - now
         if self._attempt.stream is not None:  # the handshake has taken too long
@@ -276,14 +274,18 @@ class Poller:
         """Wait at most `timeout` seconds for messages, and return the messages that have arrived."""
         now = time.monotonic()
         for number, connection in enumerate(self._connections):
-            timeout = min(timeout, connection.begin(now))
+            if connection.established is None:
+                timeout = min(timeout, connection.begin(now))
             awaited = connection.awaited
             if awaited != self._awaited[number]:
                 self._change(number, awaited)
         ready = self._poller.poll(1000 * timeout)
         of_file = self._of_file
-        come = [(of_file[file], of_file[file].handle(events)) for file, events in ready if file in of_file]
-        return [(connection, messages) for connection, messages in come if messages]
+        come = []
+        for file, events in ready:
+            if file in of_file and (messages := of_file[file].handle(events)):
+                come.append((of_file[file], messages))
+        return come
 
     def _change(self, number: int, awaited: tuple[int, int] | None) -> None:
         connection, before = self._connections[number], self._awaited[number]

@@ -99,7 +99,6 @@ class RemoteUpdater(DenseUpdater):
         parameters = [parameter.spec() for parameter in table]
         # the servers would report errors of the settings; this call raises these errors in the trainer
         find_parameter_groups(parameters, partition.whole(parameters), optimization, per_parameter=True)
-        self._has_begun = False
         self._period, self._pushed = batches_per_get, 0  # `_pushed`: number of gradients since the last pull
         self._wants_checkpoint = False
 
@@ -117,11 +116,12 @@ class RemoteUpdater(DenseUpdater):
         self._pushed = 0
 
     def begin_step(self, samples: int) -> OnFinal | None:
-        """Push gradients layer by layer, as they become complete. With pruning masks, only `step` pushes gradients."""
-        if self._pruning.state() or self._pushed + 1 < self._period:
+        """Push gradients layer by layer, as they become complete. With pruning masks, and if all gradients of a service
+        are one piece, only `step` pushes gradients.
+        """
+        if not self._client.sends_early or self._pruning.state() or self._pushed + 1 < self._period:
             return None
         self._client.begin_push(self._table.peek_gradients(), self._table.values, samples)
-        self._has_begun = True
 
         def push(start: int) -> None:
             self._table.gradients_from(start)
@@ -141,12 +141,9 @@ class RemoteUpdater(DenseUpdater):
                 self._client.fetch_values(values)
                 self._pushed = 0
             return is_due
-        if not self._has_begun:
-            self._client.begin_push(gradients, values, samples)
-        self._has_begun = False
         self._pushed = 0
         checkpoint, self._wants_checkpoint = self._wants_checkpoint, False
-        return self._client.finish_push(checkpoint=checkpoint)
+        return self._client.push_pull(gradients, values, samples, checkpoint=checkpoint)
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
         """Send this trainer's state. Trainer 0 collects the states of all trainers and of the servers."""

@@ -203,7 +203,7 @@ class TablesUpdater(Updater):
         """Push all gradients, and pull the dense values."""
         self._tables.begin_push(samples)
         is_due = self._dense.step(samples, checkpoint)
-        self._client.finish_push_rows()
+        self._client.collect()
         return is_due
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
@@ -219,7 +219,7 @@ class TablesUpdater(Updater):
         """Wait for the trainers that still have batches."""
         self._client.begin_end_of_pass()
         self._dense.finish_pass(own)
-        self._client.finish_end_of_pass()
+        self._client.collect()
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

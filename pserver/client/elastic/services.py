@@ -13,6 +13,7 @@ from paddle_base.kernels.tables import RowIds
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import PaddleError
 from pserver.client.elastic.clients import ElasticClient, ElasticSparseClient
+from pserver.client.elastic.options import ElasticOptions
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.wire.views import EnterAnswer, MembershipView, RoundKey
@@ -90,9 +91,9 @@ class JoinedServices:
 
     def give(self, values: Array, tables: Array) -> None:
         """Send initial values to all services; services that already have values ignore them."""
-        self.dense.give(values)
+        self.dense.send_initial_values(values)
         if self.sparse is not None:
-            self.sparse.give(tables)
+            self.sparse.send_initial_values(tables)
 
     def fetch(self, values: Array, pass_number: int, *, averaged: bool = False) -> None:
         """Fetch all dense values in place; for the arguments, see `ElasticClient.fetch_now`."""
@@ -118,7 +119,7 @@ class JoinedServices:
         """Push the rest of the dense gradient and the gradients of rows, and wait for all answers."""
         if self.sparse is not None:
             begin_rows(self.sparse)
-        self.dense.finish_push()
+        self.dense.finish()
         if self.sparse is not None:
             self.sparse.collect()
 
@@ -135,7 +136,7 @@ class JoinedServices:
         A service then ends the rounds of earlier views, for which a trainer may be waiting.
         """
         for client in self._list():
-            client.tell_view()
+            client.member.hurry()
 
     def commit(self, key: RoundKey, view: int, values: Array, services: Collection[int] | None = None) -> None:
         """Commit a round on some services, and receive their values in place.
@@ -187,4 +188,4 @@ class JoinedServices:
 
 def _make(kind: type[_Kind], services: Sequence[ServiceAddress], options: dict[str, Any]) -> _Kind:
     addresses = [(one.host, one.port) for one in services]
-    return kind(addresses, attempts=[one.attempt for one in services], num_trainers=0, **options)
+    return kind(addresses, ElasticOptions(attempts=[one.attempt for one in services], num_trainers=0, **options))

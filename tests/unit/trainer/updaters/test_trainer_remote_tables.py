@@ -118,13 +118,13 @@ def test_rows_are_pulled_before_a_batch_and_the_same_ones_pushed_after_it():
     rows, gradients, samples = client._answers["seen"]["begin_push_rows"]
     assert [one.tolist() for one in rows] == [[3, 9], []] and samples == 5
     assert gradients[0][[3, 9]].tolist() == [[0, 0], [1, 1]]
-    assert log[-3:] == ["tables begin_push_rows", "dense step", "tables finish_push_rows"]
+    assert log[-3:] == ["tables begin_push_rows", "dense step", "tables collect"]
 
 
 def test_who_ends_a_pass_tells_the_sparse_services_before_it_waits_for_the_others():
     log, _, _, updater = make()
     updater.finish_pass({"k": 1})
-    assert log[-3:] == ["tables begin_end_of_pass", "dense finish_pass", "tables finish_end_of_pass"]
+    assert log[-3:] == ["tables begin_end_of_pass", "dense finish_pass", "tables collect"]
 
 
 def test_all_rows_are_fetched_for_tests_and_saves():
