@@ -57,7 +57,7 @@ class EnterRequest(ServiceRequest):
 class CommitRound(ServiceRequest):
     """Commit a round on some of the services; their answers confirm the commit.
 
-    Args: channels: the channels of the services that commit.
+    Args: channels: the channels of the services that commit, among them those of other clients.
     """
 
     def __init__(self, doing: str, note: Mapping[str, Any], channels: Collection[ServerChannel]) -> None:
