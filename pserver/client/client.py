@@ -77,7 +77,8 @@ class BaseClient:
         or their fields.
 
     Attributes: member: the membership in the job. channels: the channel of each service, in the order of the services;
-        empty before the client joins and after its end.
+        empty before the client joins and after its end. sends_early: whether `Client.push_from` can send anything
+        (piece 0 of each service waits for `push_pull`).
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class BaseClient:
         first = self.member.options.first_service(len(channels)) if channels else 0
         self.channels = channels
         self._turns = [*channels[first:], *channels[:first]]  # in the order in which requests are sent
+        self.sends_early = any(channel.layout.pieces > 1 for channel in channels)
         self._of_connection = {channel.connection: channel for channel in channels}
         self._poller = Poller([channel.connection for channel in self._turns])
 
@@ -405,11 +407,6 @@ class Client(BaseClient):
         self._batch += 1
         self.begin(PushVector(self._describe_push(), gradient, values, samples))
         self._has_begun = True
-
-    @property
-    def sends_early(self) -> bool:
-        """Whether `push_from` can send anything: piece 0 of each service waits for `push_pull`."""
-        return any(channel.layout.pieces > 1 for channel in self.channels)
 
     def push_from(self, start: int) -> None:
         """Push the pieces whose elements are all at position `start` of the gradient or later, without blocking.

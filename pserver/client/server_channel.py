@@ -37,7 +37,10 @@ class ServiceRequest:
         the request's messages. note: the note of the first piece for each service.
 
     Attributes: notes: the note of each service's answer.  answer_flags: the combined flags of all answers.
+        is_note_repeated: whether all pieces have the note; otherwise only the first piece has it.
     """
+
+    is_note_repeated = False
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class ServiceRequest:
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
         """Return the note of a piece."""
-        return NOTHING if piece else self.note
+        return self.note if self.is_note_repeated or not piece else NOTHING
 
     def count_pieces(self, channel: ServerChannel) -> int:
         """Return the number of pieces for a service."""

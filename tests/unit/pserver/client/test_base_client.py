@@ -6,12 +6,8 @@ import pytest
 from paddle_base.runtime.errors import BugError
 from pserver.client.client import Client
 from pserver.client.connection import Poller
-from pserver.client.server_channel import SenderId, ServerChannel, ServiceRequest
-from pserver.client.vector_layout import VectorLayout
-from pserver.optim.settings import ParameterSpec
-from pserver.store import partition
+from pserver.client.server_channel import ServiceRequest
 from pserver.wire import protocol
-from pserver.wire.connection import Pool
 from pserver.wire.protocol import Message, MessageFlag, Op
 
 PIECES = 3
@@ -19,35 +15,11 @@ SIZE = PIECES * protocol.piece_elements()
 FIRST, LAST, REST = 0, PIECES - 1, (0, 1)
 
 
-class RecordingConnection:
-    """A connection that records what is sent; its service never sends anything by itself."""
-
-    host, port, waiting, breaks, established, awaited, silence = "somewhere", 1, 0, 0, object(), None, "does not answer"
-
-    def __init__(self):
-        self.sent = []
-
-    def send(self, message):
-        self.sent.append(message)
-
-    def begin(self, now):
-        return float("inf")
-
-    def close(self):
-        pass
-
-
-def make_channel():
-    parameters = [ParameterSpec("w", SIZE)]
-    layout = VectorLayout(partition.find_runs(parameters, partition.layout(parameters, 1)[0]))
-    return ServerChannel(RecordingConnection(), layout, SenderId(bytes(8), 0), Pool())
-
-
 @pytest.fixture
-def joined():
+def joined(make_channel):
     """A client that has joined one service, and its channel."""
     client = Client([("somewhere", 1)], trainer_id=0, num_trainers=1)
-    channel = make_channel()
+    channel = make_channel(SIZE)
     client._use([channel])
     client._poller = Poller([])
     client._check_vector = lambda array: None
@@ -105,8 +77,8 @@ def test_piece_0_waits_for_the_flags_of_the_push(joined):
     assert sent(channel) == [(1, 2), (1, 1)]
 
 
-def test_the_number_of_a_request_that_was_begun_but_not_sent_is_used_again():
-    channel = make_channel()
+def test_the_number_of_a_request_that_was_begun_but_not_sent_is_used_again(make_channel):
+    channel = make_channel(SIZE)
     for sends, number in ((False, 1), (True, 1), (False, 2), (False, 2), (True, 2), (True, 3)):
         channel.begin(ServiceRequest(Op.START_PASS, "start"))
         assert channel.sequence == number
