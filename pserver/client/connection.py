@@ -60,7 +60,6 @@ class ServerConnection:
 
     - `name`: the name of this connection, which the client sends to the service.
     - `secret`: the secret of the job, or empty.
-    - `place`: see `Connection`.
     - `max_payload`: maximum length of a received payload.
     - `source`: the local address, which the service names in its messages. If `source` is empty, the system chooses an
       address. For every service in 127.0.0.0/8, it chooses 127.0.0.1.
@@ -71,6 +70,7 @@ class ServerConnection:
     - `breaks`: number of times that the connection has broken.
     - `fault`: why the last handshake failed.
     - `keys`: the keys that sign the messages of the connection.
+    - `place`: see `Connection`.
     """
 
     def __init__(
@@ -79,7 +79,6 @@ class ServerConnection:
         port: int,
         name: bytes,
         secret: str,
-        place: Place = new_memory,
         *,
         max_payload: int = 0,
         source: str = "",
@@ -89,7 +88,7 @@ class ServerConnection:
         self.breaks = 0
         self.fault = ""
         self.keys = NO_KEYS
-        self.place = place
+        self.place: Place = new_memory
         self._endpoint = Endpoint(host, port, name, secret, max_payload, source)
         self._is_mute = False  # whether the last connection has got no answer to the greeting
         self._unknown = ""  # reason why the host name cannot be resolved
@@ -108,6 +107,11 @@ class ServerConnection:
     def port(self) -> int:
         """The port of the service."""
         return self._endpoint.port
+
+    @property
+    def peer(self) -> str:
+        """The name of the service, for messages."""
+        return f"pserver {self.host}:{self.port}"
 
     def send(self, message: Message) -> None:
         """Send a message as soon as possible; payloads are not copied, and must not change until they are sent."""

@@ -126,7 +126,7 @@ class ServerChannel:
     @property
     def name(self) -> str:
         """The name of the service, for messages."""
-        return f"pserver {self.connection.host}:{self.connection.port}"
+        return self.connection.peer
 
     def close(self) -> None:
         """Close the connection, and release the shared memory."""
