@@ -63,11 +63,11 @@ def train_rows(number: int, trainers: int, servers: int, port: int, rows: int, *
         batch = next(batches)
         client.pull([batch], [values[: len(batch)]], in_place=False)
         client.begin_push_rows([batch], [gradients[: len(batch)]], 1, in_place=False)
-        client.finish_push_rows()
+        client.collect()
 
     serve_rounds(one_round)
     client.begin_end_of_pass()
-    client.finish_end_of_pass()
+    client.collect()
     client.goodbye()
 
 

@@ -191,7 +191,7 @@ class FakeClient:
         self.begin(*arguments, **more)
         self.collect()
 
-    # ----- The interface of the clients of `JoinedServices` -----
+    # ----- The requests of `JoinedServices` -----
 
     def enter(self, view):
         found = {}
@@ -203,21 +203,21 @@ class FakeClient:
         note = views.write_push(key, pass_number)
         self.begin(Op.PUSH, self.links, lambda link: note, gradient.tobytes(), answers=2, interruption=is_current)
 
-    def begin_round_rows(self, rows, gradients, samples, key, pass_number, is_current):
-        whole = np.array([len(ROWS), *ROWS], "u4").tobytes() + gradients[0].tobytes()
+    def begin_round_rows(self, batch, key, pass_number, is_current):
+        whole = np.array([len(ROWS), *ROWS], "u4").tobytes() + batch.row_gradients[0].tobytes()
         note = {**views.write_push(key, pass_number), "bytes": len(whole)}
         self.begin(Op.PUSH, self.links, lambda link: note, whole, interruption=is_current)
 
-    def finish_push(self):
+    def finish(self):
         self.collect()
 
     def begin_commit(self, key, view, services, values=None):
         note = views.write_commit(key, view)
-        chosen = [self.links[number] for number in services]
+        chosen = [link for link in self.links if link in services]
         answers, take = (1, None) if values is None else (2, self._into(values))
         self.begin(Op.COMMIT, chosen, lambda link: note, answers=answers, take=take)
 
-    def fetch_now(self, values, pass_number, *, averaged=False):
+    def fetch_now(self, values, pass_number):
         note = {"pass": pass_number}
         take = self._into(values)
         self.request(Op.FETCH, self.links, lambda link: note, answers=2, argument=Fetch.CURRENT, take=take)
@@ -239,9 +239,30 @@ class FakeServices(JoinedServices):
         self.dense = FakeClient(trainer, [link for link in links if not link.server.by_rows])
         rows = [link for link in links if link.server.by_rows]
         self.sparse = FakeClient(trainer, rows) if rows else None
-        self._dense_count, self._count = len(self.dense.links), len(links)
         for client in self._list():
             client.request(Op.HELLO, client.links, lambda link: link.server.hello(trainer.number))
+
+    def begin_round_push(self, *given):
+        self.dense.begin_round_push(*given)
+
+    def begin_round_rows(self, *given):
+        if self.sparse is not None:
+            self.sparse.begin_round_rows(*given)
+
+    def enter(self, view):
+        return [answer for client in self._list() for answer in client.enter(view)]
+
+    def commit(self, key, view, values, services=None):
+        links = [link for client in self._list() for link in client.links]
+        chosen = links if services is None else [links[number] for number in services]
+        if self.sparse is not None:
+            self.sparse.begin_commit(key, view, chosen)
+        self.dense.begin_commit(key, view, chosen, values)
+        for client in self._list():
+            client.collect()
+
+    def fetch(self, values, pass_number):
+        self.dense.fetch_now(values, pass_number)
 
     def owner(self, link):
         return next(client for client in self._list() if link in client.links)

@@ -5,7 +5,8 @@ The requests transfer the states of all services, and the data that trainers sto
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ import numpy as np
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LostPeerError
 from paddle_base.runtime.number_types import number_type
-from pserver.client.fan_out import FanOut
-from pserver.client.request import FetchArrays, SendArrays, SendVector, ServiceRequest
-from pserver.client.server_channel import ServerChannel
-from pserver.optim.settings import Array
+from pserver.client.membership import ModelSetup
+from pserver.client.request import FetchArrays, SendArrays, SendVector
+from pserver.client.server_channel import ServerChannel, ServiceRequest
+from pserver.optim.settings import Array, Optimization
 from pserver.store.model_setup import as_bytes
+from pserver.store.resharding import reshard
 from pserver.store.snapshot import CheckpointState, Part
 from pserver.wire import checkpoint_blobs, notes, protocol
 from pserver.wire.protocol import Fetch, Message, Op
@@ -97,12 +99,19 @@ class FetchBlob(FetchArrays):
 class CheckpointRequests:
     """The checkpoint requests of one trainer.
 
-    Args: channels: the channel of each service, in the order of the services. trainer: number of this trainer.
-        elements: number of elements of the model, which limits the size of a service's state.
+    Args: request: the function that sends a request to all services and waits for the answers. channels: the channel
+        of each service, in the order of the services. trainer: number of this trainer. elements: number of elements of
+        the model, which limits the size of a service's state.
     """
 
-    def __init__(self, fan_out: FanOut, channels: Sequence[ServerChannel], trainer: int, elements: int) -> None:
-        self._fan_out, self._channels, self._trainer = fan_out, channels, trainer
+    def __init__(
+        self,
+        request: Callable[[ServiceRequest], int],
+        channels: Sequence[ServerChannel],
+        trainer: int,
+        elements: int,
+    ) -> None:
+        self._request, self._channels, self._trainer = request, channels, trainer
         self._max_bytes = MAX_STATE_PER_ELEMENT * elements + protocol.PIECE_BYTES
 
     def gather_checkpoint(self, own: Any) -> CheckpointState | None:
@@ -110,40 +119,47 @@ class CheckpointRequests:
         services; other trainers get None.
         """
         request = GatherCheckpoint(self._channels[0], own)
-        self._fan_out.request(request)
+        self._request(request)
         if self._trainer != 0:
             return None
         said = [request.notes.get(channel, {}) for channel in self._channels]
         parts = [_make_part(channel, note, self._max_bytes) for channel, note in zip(self._channels, said, strict=True)]
         for number in range(max(len(part.arrays) for part in parts)):
             arrays = self._list_arrays(parts, [list(part.arrays) for part in parts], number)
-            self._fan_out.request(FetchArrays("fetch the state", Fetch.STATE + number, arrays))
+            self._request(FetchArrays("fetch the state", Fetch.STATE + number, arrays))
         return CheckpointState(parts, list(notes.get_list(said[0], "trainers")))
 
-    def restore(self, setup: Mapping[str, Any], values: Array, restored: CheckpointState | None) -> None:
+    def restore(
+        self, model: ModelSetup, optimization: Optimization, values: Array, restored: CheckpointState | None
+    ) -> None:
         """Send the initial values to every service, and the service's state if trainer 0 resumes from a checkpoint.
 
-        Args: setup: the settings of the model, which are sent with INITIALISE. restored: the checkpoint that trainer 0
-            resumes from, or None.
+        The state is divided again if the checkpoint has another number of services.
+
+        Args: restored: the checkpoint that trainer 0 resumes from, or None.
+        Raises: ConfigError: the checkpoint does not fit the model.  DamagedError: the checkpoint cannot be divided.
         """
+        setup = model.note
+        if restored is not None and (restored.origins is not None or len(restored.services) != len(self._channels)):
+            restored = _divide_anew(restored, model, optimization, len(self._channels))
         if restored is None:
-            self._fan_out.request(SendInitialValues(setup, values, {}))
+            self._request(SendInitialValues(setup, values, {}))
             return
         parts = dict(zip(self._channels, restored.services, strict=True))
-        self._fan_out.request(SendInitialValues(setup, values, parts, restored.trainers))
+        self._request(SendInitialValues(setup, values, parts, restored.trainers))
         for number in range(max(len(part.arrays) for part in restored.services)):
             arrays = self._list_arrays(restored.services, [sorted(part.arrays) for part in restored.services], number)
-            self._fan_out.request(SendArrays(Op.RESTORE, "send the state of the checkpoint", arrays, number))
+            self._request(SendArrays(Op.RESTORE, "send the state of the checkpoint", arrays, number))
 
     def leave_blob(self, data: memoryview) -> None:
         """Store this trainer's binary data for the next checkpoints."""
-        self._fan_out.request(LeaveBlob({channel: data[:0] for channel in self._channels} | {self._own: data}))
+        self._request(LeaveBlob({channel: data[:0] for channel in self._channels} | {self._own: data}))
 
     def fetch_blob(self, size: int) -> memoryview:
         """Return this trainer's binary data from the checkpoint that the job resumes from."""
         data = memoryview(bytearray(size))
         arrays = {channel: data[:0] for channel in self._channels} | {self._own: data}
-        self._fan_out.request(FetchBlob(self._own, arrays))
+        self._request(FetchBlob(self._own, arrays))
         return data
 
     @property
@@ -162,6 +178,22 @@ class CheckpointRequests:
             for part, some in zip(parts, names, strict=True)
         ]
         return dict(zip(self._channels, arrays, strict=True))
+
+
+def _divide_anew(
+    restored: CheckpointState, model: ModelSetup, optimization: Optimization, services: int
+) -> CheckpointState:
+    origins = restored.origins
+    parts = reshard(
+        restored.services,
+        model.parameters,
+        optimization,
+        services,
+        by_rows=bool(model.note.get("by_rows")),
+        origins=range(len(restored.trainers)) if origins is None else origins,
+        begins_pass=origins is not None,
+    )
+    return dataclasses.replace(restored, services=parts)
 
 
 def _make_part(channel: ServerChannel, note: Mapping[str, Any], max_bytes: int) -> Part:

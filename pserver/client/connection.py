@@ -62,7 +62,6 @@ class ServerConnection:
 
     - `name`: the name of this connection, which the client sends to the service.
     - `secret`: the secret of the job, or empty.
-    - `place`: see `Connection`.
     - `max_payload`: maximum length of a received payload.
     - `source`: the local address, which the service names in its messages. If `source` is empty, the system chooses an
       address. For every service in 127.0.0.0/8, it chooses 127.0.0.1.
@@ -73,6 +72,7 @@ class ServerConnection:
     - `breaks`: number of times that the connection has broken.
     - `fault`: why the last handshake failed.
     - `keys`: the keys that sign the messages of the connection.
+    - `place`: see `Connection`.
     """
 
     def __init__(
@@ -81,7 +81,6 @@ class ServerConnection:
         port: int,
         name: bytes,
         secret: str,
-        place: Place = new_memory,
         *,
         max_payload: int = 0,
         source: str = "",
@@ -91,7 +90,7 @@ class ServerConnection:
         self.breaks = 0
         self.fault = ""
         self.keys = NO_KEYS
-        self.place = place
+        self.place: Place = new_memory
         self._endpoint = Endpoint(host, port, name, secret, max_payload, source)
         self._is_mute = False  # whether the last connection has got no answer to the greeting
         self._unknown = ""  # reason why the host name cannot be resolved
@@ -110,6 +109,11 @@ class ServerConnection:
     def port(self) -> int:
         """The port of the service."""
         return self._endpoint.port
+
+    @property
+    def peer(self) -> str:
+        """The name of the service, for messages."""
+        return f"pserver {self.host}:{self.port}"
 
     def send(self, message: Message) -> None:
         """Send a message as soon as possible; payloads are not copied, and must not change until they are sent."""
@@ -146,9 +150,7 @@ class ServerConnection:
     # ----- Called by `wait` -----
 
     def begin(self, now: float) -> float:
-        """Try to connect if an attempt is due; return the seconds until the next attempt."""
-        if self.established is not None:
-            return float("inf")
+        """Try to connect if an attempt is due; return the seconds until the next attempt. There is no connection."""
         if now < self._attempt.due:
             return self._attempt.due - now
         if self._attempt.stream is not None:  # the handshake has taken too long
@@ -278,14 +280,18 @@ class Poller:
         """Wait at most `timeout` seconds for messages, and return the messages that have arrived."""
         now = time.monotonic()
         for number, connection in enumerate(self._connections):
-            timeout = min(timeout, connection.begin(now))
+            if connection.established is None:
+                timeout = min(timeout, connection.begin(now))
             awaited = connection.awaited
             if awaited != self._awaited[number]:
                 self._change(number, awaited)
         ready = self._poller.poll(1000 * timeout)
         of_file = self._of_file
-        come = [(of_file[file], of_file[file].handle(events)) for file, events in ready if file in of_file]
-        return [(connection, messages) for connection, messages in come if messages]
+        come = []
+        for file, events in ready:
+            if file in of_file and (messages := of_file[file].handle(events)):
+                come.append((of_file[file], messages))
+        return come
 
     def _change(self, number: int, awaited: tuple[int, int] | None) -> None:
         connection, before = self._connections[number], self._awaited[number]

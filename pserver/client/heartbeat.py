@@ -35,11 +35,6 @@ class ServerLiveness:
     asked: float | None = None  # time at which the oldest unanswered ping was sent
     heard: float = 0.0
 
-    @property
-    def name(self) -> str:
-        """The name of the server, for messages."""
-        return f"pserver {self.connection.host}:{self.connection.port}"
-
 
 class Heartbeat(ServiceThread):
     """Send heartbeats to every server, and detect servers that do not answer.
@@ -122,7 +117,7 @@ class Heartbeat(ServiceThread):
         except protocol.ProtocolError:
             return
         if answer.op == Op.ERROR:
-            self.failure = self.failure or error_of(answer, server.name)
+            self.failure = self.failure or error_of(answer, server.connection.peer)
         server.asked, server.heard = None, time.monotonic()
 
     def _judge(self, server: ServerLiveness, now: float) -> None:
@@ -134,7 +129,7 @@ class Heartbeat(ServiceThread):
             why = server.connection.fault or "it does not answer"
         if why and self.failure is None:
             self.failure = LostPeerError(
-                f"{server.name} is lost: {why}; its last message arrived {now - server.heard:.1f} s ago"
+                f"{server.connection.peer} is lost: {why}; its last message arrived {now - server.heard:.1f} s ago"
             )
 
 

@@ -1,39 +1,31 @@
-"""A trainer's membership in a job: the trainer joins every service, starts passes, makes checkpoints and leaves."""
+"""A trainer's membership in a job: its settings, its hello to every service, its connections and its heartbeats."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import secrets
 import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from paddle_base.runtime import glog
-from paddle_base.runtime.errors import BugError, PaddleError, PeerUnreachableError
-from pserver.client.checkpoint_requests import CheckpointRequests
-from pserver.client.connection import ServerConnection, close_all
-from pserver.client.fan_out import FanOut
+from paddle_base.runtime.errors import PaddleError, PeerUnreachableError
+from pserver.client.connection import ServerConnection
 from pserver.client.heartbeat import Heartbeat, ServerLiveness
-from pserver.client.request import ServiceRequest
-from pserver.client.server_channel import ServerChannel
+from pserver.client.server_channel import SenderId, ServerChannel, ServiceRequest
 from pserver.client.vector_layout import VectorLayout
-from pserver.optim.settings import Array, Optimization, ParameterSpec
+from pserver.optim.settings import ParameterSpec
 from pserver.store import partition
 from pserver.store.partition import StridedRun
-from pserver.store.resharding import reshard
-from pserver.store.snapshot import CheckpointState
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, TOKEN_BYTES
+from pserver.wire.connection import Pool
 from pserver.wire.protocol import NOTHING, Message, Op
 from pserver.wire.shared_memory import SharedMemory
 
-GOODBYE_TIMEOUT = 10.0  # maximum seconds until all services have answered GOODBYE
-LINGER = 1.0  # maximum seconds until the last messages are sent
 # maximum bytes of an array of rows in shared memory; a longer array is sent over the connection
 MOST_SHARED_ROWS = 16 << 20
 
@@ -92,7 +84,7 @@ class ModelSetup:
     parameters: Sequence[ParameterSpec]
     note: Mapping[str, Any]
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """The number of elements of all parameters that are not static."""
         return partition.count_elements(self.parameters)
@@ -173,180 +165,54 @@ class JoinRequest(ServiceRequest):
 
 
 class JobMember:
-    """A trainer's connection to some services of a job; the common part of dense and sparse clients.
+    """A trainer's membership in a job: its identity, its connections and its heartbeats.
 
     Args: services: host and port of each service, in an order that is the same in all trainers.
-        options: the fields of `ClientOptions`.
     """
 
-    def __init__(self, services: Sequence[tuple[str, int]], **options: Any) -> None:
-        if not services:
-            raise BugError("a client needs at least one service")
-        self._services = list(services)
-        self._options = self._read_options(options)
+    def __init__(self, services: Sequence[tuple[str, int]], options: ClientOptions) -> None:
+        self.services, self.options = list(services), options
         self._token = secrets.token_bytes(TOKEN_BYTES)
-        self._passes = self._batch = 0
-        self._channels: list[ServerChannel] = []
-        self._model = ModelSetup((), {})
-        self._elements = 0
-        self._fan_out: FanOut | None = None
-        self._checkpoints: CheckpointRequests | None = None
+        self._pool = Pool()
         self._heartbeat: Heartbeat | None = None
 
-    # ----- Joining -----
+    @property
+    def failure(self) -> PaddleError | None:
+        """The error that ends the job, if the heartbeats have found one."""
+        return self._heartbeat.failure if self._heartbeat else None
 
-    def _read_options(self, options: Mapping[str, Any]) -> ClientOptions:
-        return ClientOptions(**options)
+    def open_channel(self, service: int, runs: Sequence[StridedRun], kind: bytes = DATA) -> ServerChannel:
+        """Return a channel to a service, which connects when the client waits for its answers.
 
-    def _join(self, model: ModelSetup, optimization: Optimization, layouts: Sequence[Sequence[StridedRun]]) -> None:
-        """Connect to every service and register as this trainer.
-
-        Args: layouts: for each service, the elements of the flat vector that the service stores.
+        Args: runs: the elements of the flat vector that the service stores. kind: the kind of the connection.
         """
-        one = self._options
-        self._model, self._optimization, self._elements = model, optimization, model.elements
-        for number, ((host, port), runs) in enumerate(zip(self._services, layouts, strict=True)):
-            glog.info(f"pserver {number} {host}:{port}", at="ParameterClient2.cpp:114")
-            name, longest = self._token + DATA, protocol.MAX_PAYLOAD_BYTES
-            connection = ServerConnection(host, port, name, one.secret, max_payload=longest, source=one.source)
-            session = protocol.session_of(one.job, one.attempt_of(number))
-            self._channels.append(ServerChannel(connection, VectorLayout(runs), session))
-        self._fan_out = FanOut(
-            self._channels,
-            one.trainer_id,
-            first=one.first_service(len(self._channels)),
-            peer_timeout=one.peer_timeout,
-            wait_timeout=one.wait_timeout,
-            failure=lambda: self._heartbeat.failure if self._heartbeat else None,
-        )
-        self._checkpoints = CheckpointRequests(self._fan_out, self._channels, one.trainer_id, self._elements)
-        self._request(JoinRequest(one, model, self._channels), one.connect_timeout)
+        (host, port), one = self.services[service], self.options
+        most = protocol.MAX_PAYLOAD_BYTES if kind == DATA else 0
+        connection = ServerConnection(host, port, self._token + kind, one.secret, max_payload=most, source=one.source)
+        sender = SenderId(protocol.session_of(one.job, one.attempt_of(service)), one.trainer_id)
+        return ServerChannel(connection, VectorLayout(runs), sender, self._pool)
+
+    def start_heartbeats(self, channels: Sequence[ServerChannel]) -> None:
+        """Begin to check that all servers are alive, after all services have answered the hello."""
+        one = self.options
         servers = [
             ServerLiveness(
-                ServerConnection(host, port, self._token + HEARTBEAT, one.secret, source=one.source), channel.session
+                ServerConnection(host, port, self._token + HEARTBEAT, one.secret, source=one.source),
+                channel.sender.session,
             )
-            for (host, port), channel in zip(self._services, self._channels, strict=True)
+            for (host, port), channel in zip(self.services, channels, strict=True)
         ]
         self._heartbeat = Heartbeat(servers, one.trainer_id, one.peer_timeout, one.describe_view)
         self._heartbeat.start()
 
-    def _send_initial_values(self, values: Array, restored: CheckpointState | None) -> None:
-        """Send the initial values, or the state in a checkpoint.
+    def hurry(self) -> None:
+        """Send a heartbeat with the current view to every service immediately; any thread may call this method."""
+        heartbeat = self._heartbeat
+        if heartbeat is not None:
+            heartbeat.hurry()
 
-        The state is divided again if the checkpoint has another number of services.
-
-        Raises: ConfigError: the checkpoint does not fit the model.  DamagedError: the checkpoint cannot be divided.
-        """
-        if restored is not None and (restored.origins is not None or len(restored.services) != len(self._channels)):
-            restored = self._divide_anew(restored)
-        self._require_checkpoints().restore(self._model.note, values, restored)
-
-    def _divide_anew(self, restored: CheckpointState) -> CheckpointState:
-        origins = restored.origins
-        parts = reshard(
-            restored.services,
-            self._model.parameters,
-            self._optimization,
-            len(self._channels),
-            by_rows=bool(self._model.note.get("by_rows")),
-            origins=range(len(restored.trainers)) if origins is None else origins,
-            begins_pass=origins is not None,
-        )
-        return dataclasses.replace(restored, services=parts)
-
-    def count_services(self) -> int:
-        """Return the number of services of this client."""
-        return len(self._services)
-
-    # ----- Training -----
-
-    def check(self) -> None:
-        """Raise an error if the heartbeats have found that the job has failed.
-
-        A caller that computes or waits elsewhere for a long time should call this method regularly.
-
-        Raises: LostPeerError: the job cannot continue.
-        """
-        if self._heartbeat and self._heartbeat.failure:
-            raise self._heartbeat.failure
-
-    def start_pass(self, batch: int = 0) -> None:
-        """Wait until every trainer is ready to start this pass.
-
-        Args: batch: number of batches of the pass that an earlier attempt has trained.
-        Raises: ConfigError: another trainer has already ended its last pass.
-        """
-        self._request(ServiceRequest(Op.START_PASS, f"start pass {self._passes}", batch))
-        self._batch = batch
-
-    def gather_checkpoint(self, own: Any) -> CheckpointState | None:
-        """Send this trainer's part of a checkpoint (JSON); trainer 0 receives all parts and the servers' state.
-
-        All trainers call this method after the same batch, or after the pass. Only trainer 0 waits for the other
-        trainers.
-        """
-        return self._require_checkpoints().gather_checkpoint(own)
-
-    def leave_blob(self, data: memoryview) -> None:
-        """Store binary data for the next checkpoints on the servers, as a part of this trainer's state."""
-        self._require_checkpoints().leave_blob(data)
-
-    def fetch_blob(self, size: int) -> memoryview:
-        """Return this trainer's binary data from the checkpoint that the job resumes from."""
-        return self._require_checkpoints().fetch_blob(size)
-
-    # ----- Leaving -----
-
-    def goodbye(self) -> None:
-        """Send GOODBYE to every server, and close. A failure to deliver GOODBYE is only logged."""
-        try:
-            self._request(ServiceRequest(Op.GOODBYE, "say goodbye"), GOODBYE_TIMEOUT)
-        except PaddleError as exc:
-            glog.warning(f"goodbye was not received by all servers: {exc}")
-        self.close()
-
-    def abort(self, reason: str) -> None:
-        """Send every server the reason why this trainer gives up, and close. The method raises no error.
-
-        The servers report the reason to the other trainers.
-        """
-        if self._fan_out:
-            self._fan_out.abort(reason)
-            close_all([channel.connection for channel in self._channels], LINGER)
-        self.close()
-
-    def close(self) -> None:
-        """Close every connection without a message; repeated calls are allowed."""
+    def end(self) -> None:
+        """End the heartbeats; repeated calls are allowed."""
         if self._heartbeat:
             self._heartbeat.stop()
             self._heartbeat = None
-        for channel in self._channels:
-            channel.close()
-        self._channels, self._fan_out, self._checkpoints = [], None, None
-
-    # ----- Requests -----
-
-    def _request(self, request: ServiceRequest, timeout: float | None = None) -> int:
-        """Send a request to every service, wait for all answers, and return the flags of the answers."""
-        return self._require_fan_out().request(request, timeout)
-
-    def _require_fan_out(self) -> FanOut:
-        if self._fan_out is None:
-            raise BugError("the client has not joined, or is closed")
-        return self._fan_out
-
-    def _require_checkpoints(self) -> CheckpointRequests:
-        if self._checkpoints is None:
-            raise BugError("the client has not joined, or is closed")
-        return self._checkpoints
-
-    def _check_vector(self, array: Array) -> None:
-        """Check that an array is a flat vector of the model.
-
-        Raises: BugError: the array has another type or size.
-        """
-        if array.shape != (self._elements,) or array.dtype != np.float32 or not array.flags.c_contiguous:
-            raise BugError(
-                f"the client needs a contiguous float32 array of {self._elements} elements, "
-                f"not {array.dtype} of shape {array.shape}"
-            )

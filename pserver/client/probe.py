@@ -35,7 +35,7 @@ class ProbedService:
     is_ready: bool = False
 
     def __str__(self) -> str:
-        return f"pserver {self.connection.host}:{self.connection.port}"
+        return self.connection.peer
 
 
 def probe(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: float) -> None:

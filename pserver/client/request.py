@@ -1,77 +1,14 @@
-"""The requests to services: their notes and payloads, and the memory that the answers are stored in.
-
-A request goes to every service. The arrays of requests and answers are sent in pieces, each of which is a message. A
-message has a note (a JSON object) and a payload (bytes of the array). `FanOut` reads the notes and payloads of the
-pieces from a request, and passes the pieces of the answers to the request.
-"""
+"""The requests to services that send or fetch arrays, and the memory that the answers are stored in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paddle_base.runtime.errors import PaddleError
-from pserver.client.server_channel import ServerChannel
+from pserver.client.server_channel import ServerChannel, ServiceRequest
 from pserver.optim.settings import Array
 from pserver.wire import protocol
 from pserver.wire.protocol import NOTHING, Buffer, Message, MessageFlag, Op
-
-
-class ServiceRequest:
-    """A request without an array, whose answers have no array either.
-
-    Args: doing: description of the request, for log messages. argument, samples, flags: the fields of the same names in
-        the request's messages. note: the note of the first piece for each service.
-
-    Attributes: notes: the note of each service's answer.  answer_flags: the combined flags of all answers.
-    """
-
-    def __init__(
-        self,
-        op: Op,
-        doing: str,
-        argument: int = 0,
-        *,
-        samples: int = 0,
-        flags: int = MessageFlag.NONE,
-        note: Mapping[str, Any] = NOTHING,
-    ) -> None:
-        self.op, self.doing, self.argument, self.samples, self.flags = op, doing, argument, samples, flags
-        self.note = note
-        self.notes: dict[ServerChannel, Mapping[str, Any]] = {}
-        self.answer_flags = MessageFlag.NONE
-
-    def interruption(self) -> PaddleError | None:
-        """Return an error that ends the wait for the answers, or None."""
-        return None
-
-    def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the note of a piece."""
-        return NOTHING if piece else self.note
-
-    def count_pieces(self, channel: ServerChannel) -> int:
-        """Return the number of pieces for a service."""
-        return 1
-
-    def payload_for(self, channel: ServerChannel, piece: int) -> Sequence[Buffer]:
-        """Return the payload of a piece."""
-        return ()
-
-    def count_answers(self, channel: ServerChannel) -> int:
-        """Return the number of pieces of a service's answer."""
-        return 1
-
-    def place_for(self, channel: ServerChannel, piece: int) -> list[memoryview] | None:
-        """Return the memory that a piece of the answer is received into, or None if `take` copies the piece."""
-        return None
-
-    def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Store a piece of the answer, unless it was received in place.
-
-        Raises: PaddleError: the answer reports an error of the job.  Any other error: the answer is not valid.
-        """
-        if answer.note:
-            self.notes[channel] = answer.note
 
 
 class FetchVector(ServiceRequest):

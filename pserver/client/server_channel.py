@@ -1,21 +1,99 @@
-"""One service from the client's view: the data connection, the current request, and the shared memory."""
+"""One service from the client's view: a request, its messages to this service, and the service's answers.
+
+A request goes to every service. The arrays of requests and answers are sent in pieces, each of which is a message. A
+message has a note (a JSON object) and a payload (bytes of the array). A channel takes the notes and payloads of the
+pieces from the request, and passes the pieces of the answers to the request.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachableError
 from pserver.client.connection import ServerConnection
+from pserver.client.heartbeat import error_of
 from pserver.client.vector_layout import VectorLayout
 from pserver.optim.settings import Array
-from pserver.wire import protocol
-from pserver.wire.protocol import Buffer, Message, MessageFlag
+from pserver.wire import notes, protocol
+from pserver.wire.connection import Frames, Pool
+from pserver.wire.protocol import NOTHING, Buffer, Message, MessageFlag, Op
 from pserver.wire.shared_memory import SharedMemory
 
 
-class ServerChannel:
-    """The data connection to one service, and the service's elements of the flat vector.
+class SenderId(NamedTuple):
+    """The sender of a message: the bytes that identify its job and attempt, and the number of the trainer."""
 
-    Args: session: bytes that identify the job and attempt in messages to the service.
+    session: bytes
+    trainer: int
+
+
+class ServiceRequest:
+    """A request without an array, whose answers have no array either.
+
+    Args: doing: description of the request, for log messages. argument, samples, flags: the fields of the same names in
+        the request's messages. note: the note of the first piece for each service.
+
+    Attributes: notes: the note of each service's answer.  answer_flags: the combined flags of all answers.
+        is_note_repeated: whether all pieces have the note; otherwise only the first piece has it.
+    """
+
+    is_note_repeated = False
+
+    def __init__(
+        self,
+        op: Op,
+        doing: str,
+        argument: int = 0,
+        *,
+        samples: int = 0,
+        flags: int = MessageFlag.NONE,
+        note: Mapping[str, Any] = NOTHING,
+    ) -> None:
+        self.op, self.doing, self.argument, self.samples, self.flags = op, doing, argument, samples, flags
+        self.note = note
+        self.notes: dict[ServerChannel, Mapping[str, Any]] = {}
+        self.answer_flags = MessageFlag.NONE
+
+    def interruption(self) -> PaddleError | None:
+        """Return an error that ends the wait for the answers, or None."""
+        return None
+
+    def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
+        """Return the note of a piece."""
+        return self.note if self.is_note_repeated or not piece else NOTHING
+
+    def count_pieces(self, channel: ServerChannel) -> int:
+        """Return the number of pieces for a service."""
+        return 1
+
+    def payload_for(self, channel: ServerChannel, piece: int) -> Sequence[Buffer]:
+        """Return the payload of a piece."""
+        return ()
+
+    def count_answers(self, channel: ServerChannel) -> int:
+        """Return the number of pieces of a service's answer."""
+        return 1
+
+    def place_for(self, channel: ServerChannel, piece: int) -> list[memoryview] | None:
+        """Return the memory that a piece of the answer is received into, or None if `take` copies the piece."""
+        return None
+
+    def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
+        """Store a piece of the answer, unless it was received in place.
+
+        Raises: PaddleError: the answer reports an error of the job.  Any other error: the answer is not valid.
+        """
+        if answer.note:
+            self.notes[channel] = answer.note
+
+
+class ServerChannel:
+    """The data connection to one service, the service's elements of the flat vector, and the current request.
+
+    Args: pool: memory for payloads that have no other place.
 
     Attributes:
 
@@ -30,10 +108,11 @@ class ServerChannel:
     - `placed`: pieces of the answer that were received in place.
     """
 
-    def __init__(self, connection: ServerConnection, layout: VectorLayout, session: bytes) -> None:
+    def __init__(self, connection: ServerConnection, layout: VectorLayout, sender: SenderId, pool: Pool) -> None:
         self.connection = connection
         self.layout = layout
-        self.session = session
+        self.sender = sender
+        self.request = ServiceRequest(Op.PING, "nothing")
         self.sequence = 0
         self.memory: SharedMemory | None = None
         self.last = "said nothing yet"
@@ -42,22 +121,12 @@ class ServerChannel:
         self.unsent: set[int] = set()
         self.pending: set[int] = set()
         self.placed: set[int] = set()
-        self._has_sent = True
+        connection.place = partial(self._place, pool)
 
     @property
     def name(self) -> str:
         """The name of the service, for messages."""
-        return f"pserver {self.connection.host}:{self.connection.port}"
-
-    def begin(self, pieces: int, answers: int) -> None:
-        """Begin a request.
-
-        Args: pieces: number of pieces to send. answers: number of pieces to receive.
-        """
-        self.sequence += self._has_sent
-        self._has_sent = False
-        self.unsent, self.pending = set(range(pieces)), set(range(answers))
-        self.placed.clear()
+        return self.connection.peer
 
     def close(self) -> None:
         """Close the connection, and release the shared memory."""
@@ -70,11 +139,45 @@ class ServerChannel:
             self.memory.close()
             self.memory = None
 
+    # ----- Sending -----
+
+    def begin(self, request: ServiceRequest) -> None:
+        """Begin a request; `send_piece` sends its pieces."""
+        has_sent = len(self.unsent) < self.request.count_pieces(self)
+        self.sequence += has_sent
+        self.request = request
+        self.unsent, self.pending = set(range(request.count_pieces(self))), set(range(request.count_answers(self)))
+        self.placed.clear()
+
+    def send_piece(self, piece: int) -> None:
+        """Send one piece of the current request; its payload is not copied."""
+        request = self.request
+        payload, flags, argument = request.payload_for(self, piece), request.flags, request.argument
+        if request.op == Op.PUSH and (length := self._measure_local(payload)):
+            payload, flags, argument = (), flags | MessageFlag.LOCAL, length
+        note = request.note_for(self, piece)
+        try:
+            self.send(
+                Message(request.op, *self.sender, self.sequence, argument, flags, note, payload, piece, request.samples)
+            )
+        except protocol.ProtocolError as exc:
+            raise BugError(f"trainer {self.sender.trainer} cannot {request.doing}: {exc}") from exc
+
     def send(self, message: Message) -> None:
-        """Send a piece of the current request; its payload is not copied."""
-        self._has_sent = True
+        """Send a piece of the current request."""
         self.unsent.discard(message.piece)
         self.connection.send(message)
+
+    def ask(self) -> None:
+        """Send a PING on the data connection, after the request. The answer reports what the server has received, and
+        what it waits for.
+        """
+        if not self.connection.waiting:  # without a connection, a PING would only wait behind other messages
+            self.connection.send(Message(Op.PING, *self.sender, self.sequence))
+
+    def abort(self, reason: str) -> None:
+        """Send the reason why this trainer gives up."""
+        self.connection.send(Message(Op.ABORT, *self.sender, self.sequence + 1, note={"reason": reason}))
 
     def gather(self, flat: Array, piece: int) -> Sequence[Buffer]:
         """Return a piece of this service's elements as bytes.
@@ -87,14 +190,91 @@ class ServerChannel:
         self.layout.copy(flat, piece, target)
         return (target,)
 
-    def measure_local(self, payload: Sequence[Buffer]) -> int:
+    def _measure_local(self, payload: Sequence[Buffer]) -> int:
         """Return the length in bytes of a payload in shared memory; 0 if the payload is elsewhere or empty."""
         if self.memory is None or len(payload) != 1 or not self.memory.holds(payload[0]):
             return 0
         return len(payload[0])
 
-    def payload_of(self, answer: Message) -> memoryview:
+    # ----- Receiving -----
+
+    def _place(self, pool: Pool, frames: Sequence[Buffer], size: int) -> Sequence[memoryview]:
+        """Return the memory for the payload of an answer.
+
+        A signed answer is received directly into the final place of its payload, if this place is known. Any other
+        answer is received into a buffer of the pool.
+        """
+        op, flags, sequence, piece = protocol.peek(frames[0])
+        request = self.request
+        if (op, flags & MessageFlag.ANSWER, sequence) == (request.op, MessageFlag.ANSWER, self.sequence):
+            parts = request.place_for(self, piece) if piece in self.pending else None
+            key = self.connection.keys.receiving
+            if parts is not None and sum(map(len, parts)) == size and protocol.is_signed(frames, key):
+                self.placed.add(piece)
+                return parts
+        return [pool.take(size)]
+
+    def receive(self, frames: Frames) -> None:
+        """Handle a message of the service.
+
+        Raises: PaddleError: the message reports this error, or is not a valid answer.
+        """
+        try:
+            answer = protocol.decode(frames)
+        except protocol.ProtocolError as exc:
+            raise PeerUnreachableError(
+                f"{self.name} sends an answer that is not a message of this protocol: {exc}"
+            ) from exc
+        if answer.op == Op.ERROR and (answer.flags & MessageFlag.FATAL or answer.sequence in (0, self.sequence)):
+            raise error_of(answer, self.name)
+        if answer.sequence != self.sequence:
+            return  # a late answer to an earlier, repeated request
+        try:
+            self._take(answer)
+        except PaddleError:
+            raise
+        except Exception as exc:  # an authenticated but faulty message must not end this trainer with an unknown error
+            raise LostPeerError(
+                f"{self.name} sends an invalid answer to '{self.request.doing}' "
+                f"({type(exc).__name__}: {glog.clean(exc, 200)})"
+            ) from exc
+
+    def _take(self, answer: Message) -> None:
+        request = self.request
+        if answer.op == Op.PING:
+            self._repeat_if_lost(answer)
+        elif answer.op == request.op and answer.piece in self.pending:
+            if answer.piece not in self.placed:
+                request.take(self, answer, self._payload_of(answer))
+            request.answer_flags |= answer.flags
+            self.pending.discard(answer.piece)
+            if not self.pending:
+                self.last = f"answered '{request.doing}'"
+
+    def _payload_of(self, answer: Message) -> memoryview:
         """Return the array of a message, which is empty if the message has none."""
         if answer.flags & MessageFlag.LOCAL and self.memory is not None:
             return protocol.cut_local(self.memory.inbox, answer)
         return memoryview(answer.payload[0]) if answer.payload else memoryview(b"")
+
+    def _repeat_if_lost(self, pong: Message) -> None:
+        """Send pieces again that the server never received, or whose answer was lost when a connection broke.
+
+        The PING was sent after the request on the same connection, so its answer arrives after the answers to the
+        request. The PING's answer contains the numbers of received pieces and of sent answers. If this trainer has sent
+        more pieces or has received fewer answers, some were lost. The server counts a repeated piece once.
+        """
+        note, request = pong.note, self.request
+        self.waits_for = glog.clean(note.get("waits_for", ""))
+        if not self.pending:
+            return
+        pieces, answers = request.count_pieces(self), request.count_answers(self)
+        arrived = note.get("received") == self.sequence and note.get("pieces") == pieces - len(self.unsent)
+        if arrived and notes.get_integer(note, "answers") <= answers - len(self.pending):
+            return
+        glog.warning(
+            f"the connection to {self.name} broke, and '{request.doing}' or its answer was lost; "
+            "the request is sent again"
+        )
+        for piece in range(pieces) if pieces != answers else sorted(self.pending - self.unsent):
+            self.send_piece(piece)

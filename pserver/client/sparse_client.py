@@ -7,9 +7,9 @@
         client.start_pass()
         client.pull(rows, tables)                            # once per batch
         client.begin_push_rows(rows, gradients, samples)
-        client.finish_push_rows()
+        client.collect()
         client.begin_end_of_pass()
-        client.finish_end_of_pass()
+        client.collect()
     client.fetch(values)                                     # all rows, to test or to save
     client.goodbye()
 
@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from paddle_base.kernels.tables import RowIds
-from pserver.client.membership import JobMember, ModelSetup
-from pserver.client.request import FetchVector, ServiceRequest
-from pserver.client.server_channel import ServerChannel
+from pserver.client.client import BaseClient
+from pserver.client.membership import ClientOptions, ModelSetup
+from pserver.client.server_channel import ServerChannel, ServiceRequest
 from pserver.client.sparse_rows import NO_MEMORY, PullRows, RowTargets, SendRows, SparseRows
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store.model_setup import describe_setup
@@ -32,14 +32,16 @@ from pserver.store.snapshot import CheckpointState
 from pserver.wire.protocol import Fetch, Op
 
 
-class SparseClient(JobMember):
+class SparseClient(BaseClient):
     """A trainer's connection to all sparse services of a job.
 
-    Args: see `JobMember`. For errors and thread safety, see `Client`.
+    Args: see `BaseClient`. For errors and thread safety, see `Client`.
     """
 
-    def __init__(self, services: Sequence[tuple[str, int]], **options: Any) -> None:
-        super().__init__(services, **options)
+    def __init__(
+        self, services: Sequence[tuple[str, int]], options: ClientOptions | None = None, **fields: Any
+    ) -> None:
+        super().__init__(services, options, **fields)
         self._rows = SparseRows((), len(services))
 
     def join(self, parameters: Sequence[ParameterSpec], optimization: Optimization) -> None:
@@ -47,7 +49,7 @@ class SparseClient(JobMember):
 
         Raises: see `Client.join`.
         """
-        self._rows = SparseRows(parameters, len(self._services))
+        self._rows = SparseRows(parameters, len(self.member.services))
         model = ModelSetup(list(parameters), describe_setup(parameters, optimization) | {"by_rows": True})
         self._join(model, optimization, self._rows.lay_out())
 
@@ -57,12 +59,11 @@ class SparseClient(JobMember):
         The other trainers receive no rows, because rows are fetched when they are used. Fetching all rows now would
         update lazy rows once more than necessary. Args, Returns, Raises: see `Client.initialise`.
         """
-        if self._options.trainer_id == 0:
-            self._check_vector(values)
-            self._send_initial_values(values, restored)
+        if self.member.options.trainer_id == 0:
+            self.send_initial_values(values, restored)
             return None if restored is None else restored.trainers[0]
         request = ServiceRequest(Op.FETCH, "wait for the initial values", Fetch.INITIAL)
-        self._request(request)
+        self.request(request)
         return next((note["own"] for note in request.notes.values() if "own" in note), None)
 
     def pull(self, rows: Sequence[RowIds], tables: Sequence[Array], *, in_place: bool = True) -> None:
@@ -73,11 +74,10 @@ class SparseClient(JobMember):
         """
         self._rows.forget()
         dealt = self._rows.deal(rows)
-        services = self._list_services()
-        bodies = {channel: self._rows.name_rows(service, dealt) for service, channel in services}
-        lengths = {channel: self._rows.count_bytes(service, dealt) for service, channel in services}
+        bodies = {channel: self._rows.name_rows(service, dealt) for service, channel in enumerate(self.channels)}
+        lengths = {channel: self._rows.count_bytes(service, dealt) for service, channel in enumerate(self.channels)}
         doing = f"pull the rows of batch {self._batch + 1} of pass {self._passes}"
-        self._request(PullRows(doing, bodies, lengths, RowTargets(rows, dealt, tables, in_place=in_place)))
+        self.request(PullRows(doing, bodies, lengths, RowTargets(rows, dealt, tables, in_place=in_place)))
 
     def begin_push_rows(
         self,
@@ -87,26 +87,21 @@ class SparseClient(JobMember):
         *,
         in_place: bool = True,
     ) -> None:
-        """Send the gradients of the rows of a batch; `finish_push_rows` waits for the step of all trainers.
+        """Send the gradients of the rows of a batch; `collect` waits for the step of all trainers.
 
         Args: rows, gradients, in_place: as `rows`, `tables` and `in_place` of `pull`. samples: see `Client.push_pull`.
         """
         self._batch += 1
-        bodies = self._gather(rows, gradients, in_place=in_place)
-        self._begin(SendRows(Op.PUSH, f"push batch {self._batch} of pass {self._passes}", bodies, samples=samples))
-
-    def finish_push_rows(self) -> None:
-        """Wait until the step of all trainers is done."""
-        self._require_fan_out().collect()
+        bodies = self.gather(rows, gradients, in_place=in_place)
+        self.begin_all(SendRows(Op.PUSH, f"push batch {self._batch} of pass {self._passes}", bodies, samples=samples))
 
     def fetch(self, values: Array) -> None:
         """Fetch all rows of all tables in place; the rows are averages if the config enables averaging.
 
         Shapes: values: all tables, one after the other.
         """
-        self._check_vector(values)
         kind = Fetch.AVERAGES if self._optimization.average_window > 0 else Fetch.CURRENT
-        self._request(FetchVector(Op.FETCH, "fetch all rows", values, kind))
+        self.fetch_vector("fetch all rows", kind, values)
 
     def save(self, directory: str) -> None:
         """Make every service write its rows into its file in a directory.
@@ -115,7 +110,7 @@ class SparseClient(JobMember):
 
         Raises: VolumeError: a service cannot write its file.
         """
-        self._request(ServiceRequest(Op.SAVE, f"save tables to {directory}", note={"directory": directory}))
+        self.request(ServiceRequest(Op.SAVE, f"save tables to {directory}", note={"directory": directory}))
 
     def load(self, directory: str) -> None:
         """Make every service read its rows from its file in a directory, before the first pass.
@@ -123,19 +118,18 @@ class SparseClient(JobMember):
         Raises: MissingInputError: a service cannot read its file. DataError: the file does not contain the rows of the
             service.
         """
-        self._request(ServiceRequest(Op.LOAD, f"load tables from {directory}", note={"directory": directory}))
+        self.request(ServiceRequest(Op.LOAD, f"load tables from {directory}", note={"directory": directory}))
 
     def begin_end_of_pass(self) -> None:
-        """Report that this trainer has no more batches in this pass. Later steps of the pass do not wait for it."""
-        self._begin(ServiceRequest(Op.FINISH_PASS, f"finish pass {self._passes}"))
+        """Report that this trainer has no more batches in this pass. Later steps of the pass do not wait for it.
 
-    def finish_end_of_pass(self) -> None:
-        """Wait for the trainers that still have batches; no rows are transferred."""
-        self._require_fan_out().collect()
+        `collect` waits for the trainers that still have batches; no rows are transferred.
+        """
+        self.begin_all(ServiceRequest(Op.FINISH_PASS, f"finish pass {self._passes}"))
         self._passes += 1
 
-    def _gather(
-        self, rows: Sequence[RowIds], gradients: Sequence[Array], *, in_place: bool
+    def gather(
+        self, rows: Sequence[RowIds], gradients: Sequence[Array], *, in_place: bool = True
     ) -> dict[ServerChannel, memoryview]:
         """Return an array for each service, with the numbers and the gradients of the service's rows of a batch."""
         dealt = self._rows.deal(rows)
@@ -148,14 +142,5 @@ class SparseClient(JobMember):
                 in_place=in_place,
                 shared=channel.memory.outbox if channel.memory else NO_MEMORY,
             )
-            for service, channel in self._list_services()
+            for service, channel in enumerate(self.channels)
         }
-
-    def _begin(self, request: ServiceRequest) -> None:
-        """Send a request; its answers are collected later."""
-        fan_out = self._require_fan_out()
-        fan_out.begin(request)
-        fan_out.send_rest()
-
-    def _list_services(self) -> list[tuple[int, ServerChannel]]:
-        return list(enumerate(self._channels))

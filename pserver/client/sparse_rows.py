@@ -12,8 +12,7 @@ import numpy as np
 
 from paddle_base.kernels.tables import RowIds, put_rows, take_rows
 from paddle_base.runtime.errors import BugError
-from pserver.client.request import ServiceRequest
-from pserver.client.server_channel import ServerChannel
+from pserver.client.server_channel import ServerChannel, ServiceRequest
 from pserver.optim.settings import Array, ParameterSpec
 from pserver.store.partition import StridedRun
 from pserver.store.sparse_partition import Dealt, SparseTable

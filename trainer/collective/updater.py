@@ -7,9 +7,10 @@ from typing import Any
 
 from paddle_base.runtime.errors import DataError
 from paddle_cluster.elastic.process import operations
-from pserver.store.snapshot import CheckpointState, Part
+from pserver.store.snapshot import CheckpointState
 from trainer.arrays.encoding import decoding
 from trainer.updaters.collective import CollectiveTrainers, CollectiveUpdater, StepTotals
+from trainer.updaters.local import LocalUpdater
 
 
 class DividedUpdater(CollectiveUpdater):
@@ -23,7 +24,7 @@ class DividedUpdater(CollectiveUpdater):
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Prune the initial values. `TrainingState.sync` later sends the values of trainer 0 to the other trainers."""
-        self._local.pruning.start()
+        self.pruning.start()
         return None
 
     def expect(self, samples: int) -> None:
@@ -36,17 +37,17 @@ class DividedUpdater(CollectiveUpdater):
         Args: checkpoint: whether this trainer requests that all trainers commit after this step.
         Returns: whether any trainer requested a commit.
         """
-        self._local.pruning.mask_gradients()
+        self.pruning.mask_gradients()
         totals = self._add_up(self._table.gradients, StepTotals(samples, int(checkpoint), self._whole))
         self._check_totals(totals, self._whole)
-        self._local.apply(self._sums, totals.samples)
+        self.apply(self._sums, totals.samples)
         return bool(totals.wanting)
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """End the pass together with the other trainers."""
         self._sums[:] = 0
         self._check_totals(self._add_up(self._sums, StepTotals(0, 0, 0)), 0)
-        self._local.finish_pass()
+        LocalUpdater.finish_pass(self)
 
     @staticmethod
     def _check_totals(totals: StepTotals, whole: int) -> None:
@@ -65,25 +66,14 @@ class DividedUpdater(CollectiveUpdater):
 
     # ----- The state
 
-    def take(self) -> Part:
-        """Return the optimiser's state with the parameter values; the next step changes the returned arrays."""
-        return self._local.take()
-
-    def put_back(self, part: Part) -> None:
-        """Restore a state that `take` returned.
-
-        Raises: ConfigError: the state does not fit this job.
-        """
-        self._local.put_back(part)
-
     def take_masks(self) -> dict[str, Any]:
         """Return the pruning masks in a form that JSON can store."""
-        return self._local.pruning.state()
+        return self.pruning.state()
 
     def put_back_masks(self, masks: Mapping[str, Any]) -> None:
         """Restore pruning masks."""
         with decoding("masks"):
-            self._local.pruning.go_on(masks)
+            self.pruning.go_on(masks)
 
 
 class DividedTrainers(CollectiveTrainers):

@@ -24,7 +24,6 @@ from paddle_cluster.master.tasks.events import GRANTED
 from trainer.arrays.arguments import Argument
 from trainer.data.task_source import TaskSource
 from trainer.storage.model_files import pass_name
-from trainer.tasks.interface import TaskUpdater
 from trainer.tasks.job_end import JobOverError, tell_end
 from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER
 from trainer.telemetry.training_log import TrainingLog
@@ -35,6 +34,7 @@ from trainer.training.saves import Saves
 from trainer.training.stopping import Stopper
 from trainer.training.testing import run_test
 from trainer.updaters.elastic.errors import TaskTakenError
+from trainer.updaters.elastic.updater import ElasticUpdater
 
 BATCH_LIMIT_S = 15  # maximum seconds that a batch may still take after a signal. Source: half a pod's grace period
 LEAVE_S = 5.0  # maximum seconds for returning a task after a signal. Source: the grace period of a pod, 30 s
@@ -69,7 +69,7 @@ class TaskTraining:
         self,
         parts: Parts,
         source: TaskSource,
-        updater: TaskUpdater,
+        updater: ElasticUpdater,
         stopper: Stopper,
         master: MasterClient,
         *,

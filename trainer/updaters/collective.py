@@ -8,8 +8,6 @@ trainer whose data ends earlier takes part with zeros until no trainer has a bat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +19,9 @@ from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.membership import WORKER
 from pserver.optim.settings import Array, Optimization
 from pserver.store.snapshot import CheckpointState, Part
-from trainer.arrays.arguments import Argument
 from trainer.arrays.encoding import decoding
-from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.arrays.parameters import ParameterTable
 from trainer.flags import Values
-from trainer.network.network import OnFinal
 from trainer.storage.model_files import SaveTables
 from trainer.updaters.local import MASKS, LocalUpdater, Updater
 from trainer.updaters.optimizer_settings import Sending, has_sparse_rows
@@ -42,7 +38,7 @@ class StepTotals(NamedTuple):
     active: int
 
 
-class CollectiveUpdater:
+class CollectiveUpdater(LocalUpdater):
     """The optimiser of every trainer of a job without servers. `operations.init` must have been called.
 
     Raises: ConfigError: parameters have sparse updates, which need servers.
@@ -58,8 +54,7 @@ class CollectiveUpdater:
             )
         if optimization.is_asynchronous:
             raise ConfigError("settings: is_async=True cannot be used with --collective; train with parameter servers")
-        self._table = table
-        self._local = LocalUpdater(table, optimization, pool=pool, per_parameter=True)
+        super().__init__(table, optimization, pool=pool, per_parameter=True)
         # the sums have a separate array, because the table records which gradients this trainer has touched
         self._sums: Array = np.zeros_like(table.peek_gradients())
 
@@ -81,38 +76,28 @@ class CollectiveUpdater:
         given = operations.broadcast_object(given, 0, "checkpoint")
         if given is None:
             operations.broadcast_(self._table.values, 0, "values")
-            self._local.pruning.start()
+            self.pruning.start()
             return None
-        self._local.put_back(Part(given["counters"], given["arrays"]))
+        self.put_back(Part(given["counters"], given["arrays"]))
         trainers = given["trainers"]
         own: dict[str, Any] | None = trainers[rank] if rank < len(trainers) else None
         if own is not None:
             with decoding("masks"):
-                self._local.pruning.go_on(own.get(MASKS, {}))
+                self.pruning.go_on(own.get(MASKS, {}))
         return own
-
-    def check(self) -> None:
-        """Return at once: a lost trainer is detected in the next step."""
 
     def start_pass(self, batch: int = 0) -> None:
         """Wait for all trainers."""
         operations.barrier()
-
-    def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Return at once: all values are in this process."""
-
-    def begin_step(self, samples: int) -> OnFinal | None:
-        """Return None: gradients are added after the backward pass."""
-        return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Take one step with the gradients of all trainers. Return whether all trainers now make a checkpoint.
 
         A trainer whose data has ended cannot make a checkpoint. All trainers then ignore a request for a checkpoint.
         """
-        self._local.pruning.mask_gradients()
+        self.pruning.mask_gradients()
         totals = self._add_up(self._table.gradients, StepTotals(samples, int(checkpoint), 1))
-        self._local.apply(self._sums, totals.samples)
+        self.apply(self._sums, totals.samples)
         return bool(totals.wanting) and totals.active == operations.size()
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
@@ -122,8 +107,8 @@ class CollectiveUpdater:
             totals = self._add_up(self._sums, StepTotals(0, 0, 0))
             if not totals.active:
                 break
-            self._local.apply(self._sums, totals.samples)
-        self._local.finish_pass()
+            self.apply(self._sums, totals.samples)
+        super().finish_pass()
 
     def _add_up(self, gradients: Array, own: StepTotals) -> StepTotals:
         """Add the gradients and the counts of all trainers."""
@@ -136,18 +121,8 @@ class CollectiveUpdater:
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
         """In trainer 0, return the state of the job. All other trainers send their own state, and return None."""
-        trainers = operations.allgather_object({**own, MASKS: self._local.pruning.state()}, "trainers")
-        return CheckpointState([self._local.take()], trainers) if operations.rank() == 0 else None
-
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """A context in which averages replace the values, if the config asks for averages."""
-        with self._local.averaged():
-            yield
-
-    def rates(self, parameter: Parameter) -> Array | None:
-        """Return the rate of each element in the last step, if the method has separate rates."""
-        return self._local.rates(parameter)
+        trainers = operations.allgather_object({**own, MASKS: self.pruning.state()}, "trainers")
+        return CheckpointState([self.take()], trainers) if operations.rank() == 0 else None
 
     def finish(self) -> None:
         """Wait until all trainers have ended their training, and leave the group."""

@@ -16,7 +16,7 @@ Source: RemoteParameterUpdater.cpp of v0.10.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -29,13 +29,12 @@ from pserver.optim.delta import DELTA
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.optim.weight_decay import separate_decay
 from pserver.store.snapshot import VALUES, CheckpointState, Part
-from trainer.arrays.arguments import Argument
 from trainer.arrays.dense_parameters import DenseParameters
 from trainer.arrays.encoding import decoding
 from trainer.arrays.parameters import Parameter, ParameterTable
-from trainer.network.network import OnFinal
 from trainer.updaters.local import MASKS, LocalUpdater
 from trainer.updaters.optimizer_settings import Sending
+from trainer.updaters.remote import DenseUpdater
 
 if TYPE_CHECKING:
     from pserver.client.client import Client
@@ -53,7 +52,7 @@ class StepsSinceExchange:
     wants_checkpoint: bool = False
 
 
-class DeltaUpdater:
+class DeltaUpdater(DenseUpdater):
     """A separate optimiser in each trainer. Every few batches the servers collect the changes of the trainers' values.
 
     The averages of `average_window` are on the servers. A checkpoint waits for the next exchange. The trainers then
@@ -74,7 +73,7 @@ class DeltaUpdater:
         is_first: bool,
         pool: ThreadPool = SINGLE_THREAD,
     ) -> None:
-        self._table, self._client, self._sending, self._is_first = table, client, sending, is_first
+        self._sending, self._is_first = sending, is_first
         own, served = share_decay(
             [parameter.spec() for parameter in table],
             sending,
@@ -82,8 +81,8 @@ class DeltaUpdater:
             is_asynchronous=optimization.is_asynchronous,
         )
         self._served = served, replace(optimization, learning_method=DELTA, delta_add_rate=sending.rate)
-        self._averages = bool(optimization.average_window)
         self._local = LocalUpdater(table, replace(optimization, average_window=0.0), pool=pool, parameters=own)
+        super().__init__(table, client, self._local.pruning, has_averages=bool(optimization.average_window))
         self._base = np.empty_like(table.values)  # the values of the last exchange
         self._delta = np.empty_like(table.values)
         # this trainer's own values between two passes, when the table has the servers' values; else None
@@ -93,15 +92,10 @@ class DeltaUpdater:
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Join every server. Trainer 0 sends its values or a checkpoint, and the other trainers receive the values."""
-        pruning = self._local.pruning
-        pruning.start()
-        self._client.join(*self._served)
-        own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
-        if own is None:
-            pruning.start()  # the values must be pruned again: all trainers now have the values of trainer 0
-        else:
+        own = self._join(*self._served, restored)
+        if own is not None:
             with decoding("an optimiser"):
-                pruning.go_on(own.get(MASKS, {}))
+                self._pruning.go_on(own.get(MASKS, {}))
                 self._go_on(own.get(OWN_STATE))
         self._base[:] = self._table.values
         return own
@@ -132,10 +126,6 @@ class DeltaUpdater:
         listed = [[name, array.dtype.str, array.size] for name, array in arrays.items()]
         return {OWN_STATE: {"counters": part.counters, "arrays": listed, "bytes": len(data)}}
 
-    def check(self) -> None:
-        """Raise the error that the heartbeat has found, if any."""
-        self._client.check()
-
     def start_pass(self, batch: int = 0) -> None:
         """Wait for all trainers. If this trainer has its own values, continue from these values."""
         self._client.start_pass(batch)
@@ -143,13 +133,6 @@ class DeltaUpdater:
         if self._kept is not None:
             self._table.values[:] = self._kept
             self._kept = None
-
-    def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Return at once: all values are in this process."""
-
-    def begin_step(self, samples: int) -> OnFinal | None:
-        """Return None: the step begins when the gradients are complete."""
-        return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Take a step in this process. When an exchange is due, exchange the changes with the servers."""
@@ -198,36 +181,19 @@ class DeltaUpdater:
         self._client.finish_pass(self._table.values, described)
         self._base[:] = self._table.values
 
-    def _with_masks(self, own: dict[str, Any]) -> dict[str, Any]:
-        return {**own, MASKS: self._local.pruning.state()}
-
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """A context in which the table has the averages of the servers, if the config asks for averages.
 
         Without averages, the table has the values of the servers inside a pass with elastic_average.
         """
-        if not (self._averages or (self._sending.is_elastic and self._is_in_pass)):
+        is_centre = self._sending.is_elastic and self._is_in_pass and not self._has_averages
+        with self._replaced(self._client.fetch_values) if is_centre else super().averaged():
             yield
-            return
-        raw = self._table.values.copy()
-        (self._client.fetch_averages if self._averages else self._client.fetch_values)(self._table.values)
-        try:
-            yield
-        finally:
-            self._table.values[:] = raw
 
     def rates(self, parameter: Parameter) -> Array | None:
         """Return the rate of each element in this trainer's last step, if the method has separate rates."""
         return self._local.rates(parameter)
-
-    def finish(self) -> None:
-        """Tell the servers that this trainer has finished."""
-        self._client.goodbye()
-
-    def abort(self, reason: str) -> None:
-        """Send the servers the reason why this trainer leaves."""
-        self._client.abort(reason)
 
 
 def share_decay(

@@ -1,10 +1,12 @@
 """The interface of updaters, which compute new values from gradients, and the updater that works in this process."""
 
+# ruff: noqa: B027  # the methods of `Updater` that do nothing are no oversight
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
@@ -23,9 +25,13 @@ from trainer.updaters.pruning import Pruning
 MASKS = "pruned"  # in a checkpoint, the key of the pruning masks in the state of a trainer
 
 
-class Updater(Protocol):
-    """Changes the values of a parameter table with its gradients, in place."""
+class Updater(ABC):
+    """Changes the values of a parameter table with its gradients, in place.
 
+    Every updater has the abstract methods. The other methods do nothing, unless an updater needs them.
+    """
+
+    @abstractmethod
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Prepare for the first pass, with the present values of the table. All trainers get the values of trainer 0.
 
@@ -50,7 +56,9 @@ class Updater(Protocol):
 
         Returns: a function for the backward pass to call as gradients become complete, or None.
         """
+        return None
 
+    @abstractmethod
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Take one step with the gradients of a batch of `samples` samples.
 
@@ -58,12 +66,14 @@ class Updater(Protocol):
         Returns: whether any trainer has requested a checkpoint, so that all trainers must call `gather_checkpoint`.
         """
 
+    @abstractmethod
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
         """In trainer 0, return the state of the job. All other trainers send their own state, and return None.
 
         Args: own: the JSON-compatible state of this trainer, for resuming from this position.
         """
 
+    @abstractmethod
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """End a pass. Wait for the other trainers, and take the common values.
 
@@ -73,9 +83,13 @@ class Updater(Protocol):
 
     def averaged(self) -> AbstractContextManager[None]:
         """A context in which the table has the values to test and to save: averages, if the config asks for them."""
+        return nullcontext()
 
     def rates(self, parameter: Parameter) -> Array | None:
-        """Return the rate of each element of a parameter in the last step, if the method has separate rates."""
+        """Return the rate of each element of a parameter in the last step; None if the method has no separate rates, or
+        if the rates are on the servers.
+        """
+        return None
 
     def finish(self) -> None:
         """Leave after the last pass."""
@@ -84,7 +98,7 @@ class Updater(Protocol):
         """Leave because of an error, and tell the servers or the other trainers the reason."""
 
 
-class LocalUpdater:
+class LocalUpdater(Updater):
     """The optimiser in this process.
 
     As in v0.10, if there are no sparse parameters, one optimiser without clipping and L1 updates all parameters. If
@@ -158,19 +172,6 @@ class LocalUpdater:
         """
         snapshot.put_back(self._shard, part)
 
-    def check(self) -> None:
-        """Return at once: there are no other programs."""
-
-    def start_pass(self, batch: int = 0) -> None:
-        """Return at once: there are no other trainers to wait for."""
-
-    def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Return at once: all values are in this process."""
-
-    def begin_step(self, samples: int) -> OnFinal | None:
-        """Return None: the step begins after the backward pass."""
-        return None
-
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Take one optimiser step. Return `checkpoint`, because no other trainer can request a checkpoint."""
         self.pruning.mask_gradients()
@@ -211,9 +212,3 @@ class LocalUpdater:
         """Return the rate of each element in the last step, if the method has separate rates."""
         start = self._offsets.get(parameter.name)
         return None if start is None else self._shard.rates(start, start + parameter.size)
-
-    def finish(self) -> None:
-        """Return at once: there is no server to leave."""
-
-    def abort(self, reason: str) -> None:
-        """Return at once: there is no other program."""

@@ -23,7 +23,7 @@ from trainer.updaters.local import Updater
 from trainer.updaters.optimizer_settings import Sending
 from trainer.updaters.own_server import OwnServer
 from trainer.updaters.remote import RemoteUpdater
-from trainer.updaters.tables import SPARSE_PORTS, RemoteTables, TablesUpdater
+from trainer.updaters.tables import SPARSE_PORTS, TableRows, TablesUpdater
 
 # maximum seconds to connect to the servers, which is long, because a user may start the trainer before the servers
 CONNECT_TIMEOUT_S = 60.0
@@ -80,9 +80,10 @@ class ParameterServers:
         options = self._read_options()
         client = Client(services(flags), **options)
         if table.tables():
-            tables = self._make_tables(model, table, optimization, sending, options)
+            rows = self._make_sparse_client(table, options)
+            tables = TableRows(model, table, optimization)
             dense = self._make_dense(DenseParameters(table), optimization, sending, client, pool)
-            return TablesUpdater(dense, tables, len(services(flags)))
+            return TablesUpdater(dense, tables, rows, dense_services=len(services(flags)), shrink=sending.shrink)
         if flags.loadsave_parameters_in_pserver:
             glog.warning(
                 "--loadsave_parameters_in_pserver: no parameter has sparse_update; as in the original, trainer 0 saves "
@@ -97,7 +98,7 @@ class ParameterServers:
         sending: Sending,
         client: Client,
         pool: ThreadPool,
-    ) -> RemoteUpdater | DeltaUpdater:
+    ) -> Updater:
         """Return the updater of the parameters that are not tables."""
         if sending.batches_per_send == 1:
             return RemoteUpdater(table, optimization, client, batches_per_get=sending.batches_per_get)
@@ -129,15 +130,10 @@ class ParameterServers:
             "connect_timeout": job.peer_timeout if job.attempt else CONNECT_TIMEOUT_S,
         }
 
-    def _make_tables(
-        self,
-        model: ModelConfig,
-        table: ParameterTable,
-        optimization: Optimization,
-        sending: Sending,
-        options: Mapping[str, Any],
-    ) -> RemoteTables:
-        """Return the tables. Their rows are exchanged in every batch, even if num_batches_per_send_parameter > 1."""
+    def _make_sparse_client(self, table: ParameterTable, options: Mapping[str, Any]) -> SparseClient:
+        """Return the client of the tables. Their rows are exchanged in every batch, even if
+        num_batches_per_send_parameter > 1.
+        """
         if not self._flags.ports_num_for_sparse:
             names = ", ".join(parameter.name for parameter in table.tables())
             raise ConfigError(
@@ -147,7 +143,7 @@ class ParameterServers:
         rows = SparseClient(services(self._flags, sparse=True), **options)
         if self._flags.loadsave_parameters_in_pserver:
             self._saved_by_servers = rows
-        return RemoteTables(model, table, optimization, rows, shrink=sending.shrink)
+        return rows
 
     def end(self) -> None:
         """Wait for the server that this trainer has started."""

@@ -24,9 +24,8 @@ from pserver.store.sparse_shard import make_table_groups
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.network.network import OnFinal
-from trainer.updaters.delta import DeltaUpdater
+from trainer.updaters.local import Updater
 from trainer.updaters.prefetch import RowFinder
-from trainer.updaters.remote import RemoteUpdater
 
 if TYPE_CHECKING:
     from paddle_base.kernels.tables import RowIds
@@ -42,14 +41,15 @@ class TableRows:
     """The tables of a trainer, and their rows in the current batch.
 
     Attributes: size: number of elements of all tables. values: all tables, one after the other. rows: the used rows of
-        each table, in ascending order. specs: descriptions of the tables, for the servers.
+        each table, in ascending order. specs, optimization: descriptions of the tables, and the settings of their
+        steps, for the servers.
 
     Raises: ConfigError: the rows of a table that a layer uses are not known before the forward pass, or tables on
         servers do not support a setting.
     """
 
     def __init__(self, config: ModelConfig, table: ParameterTable, optimization: Optimization) -> None:
-        self._parameters = table.tables()
+        self._parameters, self.optimization = table.tables(), optimization
         self.size = table.tables_size
         _refuse_hooks(self._parameters)
         self._finder = RowFinder(config, self._parameters)
@@ -87,80 +87,25 @@ class TableRows:
         return [_matrix(one, one.peek_gradient()) for one in self._parameters]
 
 
-class RemoteTables:
-    """The tables of a trainer, and their sparse services.
-
-    Args: shrink: the amount by which the rows of tables with L1 move towards zero at each fetch.
-    Raises: see `TableRows`.
-    """
-
-    def __init__(
-        self,
-        config: ModelConfig,
-        table: ParameterTable,
-        optimization: Optimization,
-        client: SparseClient,
-        *,
-        shrink: float = 0.0,
-    ) -> None:
-        self._tables = TableRows(config, table, optimization)
-        self._shrink = shrink
-        self.size = self._tables.size
-        self._optimization, self._client = optimization, client
-
-    def connect(self, restored: CheckpointState | None = None) -> Any:
-        """Join every sparse service. Trainer 0 sends its rows, or a checkpoint.
-
-        Raises: PeerUnreachableError: a server is not reachable, or does not have the port.
-        """
-        try:
-            self._client.join(self._tables.specs, self._optimization)
-        except PeerUnreachableError as error:
-            raise PeerUnreachableError(
-                f"{error}; this service must hold tables (sparse_update): {SPARSE_PORTS}"
-            ) from error
-        return self._client.initialise(self._tables.values, restored)
-
-    def pull(self, slots: Mapping[str, Argument]) -> None:
-        """Fetch the rows that a batch uses.
-
-        Raises: ConfigError, DataError: see `RowFinder.find`.
-        """
-        self._tables.find(slots)
-        self._client.pull(self._tables.rows, self._tables.list_values())
-        if self._shrink > 0:
-            self._tables.shrink(self._shrink, only_rows=True)
-
-    def begin_push(self, samples: int) -> None:
-        """Push the gradients of the fetched rows."""
-        self._client.begin_push_rows(self._tables.rows, self._tables.list_gradients(), samples)
-
-    def fetch(self) -> None:
-        """Fetch all rows; if the config asks for averages, fetch the averages."""
-        self._client.fetch(self._tables.values)
-        if self._shrink > 0:
-            self._tables.shrink(self._shrink, only_rows=False)
-
-    @property
-    def client(self) -> SparseClient:
-        """The connection to the sparse services, for calls that are only forwarded."""
-        return self._client
-
-
-class TablesUpdater:
+class TablesUpdater(Updater):
     """An `Updater` for parameter servers with tables, which exchanges dense parameters and tables at the same time.
 
     Args: dense: the updater of the parameters that are not tables; there may be no such parameter. dense_services: the
-        number of the dense services.
+        number of the dense services. shrink: the amount by which the rows of tables with L1 move towards zero at each
+        fetch.
     """
 
-    def __init__(self, dense: RemoteUpdater | DeltaUpdater, tables: RemoteTables, dense_services: int) -> None:
-        self._dense, self._tables, self._client, self._dense_services = dense, tables, tables.client, dense_services
+    def __init__(
+        self, dense: Updater, tables: TableRows, client: SparseClient, *, dense_services: int, shrink: float = 0.0
+    ) -> None:
+        self._dense, self._tables, self._client = dense, tables, client
+        self._dense_services, self._shrink = dense_services, shrink
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Join every service. Trainer 0 sends its values, or a checkpoint.
 
-        Raises: ConfigError: the checkpoint belongs to servers with different ports.
+        Raises: ConfigError: the checkpoint belongs to servers with different ports. PeerUnreachableError: a server is
+            not reachable, or does not have the port.
         """
         first = rest = None
         if restored is not None:
@@ -176,7 +121,13 @@ class TablesUpdater:
             first = dataclasses.replace(restored, services=restored.services[:count])
             rest = dataclasses.replace(restored, services=restored.services[count:])
         own = self._dense.connect(first)
-        self._tables.connect(rest)
+        try:
+            self._client.join(self._tables.specs, self._tables.optimization)
+        except PeerUnreachableError as error:
+            raise PeerUnreachableError(
+                f"{error}; this service must hold tables (sparse_update): {SPARSE_PORTS}"
+            ) from error
+        self._client.initialise(self._tables.values, rest)
         return own
 
     def check(self) -> None:
@@ -190,8 +141,14 @@ class TablesUpdater:
         self._client.start_pass(batch)
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Fetch the rows that a batch uses."""
-        self._tables.pull(slots)
+        """Fetch the rows that a batch uses.
+
+        Raises: ConfigError, DataError: see `RowFinder.find`.
+        """
+        self._tables.find(slots)
+        self._client.pull(self._tables.rows, self._tables.list_values())
+        if self._shrink > 0:
+            self._tables.shrink(self._shrink, only_rows=True)
 
     def begin_step(self, samples: int) -> OnFinal | None:
         """Push the dense gradients as they become complete."""
@@ -202,9 +159,9 @@ class TablesUpdater:
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Push all gradients, and pull the dense values."""
-        self._tables.begin_push(samples)
+        self._client.begin_push_rows(self._tables.rows, self._tables.list_gradients(), samples)
         is_due = self._dense.step(samples, checkpoint)
-        self._client.finish_push_rows()
+        self._client.collect()
         return is_due
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
@@ -220,18 +177,16 @@ class TablesUpdater:
         """Wait for the trainers that still have batches."""
         self._client.begin_end_of_pass()
         self._dense.finish_pass(own)
-        self._client.finish_end_of_pass()
+        self._client.collect()
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """A context with all rows of the servers. After the context the next batch fetches its own rows again."""
         with self._dense.averaged():
-            self._tables.fetch()
+            self._client.fetch(self._tables.values)
+            if self._shrink > 0:
+                self._tables.shrink(self._shrink, only_rows=False)
             yield
-
-    def rates(self, parameter: Parameter) -> Array | None:
-        """Return None: the rates are on the servers."""
-        return None
 
     def finish(self) -> None:
         """Tell the servers that this trainer has finished."""

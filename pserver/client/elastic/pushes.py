@@ -13,6 +13,7 @@ Before its next push, every member of the new view therefore completes or drops 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 from paddle_base.runtime import glog
@@ -64,15 +65,14 @@ class CountedPushes:
 
     def begin(self, services: JoinedServices, batch: BatchGradient) -> None:
         """See `Pushes`."""
-        services.dense.begin_counted_push(batch.gradient, batch.values, batch.samples, self._describe())
+        services.begin_counted_push(batch.gradient, batch.values, batch.samples, self._describe())
 
     def finish(self, services: JoinedServices, batch: BatchGradient, *, has_begun: bool) -> None:
         """See `Pushes`."""
         if not has_begun:
             self.begin(services, batch)
-        services.finish_push(
-            lambda sparse: sparse.begin_counted_rows(batch.rows, batch.row_gradients, batch.samples, self._describe())
-        )
+        services.begin_counted_rows(batch, self._describe())
+        services.finish_push()
 
     def _describe(self) -> dict[str, int]:
         return {"push": self._number, "pass": self.pass_number}
@@ -134,12 +134,8 @@ class AgreedPushes:
             raise EpochChangedError("the view has changed before the push")
         key = self._next
         self._own.add(key)
-
-        def is_current() -> bool:
-            services.check()  # the client that waits for the answers finds only the loss of its own services
-            return self._is_current(services)
-
-        services.dense.begin_round_push(batch.gradient, batch.samples, key, self.pass_number, is_current)
+        is_current = partial(self._check_current, services)
+        services.begin_round_push(batch.gradient, batch.samples, key, self.pass_number, is_current)
 
     def finish(self, services: JoinedServices, batch: BatchGradient, *, has_begun: bool) -> None:
         """See `Pushes`."""
@@ -158,15 +154,9 @@ class AgreedPushes:
 
     def _take_part(self, services: JoinedServices, batch: BatchGradient) -> None:
         """Push the rest of the gradients for a round, and commit the round."""
-        key, number, rows = self._next, self.pass_number, batch.rows
-
-        def is_current() -> bool:
-            services.check()  # the client that waits for the answers finds only the loss of its own services
-            return self._is_current(services)
-
-        services.finish_push(
-            lambda sparse: sparse.begin_round_rows(rows, batch.row_gradients, batch.samples, key, number, is_current)
-        )
+        key = self._next
+        services.begin_round_rows(batch, key, self.pass_number, partial(self._check_current, services))
+        services.finish_push()
         self._held = None
         services.commit(key, key.epoch, batch.values)
         self._held, self._next = key, RoundKey(key.epoch, key.number + 1)
@@ -200,6 +190,10 @@ class AgreedPushes:
             return False
         epoch = self._entered[1].epoch
         return epoch >= self._least and epoch == self._views.newest.epoch
+
+    def _check_current(self, services: JoinedServices) -> bool:
+        services.check()  # the client that waits for the answers finds only the loss of its own services
+        return self._is_current(services)
 
     def _note(self, error: EpochChangedError) -> None:
         """Enter the view again before the next push, because a service may be in another round of the same epoch."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from paddle_base.runtime.errors import LostPeerError, PaddleError
-from pserver.client.request import FetchVector, PushVector, SendVector, ServiceRequest
-from pserver.client.server_channel import ServerChannel
+from pserver.client.request import FetchVector, PushVector, SendVector
+from pserver.client.server_channel import ServerChannel, ServiceRequest
 from pserver.client.sparse_rows import SendRows
 from pserver.optim.settings import Array
 from pserver.wire.protocol import Message, Op
@@ -57,7 +57,7 @@ class EnterRequest(ServiceRequest):
 class CommitRound(ServiceRequest):
     """Commit a round on some of the services; their answers confirm the commit.
 
-    Args: channels: the channels of the services that commit.
+    Args: channels: the channels of the services that commit, among them those of other clients.
     """
 
     def __init__(self, doing: str, note: Mapping[str, Any], channels: Collection[ServerChannel]) -> None:
@@ -96,13 +96,11 @@ class CommitValues(FetchVector):
 class CountedPush(PushVector):
     """A gradient that the server applies alone, in its own step. The note contains the number of the push."""
 
+    is_note_repeated = True
+
     def __init__(self, doing: str, gradient: Array, values: Array, samples: int, note: Mapping[str, Any]) -> None:
         super().__init__(doing, gradient, values, samples)
         self.note = note
-
-    def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the note, which is the same for every piece."""
-        return self.note
 
 
 class CountedRows(SendRows):
@@ -127,22 +125,16 @@ class RoundPush(SendVector):
     Args: is_current: a function that returns whether the round's view is still the newest view of this trainer.
     """
 
+    is_note_repeated = True
+
     def __init__(self, doing: str, gradient: Array, samples: int, note: Mapping[str, Any], is_current: Check) -> None:
         super().__init__(Op.PUSH, doing, gradient, samples=samples)
         self.note = note
         self._is_current = is_current
 
-    def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the note, which is the same for every piece."""
-        return self.note
-
     def interruption(self) -> PaddleError | None:
         """Return an error if the view has changed. The round may then wait for a member that is lost."""
-        return (
-            None
-            if self._is_current()
-            else EpochChangedError(f"the view has changed: this trainer does not {self.doing}")
-        )
+        return _find_change(self.doing, self._is_current)
 
 
 class RoundRows(CountedRows):
@@ -161,8 +153,8 @@ class RoundRows(CountedRows):
 
     def interruption(self) -> PaddleError | None:
         """Return an error if the view has changed."""
-        return (
-            None
-            if self._is_current()
-            else EpochChangedError(f"the view has changed: this trainer does not {self.doing}")
-        )
+        return _find_change(self.doing, self._is_current)
+
+
+def _find_change(doing: str, is_current: Check) -> PaddleError | None:
+    return None if is_current() else EpochChangedError(f"the view has changed: this trainer does not {doing}")

@@ -5,21 +5,33 @@ The trainer can use the services until a service is lost. Then it must join all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from paddle_base.kernels.tables import RowIds
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import PaddleError
-from pserver.client.elastic.clients import ElasticClient, ElasticSparseClient
+from pserver.client.client import Client
+from pserver.client.elastic.options import ElasticOptions
+from pserver.client.elastic.requests import (
+    Check,
+    CommitRound,
+    CommitValues,
+    CountedPush,
+    CountedRows,
+    EnterRequest,
+    Goodbye,
+    RoundPush,
+    RoundRows,
+)
+from pserver.client.sparse_client import SparseClient
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition
-from pserver.wire.views import EnterAnswer, MembershipView, RoundKey
+from pserver.wire.protocol import Fetch
+from pserver.wire.views import EnterAnswer, MembershipView, RoundKey, write_commit, write_push
 
 LEAVE_TIMEOUT = 3.0  # maximum seconds for the answers to GOODBYE
-
-_Kind = TypeVar("_Kind", ElasticClient, ElasticSparseClient)
 
 
 class ServiceAddress(NamedTuple):
@@ -75,8 +87,8 @@ class JoinedServices:
         **options: Any,
     ) -> None:
         self._model = model
-        self.dense = _make(ElasticClient, dense, options)
-        self.sparse = _make(ElasticSparseClient, sparse, options) if model.tables else None
+        self.dense = Client(*_describe(dense, options))
+        self.sparse = SparseClient(*_describe(sparse, options)) if model.tables else None
         try:
             self.dense.join(model.dense, model.optimization)
             if self.sparse is not None:
@@ -84,24 +96,28 @@ class JoinedServices:
         except BaseException:
             self.close()
             raise
-        self._dense_count, self._count = len(dense), len(dense) + (len(sparse) if self.sparse is not None else 0)
 
     # ----- Values -----
 
     def give(self, values: Array, tables: Array) -> None:
         """Send initial values to all services; services that already have values ignore them."""
-        self.dense.give(values)
+        self.dense.send_initial_values(values)
         if self.sparse is not None:
-            self.sparse.give(tables)
+            self.sparse.send_initial_values(tables)
 
     def fetch(self, values: Array, pass_number: int, *, averaged: bool = False) -> None:
-        """Fetch all dense values in place; for the arguments, see `ElasticClient.fetch_now`."""
-        self.dense.fetch_now(values, pass_number, averaged=averaged)
+        """Fetch all dense values, or their averages, in place.
+
+        Args: pass_number: the current pass; all trainers have completed all earlier passes.
+        """
+        kind, doing = (Fetch.AVERAGES, "fetch the averages") if averaged else (Fetch.CURRENT, "fetch the values")
+        self.dense.fetch_vector(doing, kind, values, {"pass": pass_number})
 
     def fetch_tables(self, tables: Array, pass_number: int, *, averaged: bool = False) -> None:
         """Fetch all rows of all tables in place."""
         if self.sparse is not None:
-            self.sparse.fetch_now(tables, pass_number, averaged=averaged)
+            kind = Fetch.AVERAGES if averaged else Fetch.CURRENT
+            self.sparse.fetch_vector("fetch all rows", kind, tables, {"pass": pass_number})
 
     def pull(self, rows: Sequence[RowIds], tables: Sequence[Array]) -> None:
         """Fetch the values that rows have after the last step; see `SparseClient.pull`."""
@@ -110,24 +126,52 @@ class JoinedServices:
 
     # ----- Pushes -----
 
+    def begin_counted_push(self, gradient: Array, values: Array, samples: int, note: Mapping[str, Any]) -> None:
+        """Begin to push a gradient that each service applies alone. The new values are received in `values`."""
+        self.dense.begin(CountedPush(f"push gradient {note['push']}", gradient, values, samples, note))
+
+    def begin_counted_rows(self, batch: BatchGradient, note: Mapping[str, Any]) -> None:
+        """Begin to push gradients of rows for a separate step."""
+        if self.sparse is not None:
+            bodies = self.sparse.gather(batch.rows, batch.row_gradients)
+            self.sparse.begin_all(CountedRows(f"push gradient {note['push']}", bodies, batch.samples, note))
+
+    def begin_round_push(
+        self, gradient: Array, samples: int, key: RoundKey, pass_number: int, is_current: Check
+    ) -> None:
+        """Begin to push a gradient for a round. The trainer receives the new values only after it has sent COMMIT."""
+        note = write_push(key, pass_number)
+        self.dense.begin(RoundPush(f"push for {key}", gradient, samples, note, is_current))
+
+    def begin_round_rows(self, batch: BatchGradient, key: RoundKey, pass_number: int, is_current: Check) -> None:
+        """Begin to push gradients of rows for a round."""
+        if self.sparse is not None:
+            bodies, note = self.sparse.gather(batch.rows, batch.row_gradients), write_push(key, pass_number)
+            self.sparse.begin_all(RoundRows(f"push for {key}", bodies, batch.samples, note, is_current))
+
     def push_from(self, start: int) -> None:
         """Push the pieces whose elements have all been computed; see `Client.push_from`."""
         self.dense.push_from(start)
 
-    def finish_push(self, begin_rows: Callable[[ElasticSparseClient], None]) -> None:
-        """Push the rest of the dense gradient and the gradients of rows, and wait for all answers."""
-        if self.sparse is not None:
-            begin_rows(self.sparse)
-        self.dense.finish_push()
+    def finish_push(self) -> None:
+        """Push the rest of the dense gradient, and wait for all answers, also to the rows that were pushed before."""
+        self.dense.finish()
         if self.sparse is not None:
             self.sparse.collect()
 
     # ----- Rounds -----
 
     def enter(self, view: MembershipView) -> list[EnterAnswer]:
-        """Enter a view on all services; return the answers of the dense services, then of the sparse services."""
-        answers = self.dense.enter(view)
-        return answers if self.sparse is None else [*answers, *self.sparse.enter(view)]
+        """Enter a view on all services; return the answers of the dense services, then of the sparse services.
+
+        Raises: EpochChangedError: a later view was entered on a service.
+        """
+        found: list[EnterAnswer] = []
+        for client in self._list():
+            request = EnterRequest(view)
+            client.request(request)
+            found += [request.answers[channel] for channel in client.channels]
+        return found
 
     def tell_view(self) -> None:
         """Send the newest view to all services immediately; any thread may call this method.
@@ -135,7 +179,7 @@ class JoinedServices:
         A service then ends the rounds of earlier views, for which a trainer may be waiting.
         """
         for client in self._list():
-            client.tell_view()
+            client.member.hurry()
 
     def commit(self, key: RoundKey, view: int, values: Array, services: Collection[int] | None = None) -> None:
         """Commit a round on some services, and receive their values in place.
@@ -143,10 +187,12 @@ class JoinedServices:
         Args: view: the epoch that this trainer entered last. services: numbers of the services, in the order of
             the answers to `enter`; None: all services.
         """
-        chosen = range(self._count) if services is None else services
+        channels = [channel for client in self._list() for channel in client.channels]
+        chosen = channels if services is None else [channels[number] for number in services]
+        doing, note = f"commit {key}", write_commit(key, view)
         if self.sparse is not None:
-            self.sparse.begin_commit(key, view, [one - self._dense_count for one in chosen if one >= self._dense_count])
-        self.dense.begin_commit(key, view, [one for one in chosen if one < self._dense_count], values)
+            self.sparse.begin_all(CommitRound(doing, note, chosen))
+        self.dense.begin_all(CommitValues(doing, note, chosen, values))
         self.dense.collect()
         if self.sparse is not None:
             self.sparse.collect()
@@ -166,7 +212,7 @@ class JoinedServices:
         """Send GOODBYE to all servers, and close. A server that does not receive GOODBYE removes this trainer later."""
         for client in self._list():
             try:
-                client.leave(LEAVE_TIMEOUT)
+                client.request(Goodbye(client.channels), LEAVE_TIMEOUT)
             except PaddleError as exc:
                 glog.info(f"a parameter server has not received the goodbye: {exc}")
         self.close()
@@ -181,10 +227,13 @@ class JoinedServices:
         for client in self._list():
             client.close()
 
-    def _list(self) -> list[ElasticClient | ElasticSparseClient]:
+    def _list(self) -> list[Client | SparseClient]:
         return [self.dense] if self.sparse is None else [self.dense, self.sparse]
 
 
-def _make(kind: type[_Kind], services: Sequence[ServiceAddress], options: dict[str, Any]) -> _Kind:
-    addresses = [(one.host, one.port) for one in services]
-    return kind(addresses, attempts=[one.attempt for one in services], num_trainers=0, **options)
+def _describe(
+    services: Sequence[ServiceAddress], options: Mapping[str, Any]
+) -> tuple[list[tuple[str, int]], ElasticOptions]:
+    """Return the addresses and the options of a client."""
+    attempts = [one.attempt for one in services]
+    return [(one.host, one.port) for one in services], ElasticOptions(attempts=attempts, num_trainers=0, **options)

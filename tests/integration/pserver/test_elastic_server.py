@@ -160,8 +160,8 @@ def gradient(number):
 def push(services, number):
     """Push number of an asynchronous trainer; return the values."""
     values = np.zeros(SIZE, np.float32)
-    services.dense.begin_counted_push(gradient(number), values, 8, {"push": number, "pass": 0})
-    services.finish_push(lambda sparse: None)
+    services.begin_counted_push(gradient(number), values, 8, {"push": number, "pass": 0})
+    services.finish_push()
     return values
 
 
@@ -169,8 +169,8 @@ def take_round(services, number, members=(0,)):
     """Round number of epoch 1, of one trainer; return the values."""
     values = np.zeros(SIZE, np.float32)
     key = RoundKey(1, number)
-    services.dense.begin_round_push(gradient(number), 8, key, 0, lambda: True)
-    services.finish_push(lambda sparse: None)
+    services.begin_round_push(gradient(number), 8, key, 0, lambda: True)
+    services.finish_push()
     services.commit(key, 1, values)
     return values
 
@@ -286,11 +286,11 @@ def test_a_frozen_server_that_thaws_answers_nothing_and_ends(any_job):
     again = job.join(number=1)
     pushed = push(again, 1)
     values = np.zeros(SIZE, np.float32)
-    services.dense.begin_counted_push(gradient(2), values, 8, {"push": 2, "pass": 0})
-    services.dense.push_from(0)
+    services.begin_counted_push(gradient(2), values, 8, {"push": 2, "pass": 0})
+    services.push_from(0)
     first.signal(signal.SIGCONT)
     with pytest.raises(LostPeerError):
-        services.finish_push(lambda sparse: None)
+        services.finish_push()
     assert not values.any()
     assert first.end() == 75 and "has lost its claim of" in first.text()
     again.fetch(values, 0)

@@ -91,14 +91,14 @@ def test_a_push_that_was_taken_and_whose_answer_was_lost_counts_once(job):
     one = servers.trainer(0, first=8.0).connect()
     dense = one.servers.services.dense
 
-    def finish_push():
-        dense._require_fan_out().send_rest()
+    def finish():
+        dense.send()
         stored(servers, 1)
         servers.kill(0)
         servers.start(0)
         raise LostPeerError("the connection was lost")
 
-    dense.finish_push = finish_push
+    dense.finish = finish
     one.give(1.0)
     assert all_of(one) == {7.5}
     assert all_of(one.give(1.0)) == {7.0}
@@ -368,8 +368,8 @@ def give_to_the_first_server(folder, first):
 
     def give(services, values, tables):
         request = OnlyToTheFirst(services.dense._model.note, values, {})
-        request.first = services.dense._services[0][1]
-        services.dense._request(request)
+        request.first = services.dense.member.services[0][1]
+        services.dense.request(request)
         threading.Event().wait()
 
     JoinedServices.give = give

@@ -57,7 +57,7 @@ def test_only_the_two_names_of_a_trainer_are_a_trainers(pserver, client, tools):
             name = token + PROBE if number % 2 else bytes([number % 256]) * 16 + DATA
             stack.enter_context(peers.enter(server.services[0], name))
         assert files_of(server) - before <= MAX_UNAUTHENTICATED + MAX_UNJOINED
-        assert not any(stream.closed is not None for stream in [channel.connection for channel in one._channels])
+        assert not any(stream.closed is not None for stream in [channel.connection for channel in one.channels])
         values = np.zeros(7, np.float32)
         one.initialise(values)
         one.start_pass()
@@ -80,7 +80,7 @@ def test_who_has_not_the_secret_cannot_take_a_connection_over_by_its_name(pserve
             peers.say(server.services[0], whole)
         with peers.enter(server.services[0], token + kind, "guess") as (stream, _):
             assert peers.listen(stream) == b""
-        assert [channel.connection.breaks for channel in one._channels] == [0]
+        assert [channel.connection.breaks for channel in one.channels] == [0]
 
 
 @pytest.fixture

@@ -206,7 +206,7 @@ def test_a_push_that_begins_before_the_gradient_is_complete_has_the_same_bits(ps
             for start in reversed(starts) if in_parts else []:
                 gradient[start:] = complete[start:]
                 one.push_from(start)
-            one.finish_push()
+            one.push_pull(gradient, values, 1)
         one.finish_pass(values)
         one.goodbye()
         return values.tobytes()
@@ -232,7 +232,7 @@ def test_a_trainer_beside_its_server_shares_memory_with_it_and_the_bits_are_the_
         one = client(services, number, 3, own_addresses={"127.0.0.1"} if shares else ())
         values = np.linspace(-1, 1, size, dtype=np.float32)
         one.join(parameters, Optimization("adam", 0.1, average_window=0.5))
-        assert [channel.memory is not None for channel in one._channels] == [shares, shares]
+        assert [channel.memory is not None for channel in one.channels] == [shares, shares]
         one.initialise(values)
         one.start_pass()
         for gradient in gradients[number]:
@@ -262,7 +262,7 @@ def test_a_server_that_is_named_by_its_host_name_shares_memory_too(pserver, clie
     one = client([("localhost", server.port)], own_addresses={"127.0.0.1"})
     values = np.zeros(5, np.float32)
     one.join([ParameterSpec("w", 5)], Optimization())
-    assert one._channels[0].memory is not None
+    assert one.channels[0].memory is not None
     one.initialise(values)
     one.start_pass()
     one.push_pull(np.ones(5, np.float32), values, 1)

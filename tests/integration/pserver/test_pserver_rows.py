@@ -10,7 +10,6 @@ import pytest
 
 from paddle_base.runtime.errors import BugError, PaddleError, PeerUnreachableError
 from pserver.client import membership
-from pserver.client.fan_out import FanOut
 from pserver.client.server_channel import ServerChannel
 from pserver.client.sparse_client import SparseClient
 from pserver.optim.settings import Optimization, ParameterSpec
@@ -90,9 +89,9 @@ def train(row_client, services, trainer, trainers, passes, settings=SGD, pause=l
                 gradients[number][some] = np.float32(0.5) * tables[number][some] + noise[number]
             pause()
             client.begin_push_rows(rows, gradients, 10)
-            client.finish_push_rows()
+            client.collect()
         client.begin_end_of_pass()
-        client.finish_end_of_pass()
+        client.collect()
     values = np.empty(SIZE, np.float32)
     client.fetch(values)
     client.goodbye()
@@ -167,7 +166,7 @@ def test_rows_of_many_pieces_that_are_not_in_place_come_through_the_shared_memor
     server = pserver("--ports_num_for_sparse=1")
     client = row_client([(server.host, server.port + 1)], own_addresses=[] if most is None else [server.host])
     client.join([table], SGD)
-    assert (client._channels[0].memory is None) == (most is None)
+    assert (client.channels[0].memory is None) == (most is None)
     values = np.arange(table.size, dtype=np.float32)
     client.initialise(values)
     client.start_pass()
@@ -177,10 +176,10 @@ def test_rows_of_many_pieces_that_are_not_in_place_come_through_the_shared_memor
         client.pull([rows], [got], in_place=False)
         assert got.tobytes() == values.reshape(-1, 130)[rows].tobytes()
         client.begin_push_rows([rows], [got], 1, in_place=False)
-        client.finish_push_rows()
+        client.collect()
         values.reshape(-1, 130)[rows] -= np.float32(0.1) * values.reshape(-1, 130)[rows]
     client.begin_end_of_pass()
-    client.finish_end_of_pass()
+    client.collect()
     every = np.empty_like(values)
     client.fetch(every)
     assert every.tobytes() == values.tobytes()
@@ -209,7 +208,7 @@ def test_an_array_of_rows_may_be_used_again_for_others(pserver, row_client):
         client.pull([rows], [got], in_place=False)
         assert got.tolist() == values.reshape(-1, 16)[rows].tolist()
     client.begin_end_of_pass()
-    client.finish_end_of_pass()
+    client.collect()
     client.goodbye()
 
 
@@ -228,10 +227,10 @@ def test_the_state_of_tables_goes_on_in_another_job(pserver, row_client, tools):
             client.start_pass()
             for rows, noise in part:
                 client.begin_push_rows(rows, noise, 1, in_place=False)
-                client.finish_push_rows()
+                client.collect()
             gathered = client.gather_checkpoint({"k": 1})
             client.begin_end_of_pass()
-            client.finish_end_of_pass()
+            client.collect()
             client.fetch(values)
             client.goodbye()
         results.append(values.tobytes())
@@ -270,13 +269,13 @@ def test_asynchronous_rows_take_the_steps_of_their_own_gradients_only(pserver, r
         row = [np.array([3], np.uint32)]
         for _ in range(2):  # nobody waits for trainer 1
             clients[0].begin_push_rows(row, [np.zeros((1, 4), np.float32)], 1, in_place=False)
-            clients[0].finish_push_rows()
+            clients[0].collect()
         got = np.empty((1, 4), np.float32)
         clients[1].pull(row, [got], in_place=False)
         assert got.tolist() == [[0.25] * 4]
         for one in clients:
             one.begin_end_of_pass()
-        list(pool.map(lambda one: one.finish_end_of_pass(), clients))
+        list(pool.map(lambda one: one.collect(), clients))
     every = np.empty(160, np.float32)
     clients[1].fetch(every)
     assert sorted(set(every.tolist())) == [0.25, 1.0]
@@ -295,7 +294,7 @@ def test_what_travels_for_a_batch_are_its_rows(monkeypatch, pserver, row_client)
     monkeypatch.setattr(
         ServerChannel, "send", counting(ServerChannel.send, travelled, lambda _, one: protocol.encode(one))
     )
-    monkeypatch.setattr(FanOut, "_receive", counting(FanOut._receive, travelled, lambda *given: given[-1]))
+    monkeypatch.setattr(ServerChannel, "receive", counting(ServerChannel.receive, travelled, lambda *given: given[-1]))
     seen = {}
     for count in (100, 10_000):
         rows = [np.arange(0, 10**6, 10**6 // count, dtype=np.uint32)[:count]]
@@ -303,12 +302,12 @@ def test_what_travels_for_a_batch_are_its_rows(monkeypatch, pserver, row_client)
         del travelled[:]
         client.pull(rows, [got], in_place=False)
         client.begin_push_rows(rows, [got], 1, in_place=False)
-        client.finish_push_rows()
+        client.collect()
         seen[count] = sum(travelled)
     assert seen[100] < 100 * 2 * (64 + 4) + 2000
     assert 10_000 * 2 * 64 < seen[10_000] < 10_000 * 2 * (64 + 4) + 4000
     client.begin_end_of_pass()
-    client.finish_end_of_pass()
+    client.collect()
     client.goodbye()
 
 

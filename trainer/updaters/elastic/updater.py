@@ -17,15 +17,16 @@ from pserver.store.snapshot import CheckpointState
 from pserver.wire.views import EpochChangedError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.dense_parameters import DenseParameters
-from trainer.arrays.parameters import Parameter, ParameterTable
+from trainer.arrays.parameters import ParameterTable
 from trainer.network.network import OnFinal
 from trainer.updaters.elastic.errors import TaskTakenError
 from trainer.updaters.elastic.servers import LOST, ElasticServers
+from trainer.updaters.local import Updater
 from trainer.updaters.pruning import Pruning
 from trainer.updaters.tables import TableRows
 
 
-class ElasticUpdater:
+class ElasticUpdater(Updater):
     """The parameter servers of an elastic job, as an `Updater`.
 
     The methods of a batch are `prefetch`, `begin_step` and `step`, in this order. Each of these methods waits while a
@@ -67,15 +68,12 @@ class ElasticUpdater:
         self._pruning.start()  # the values must be pruned again: all trainers now have the values of one trainer
         return None
 
-    def check(self) -> None:
-        """Return at once: the next step joins lost servers again."""
-
     def set_pass(self, number: int) -> None:
-        """Set the pass of the next batches."""
-        self._pushes.pass_number = self._over = number
+        """Set the pass of the next batches. All earlier passes are over for all trainers.
 
-    def start_pass(self, batch: int = 0) -> None:
-        """Return at once: trainers do not wait for each other."""
+        This method is also called before `finish_pass`, which only the trainer that tests or saves the pass calls.
+        """
+        self._pushes.pass_number = self._over = number
 
     # ----- A batch -----
 
@@ -180,10 +178,6 @@ class ElasticUpdater:
             services.fetch(self._table.values, self._over, averaged=True)
         if self._tables is not None:
             services.fetch_tables(self._tables.values, self._over, averaged=is_averaged)
-
-    def rates(self, parameter: Parameter) -> Array | None:
-        """Return None: the rates are on the servers."""
-        return None
 
     # ----- Leaving -----
 

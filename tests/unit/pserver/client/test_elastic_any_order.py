@@ -96,7 +96,7 @@ class Connections:
     """The services as one trainer has joined them; the part of `JoinedServices` that rounds use."""
 
     def __init__(self, world, trainer):
-        self.world, self.trainer, self.dense = world, trainer, self
+        self.world, self.trainer = world, trainer
         self.lives = [service.life for service in world.services]
         for service in world.services:
             service.give_up(trainer)
@@ -117,7 +117,10 @@ class Connections:
     def begin_round_push(self, gradient, samples, key, pass_number, is_current):
         self.push = gradient, key, is_current
 
-    def finish_push(self, begin_rows):
+    def begin_round_rows(self, batch, key, pass_number, is_current):
+        pass  # no tables
+
+    def finish_push(self):
         gradient, key, is_current = self.push
         for number in range(SERVICES):
             self.turn(number).push(self.trainer, key, gradient)

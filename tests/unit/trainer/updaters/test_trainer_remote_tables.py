@@ -13,7 +13,7 @@ from pserver.store.snapshot import CheckpointState, Part
 from trainer.arrays.arguments import Argument
 from trainer.arrays.dense_parameters import DenseParameters
 from trainer.arrays.parameters import ParameterTable
-from trainer.updaters.tables import RemoteTables, TablesUpdater
+from trainer.updaters.tables import TableRows, TablesUpdater
 
 CONFIGS = [
     ParameterConfig(name="w", size=6, dims=[2, 3]),
@@ -59,7 +59,8 @@ class Recorder:
 def make(**answers):
     log, table = [], ParameterTable(CONFIGS, tables_first=True)
     client, dense = Recorder(log, "tables", count_services=2, **answers), Recorder(log, "dense", **answers)
-    return log, table, client, TablesUpdater(dense, RemoteTables(model(), table, Optimization(), client), 1)
+    rows = TableRows(model(), table, Optimization())
+    return log, table, client, TablesUpdater(dense, rows, client, dense_services=1)
 
 
 def test_fetched_rows_of_tables_with_l1_shrink():
@@ -67,12 +68,13 @@ def test_fetched_rows_of_tables_with_l1_shrink():
     configs = [ParameterConfig.FromString(one.SerializeToString()) for one in CONFIGS]
     configs[1].decay_rate_l1 = 0.1
     table = ParameterTable(configs, tables_first=True)
-    rows = RemoteTables(model(), table, Optimization(), Recorder([], "tables"), shrink=0.5)
+    rows = TableRows(model(), table, Optimization())
+    updater = TablesUpdater(Recorder([], "dense"), rows, Recorder([], "tables"), dense_services=1, shrink=0.5)
     table["emb"].value[:], table["bags"].value[:] = [1, -2, 0.25, -0.5] * 5, 1
-    rows.pull({"word": Argument(ids=np.array([3, 0]))})
+    updater.prefetch({"word": Argument(ids=np.array([3, 0]))})
     assert table["emb"].value[:8].tolist() == [0.5, -1.5, 0.25, -0.5, 1, -2, 0, 0]
-    rows.fetch()
-    assert table["emb"].value[:6].tolist() == [0, -1, 0, 0, 0.5, -1.5]
+    with updater.averaged():
+        assert table["emb"].value[:6].tolist() == [0, -1, 0, 0, 0.5, -1.5]
     assert table["bags"].value.tolist() == [1] * 8
 
 
@@ -118,13 +120,13 @@ def test_rows_are_pulled_before_a_batch_and_the_same_ones_pushed_after_it():
     rows, gradients, samples = client._answers["seen"]["begin_push_rows"]
     assert [one.tolist() for one in rows] == [[3, 9], []] and samples == 5
     assert gradients[0][[3, 9]].tolist() == [[0, 0], [1, 1]]
-    assert log[-3:] == ["tables begin_push_rows", "dense step", "tables finish_push_rows"]
+    assert log[-3:] == ["tables begin_push_rows", "dense step", "tables collect"]
 
 
 def test_who_ends_a_pass_tells_the_sparse_services_before_it_waits_for_the_others():
     log, _, _, updater = make()
     updater.finish_pass({"k": 1})
-    assert log[-3:] == ["tables begin_end_of_pass", "dense finish_pass", "tables finish_end_of_pass"]
+    assert log[-3:] == ["tables begin_end_of_pass", "dense finish_pass", "tables collect"]
 
 
 def test_all_rows_are_fetched_for_tests_and_saves():
@@ -168,4 +170,4 @@ def test_a_table_with_an_update_hook_is_refused():
     configs[0].update_hooks.add(type="pruning", sparsity_ratio=0.5)
     table = ParameterTable(configs, tables_first=True)
     with pytest.raises(ConfigError, match="emb has sparse_update and an update hook"):
-        RemoteTables(model(), table, Optimization(), Recorder([], "tables"))
+        TableRows(model(), table, Optimization())

@@ -68,12 +68,6 @@ class Client:
         self.fetch(values)
         return is_due
 
-    def begin_push(self, gradient, values, samples):
-        self.begun = gradient, values, samples
-
-    def finish_push(self, *, checkpoint=False):
-        return self.push_pull(*self.begun, checkpoint=checkpoint)
-
     def fetch(self, values):
         values[:] = self.servers.shard.values
 

@@ -12,12 +12,45 @@ from pserver.optim.settings import Optimization, ParameterSpec
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.storage.predictions import PredictionFile
-from trainer.updaters.local import LocalUpdater
+from trainer.updaters.local import LocalUpdater, Updater
 from trainer.updaters.optimizer_settings import Sending, list_oddities, read_optimization, read_sending
 
 
 def settings(**fields):
     return OptimizationConfig(**{"batch_size": 4, "algorithm": "sgd", "learning_rate": 0.5, **fields})
+
+
+def test_an_updater_has_only_the_methods_that_it_needs():
+    """Six updaters each wrote two to four methods that return at once."""
+
+    class Counting(Updater):
+        steps = 0
+
+        def connect(self, restored=None):
+            return None
+
+        def step(self, samples, checkpoint=False):
+            self.steps += 1
+            return checkpoint
+
+        def gather_checkpoint(self, own):
+            return None
+
+        def finish_pass(self, own=None):
+            pass
+
+    updater = Counting()
+    updater.check()
+    updater.start_pass(3)
+    updater.prefetch({})
+    assert updater.begin_step(4) is None
+    with updater.averaged():
+        assert updater.step(4, checkpoint=True) is True
+    assert updater.rates(None) is None
+    updater.finish()
+    updater.abort("why")
+    with pytest.raises(TypeError, match="abstract"):
+        Updater()
 
 
 def test_all_settings_of_the_optimiser_are_read():

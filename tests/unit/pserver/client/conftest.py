@@ -1,0 +1,36 @@
+"""Channels to services without sockets."""
+
+import pytest
+
+from pserver.client.server_channel import SenderId, ServerChannel
+from pserver.client.vector_layout import VectorLayout
+from pserver.optim.settings import ParameterSpec
+from pserver.store import partition
+from pserver.wire.connection import Pool
+
+
+class RecordingConnection:
+    """A connection that records what is sent; its service never sends anything by itself."""
+
+    host, port, waiting, breaks, established, awaited, silence = "somewhere", 1, 0, 0, object(), None, "does not answer"
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, message):
+        self.sent.append(message)
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def make_channel():
+    """A function that returns a channel to the only service of a vector."""
+
+    def make(size):
+        parameters = [ParameterSpec("w", size)]
+        layout = VectorLayout(partition.find_runs(parameters, partition.layout(parameters, 1)[0]))
+        return ServerChannel(RecordingConnection(), layout, SenderId(bytes(8), 0), Pool())
+
+    return make
