@@ -50,7 +50,7 @@ RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compi
 FROM ${BASE} AS runtime
 LABEL org.opencontainers.image.title="paddle-on-kubernetes" \
       org.opencontainers.image.description="Distributed training on Kubernetes: launcher, pserver, trainer, data job" \
-      org.opencontainers.image.version="0.10.1" \
+      org.opencontainers.image.version="0.11.0" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /image/ /
 ENV PATH=/opt/venv/bin:${PATH} \

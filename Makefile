@@ -14,7 +14,7 @@ COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
 GOLDEN ?= ../shared/golden
-.PHONY: help setup demo demo-elastic sanitize test test-jobs test-newest nightly nightly-tests lint check chaos chaos-elastic chaos-elastic-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-elastic e2e-faults e2e-faults-short e2e-kueue e2e-nightly e2e-observability fuzz golden golden-arm64 bench proto format clean
+.PHONY: demo-elastic e2e-elastic chaos-elastic chaos-elastic-short help setup demo demo-tasks sanitize test test-jobs test-newest nightly nightly-tests lint check chaos chaos-tasks chaos-tasks-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-tasks e2e-faults e2e-faults-short e2e-kueue e2e-nightly e2e-observability fuzz golden golden-arm64 bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -32,8 +32,8 @@ $(STAMP): setup.py pyproject.toml requirements/constraints.txt $(wildcard paddle
 demo: setup  ## train digits with three pods on this machine, without container or cluster
 	$(BIN)/python examples/demo.py
 
-demo-elastic: setup  ## train digits with 1 to 5 trainers that are killed, frozen and added, on this machine
-	$(BIN)/python examples/demo_elastic.py
+demo-tasks: setup  ## train digits with 1 to 5 trainers that are killed, frozen and added, on this machine
+	$(BIN)/python examples/demo_tasks.py
 
 test: setup  ## every test of parts and of programs together; the first time it compiles etcd, for a minute
 	@tests/etcd/build || { echo "test: without etcd its tests are skipped"; test -z "$$ETCD_REQUIRED"; }
@@ -73,7 +73,7 @@ e2e-faults-short: setup  ## eight things that happen to a job on that cluster (d
 e2e-faults: setup  ## the whole table of what happens to a job on that cluster, within the hour
 	tests/kubernetes/run faults
 
-e2e-elastic: setup  ## a job whose trainers come and go on that cluster: pods of each kind are deleted
+e2e-tasks: setup  ## a job whose trainers come and go on that cluster: pods of each kind are deleted
 	tests/kubernetes/run elastic
 
 e2e-autoscale: setup  ## the experiment of 2017, twice, on a control plane whose 133 nodes KWOK plays (about 90 minutes)
@@ -88,13 +88,13 @@ e2e-kueue: setup  ## a job in the queue of Kueue, whose controller it compiles
 e2e-observability: setup  ## the report in a real browser, the metrics in a real Prometheus (root; installs what it needs)
 	tests/observability/run
 
-check: lint test test-jobs golden chaos-short chaos-elastic-short e2e e2e-faults-short  ## what CI runs
+check: lint test test-jobs golden chaos-short chaos-tasks-short e2e e2e-faults-short  ## what CI runs
 
 nightly: COUNT = 100
 nightly: SEED = $(shell date +%j)
 nightly: MINUTES = 30
 nightly: STRANGERS = --strangers
-nightly: nightly-tests test-newest e2e-observability e2e e2e-nightly e2e-faults e2e-elastic golden-arm64 chaos chaos-elastic chaos-endurance fuzz sanitize  ## what no landing waits for (docs/testing.md); use make --keep-going nightly
+nightly: nightly-tests test-newest e2e-observability e2e e2e-nightly e2e-faults e2e-tasks golden-arm64 chaos chaos-tasks chaos-endurance fuzz sanitize  ## what no landing waits for (docs/testing.md); use make --keep-going nightly
 
 nightly-tests: setup  ## the tests that make test leaves out, and every extract of a recorded run
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal -m "nightly or golden" tests/integration tests/unit tests/e2e
@@ -105,11 +105,11 @@ chaos-short: setup  ## twelve seeded faults in real jobs: all must end as if not
 chaos: setup  ## the same, COUNT faults of SEED, and a table (docs/testing.md)
 	PYTHONPATH=tests $(BIN)/python -m chaos --count $(COUNT) --seed $(SEED) $(STRANGERS)
 
-chaos-elastic-short: setup  ## seventeen seeded faults in jobs whose trainers or all-reduce workers come and go
-	PYTHONPATH=tests $(BIN)/python -m chaos.elastic
+chaos-tasks-short: setup  ## seventeen seeded faults in jobs whose trainers or all-reduce workers come and go
+	PYTHONPATH=tests $(BIN)/python -m chaos.tasks
 
-chaos-elastic: setup  ## the same, COUNT trials of SEED, and a table (docs/testing.md)
-	PYTHONPATH=tests $(BIN)/python -m chaos.elastic --count $(COUNT) --seed $(SEED) $(STRANGERS)
+chaos-tasks: setup  ## the same, COUNT trials of SEED, and a table (docs/testing.md)
+	PYTHONPATH=tests $(BIN)/python -m chaos.tasks --count $(COUNT) --seed $(SEED) $(STRANGERS)
 
 chaos-endurance: setup  ## 64 trainers on 4 servers for MINUTES: flat memory, no lost round
 	PYTHONPATH=tests $(BIN)/python -m chaos.endurance --minutes $(MINUTES)
@@ -135,7 +135,7 @@ of_tensorflow = $(if $(TENSORFLOW),--tensorflow $(TENSORFLOW))
 bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON TENSORFLOW=PYTHON: against these, too
 	$(BIN)/python bench/launch.py
 	$(BIN)/python bench/master.py
-	$(BIN)/python bench/elastic.py
+	$(BIN)/python bench/tasks.py
 	$(BIN)/python bench/autoscaler.py
 	$(BIN)/python bench/recovery.py
 	$(BIN)/python bench/allreduce.py $(of_torch)
@@ -158,5 +158,11 @@ format: setup  ## format the code
 	$(BIN)/ruff format .
 
 clean:  ## remove what the targets made
-	rm -rf .venv .venv-newest build demo demo-elastic *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-newest build demo demo-tasks *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# the old names of targets, for one release
+demo-elastic: demo-tasks
+e2e-elastic: e2e-tasks
+chaos-elastic: chaos-tasks
+chaos-elastic-short: chaos-tasks-short

@@ -59,7 +59,7 @@ KERNELS = Extension(
 
 setup(
     name="paddle-on-kubernetes",
-    version="0.10.1",
+    version="0.11.0",
     description="Distributed training on Kubernetes, as the 2017 PaddlePaddle tutorial promised it",
     long_description=README.read_text(encoding="utf-8") if README.is_file() else "",
     long_description_content_type="text/markdown",

@@ -13,7 +13,7 @@ MAX_FILES=100000 # maximum number of files in a config directory
 help() {
     cat <<'HELP'
 start.sh [FLAG...]       stages the job's config directory and starts the launcher with the flags below and FLAG...
-start.sh ROLE [FLAG...]  starts a program of an elastic job (docs/elastic.md, docs/allreduce.md) with its own flags; ROLE is master, pserver, trainer, autoscaler or driver
+start.sh ROLE [FLAG...]  starts a program of a task job (docs/tasks.md, docs/allreduce.md) with its own flags; ROLE is master, pserver, trainer, autoscaler or driver
 start.sh directories [--new] [NAME...]  makes directories of the job on the volume, which later containers of the pod mount; without --new, JOB_PATH/JOB_NAME must exist
 start.sh COMMAND [ARG...] runs COMMAND instead (COMMAND must not begin like a flag): start.sh paddle version
 start.sh --help          prints this and touches nothing
@@ -336,7 +336,7 @@ make_directories() {
     done
 }
 
-# ----- Roles of an elastic job
+# ----- Roles of a task job
 
 # wait_for_data JOB: waits until the config directory and the data are on the volume, because the data job may still run
 wait_for_data() {
@@ -357,7 +357,7 @@ wait_for_data() {
         [ "$SECONDS" -lt "$limit" ] || fail $EXIT_MISSING_INPUT \
             "after $limit s there is no ${TRAIN_CONFIG_DIR:-config directory} in $job, or no data (0/data beside that directory, or data inside it)" \
             "$(explain_missing)" \
-            "run the data job of k8s/elastic, or put the directory and the data there"
+            "run the data job of k8s/tasks, or put the directory and the data there"
         if [ $((SECONDS - said)) -ge 30 ]; then
             said=$SECONDS
             say "waiting for the config and the data in $job, which the data job makes: kubectl get jobs"
@@ -376,7 +376,7 @@ stage_elastic() {
             "set it to the directory of the config on the volume"
         return 0
     fi
-    check_environment k8s/elastic JOB_PATH JOB_NAME
+    check_environment k8s/tasks JOB_PATH JOB_NAME
     job=$JOB_PATH/$JOB_NAME
     wait_for_data "$job"
     find_config_dir "$@"

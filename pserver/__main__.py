@@ -53,10 +53,10 @@ def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # these modules are imported only here, so that --help and the probe start fast; a signal that arrives during the
     # import is already handled
-    if line.is_elastic:
-        from pserver.life.elastic_server import run_elastic
+    if line.is_task_job:
+        from pserver.life.task_server import run_task_server
 
-        return run_elastic(line, job)
+        return run_task_server(line, job)
     from paddle_base.runtime.network.interfaces import resolve_nics
     from pserver.life.options import make_options
     from pserver.server.event_loop import Server

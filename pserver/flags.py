@@ -1,7 +1,7 @@
 """The flags of `paddle pserver`, which `paddle_base/runtime/gflags.py` parses.
 
 Every flag of the legacy pserver is accepted; one warning lists the given flags that have no effect. The flags of an
-elastic job need a store: a directory or an etcd. They have the names of the Go pserver of 2017, with '_' or '-' between
+task job need a store: a directory or an etcd. They have the names of the Go pserver of 2017, with '_' or '-' between
 the words.
 """
 
@@ -20,7 +20,7 @@ _S, _Q = Status.SUPPORTED, Status.QUIET
 
 FLAGS = index_flags(
     Flag("help", False, _S, "print this help and exit"),
-    Flag("port", 20134, _S, "first port; in an elastic job the default is 0, for any free ports", 0, 65535),
+    Flag("port", 20134, _S, "first port; in a task job the default is 0, for any free ports", 0, 65535),
     Flag("ports_num", 1, _S, "number of ports for dense parameters", 1, 65535),
     Flag("ports_num_for_sparse", 0, _S, "number of further ports for sparse parameters", 0, 65535),
     Flag(
@@ -78,7 +78,7 @@ FLAGS = index_flags(
     Flag("probe", False, _S, "ask whether all services of --pservers are ready; the exit status is 0 or 69"),
     Flag("pservers", "127.0.0.1", _S, "with --probe: comma-separated hosts; host:port sets its first port"),
     Flag("timeout", 60.0, _S, "with --probe: maximum seconds until all services have answered", 0, 86400),
-    # ----- flags of an elastic job -----
+    # ----- flags of a task job -----
     Flag("store_dir", "", _S, "elastic: local directory in which the programs of a job find each other"),
     Flag("etcd_endpoints", "", _S, "elastic: endpoints of an etcd, instead of --store_dir: http://host:port,..."),
     Flag("etcd_endpoint", "", _S, "the 2017 name of --etcd_endpoints"),
@@ -128,7 +128,7 @@ class PserverFlags(FlagValues):
         return Path(self.text("store_dir")).absolute() if self.text("store_dir") else None
 
     @property
-    def is_elastic(self) -> bool:
+    def is_task_job(self) -> bool:
         """Whether a store is given; trainers may then join and leave."""
         return bool(self.endpoints or self.store_dir)
 
@@ -140,9 +140,9 @@ def parse(argv: Sequence[str]) -> PserverFlags:
     """
     given = read_arguments([_plain(argument) for argument in argv], FLAGS)
     line = PserverFlags({flag.name: flag.default for flag in FLAGS.values()} | given)
-    if line.is_elastic and not line.values["probe"]:
+    if line.is_task_job and not line.values["probe"]:
         line.values.update({name: value for name, value in ELASTIC_DEFAULTS.items() if name not in given})
-        _check_elastic(line)
+        _check_task_job(line)
         line.ignored.extend(name for name in STATIC_ONLY if name in given)
     else:
         _check_static(line, given)
@@ -185,7 +185,7 @@ def _check_together(values: dict[str, Value]) -> None:
 
 def _check_static(line: PserverFlags, given: Mapping[str, Value]) -> None:
     alone = [f"--{name}" for name in (*ELASTIC_ONLY, *(flag.name for flag in ETCD_FLAGS)) if name in given]
-    if alone and not line.is_elastic:
+    if alone and not line.is_task_job:
         raise UsageError(
             f"{', '.join(alone)} need{'s' * (len(alone) == 1)} a store: also give the --store_dir=DIR (one machine) or "
             "--etcd_endpoints=http://host:2379 (cluster) that the master and the trainers of the job have"
@@ -194,16 +194,14 @@ def _check_static(line: PserverFlags, given: Mapping[str, Value]) -> None:
         raise UsageError("--port is 0; without a store it must be in [1, 65535]")
 
 
-def _check_elastic(line: PserverFlags) -> None:
+def _check_task_job(line: PserverFlags) -> None:
     if line.endpoints and line.store_dir:
         raise UsageError("--etcd_endpoints and --store_dir are both given; a job has only one store")
     for name, least in (("etcd_ttl", 1.0), ("checkpoint_interval", 0.1)):
         if line.seconds(name) < least:
             raise UsageError(f"--{name} is '{line.text(name)}'; it must be at least {least:g}s")
     if "," in line.text("nics"):
-        raise UsageError(
-            f"--nics is '{line.text('nics')}'; a server of an elastic job listens on one address or on all"
-        )
+        raise UsageError(f"--nics is '{line.text('nics')}'; a server of a task job listens on one address or on all")
     if line.number("ports_num") + line.number("ports_num_for_sparse") > MOST_PORTS:
         raise UsageError(
             f"--ports_num and --ports_num_for_sparse together are over the limit of {MOST_PORTS} of an elastic server"

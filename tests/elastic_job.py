@@ -18,8 +18,8 @@ from paddle_base.registry.records import find_checkpoint
 from paddle_base.registry.servers import find_servers
 from pserver.optim.settings import Optimization
 from trainer.arrays.parameters import ParameterTable
-from trainer.updaters.elastic.servers import ElasticMembership, ElasticServers
-from trainer.updaters.elastic.updater import ElasticUpdater
+from trainer.updaters.tasks.servers import TaskMembership, TaskServers
+from trainer.updaters.tasks.updater import TaskUpdater
 
 SIZE = 4000  # number of elements; every service holds some of them
 SYNC = Optimization("momentum", 0.5)
@@ -142,7 +142,7 @@ class Trainer:
         self.number = number
         self.table = ParameterTable(configs, tables_first=True)
         self.table.values[:] = first
-        membership = ElasticMembership(
+        membership = TaskMembership(
             job.master.client(number),
             f"pod-{number}",
             1,
@@ -151,8 +151,8 @@ class Trainer:
             peer_timeout=15.0,
             patience=DEADLINE,
         )
-        self.servers = ElasticServers(job.open_registry(), membership)
-        self.updater = ElasticUpdater(model, self.table, optimization, self.servers)
+        self.servers = TaskServers(job.open_registry(), membership)
+        self.updater = TaskUpdater(model, self.table, optimization, self.servers)
         job.updaters.append(self.updater)
 
     @property

@@ -1,10 +1,10 @@
-"""A service of an elastic job without sockets, and trainers that send messages to it."""
+"""A service of a task job without sockets, and trainers that send messages to it."""
 
 import numpy as np
 from pserver_wire import FakeTrainer, Wire
 
 from pserver.optim.settings import Optimization, ParameterSpec
-from pserver.server.elastic.service import ElasticService
+from pserver.server.tasks.service import TaskService
 from pserver.store import partition
 from pserver.store.model_setup import describe_setup
 from pserver.wire import views
@@ -63,9 +63,9 @@ class ElasticTrainer(FakeTrainer):
 
 
 class ElasticWire(Wire):
-    """A service of an elastic job, and its trainers."""
+    """A service of a task job, and its trainers."""
 
-    kind = ElasticService
+    kind = TaskService
 
     def __init__(self, **options):
         super().__init__(0, attempt="ps0.7", **options)

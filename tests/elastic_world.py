@@ -1,7 +1,7 @@
-"""A simulated elastic job: real services without sockets, trainers that use the real client code, and a master.
+"""A simulated task job: real services without sockets, trainers that use the real client code, and a master.
 
 Every message waits in a queue until the test delivers it. So a test chooses the order of messages, and which messages
-are lost, repeated or late. The client code is `pserver.client.elastic.pushes.AgreedPushes`. Each trainer has its own
+are lost, repeated or late. The client code is `pserver.client.tasks.pushes.AgreedPushes`. Each trainer has its own
 thread, which runs only while the test waits for it.
 """
 
@@ -13,13 +13,13 @@ from elastic_wire import TABLE
 from pserver_wire import PARAMETERS, key_of
 
 from paddle_base.runtime.errors import LostPeerError, PaddleError
-from pserver.client.elastic.pushes import AgreedPushes
-from pserver.client.elastic.services import BatchGradient, JoinedServices
 from pserver.client.heartbeat import error_of
+from pserver.client.tasks.pushes import AgreedPushes
+from pserver.client.tasks.services import BatchGradient, JoinedServices
 from pserver.optim.settings import Optimization
 from pserver.server.admission import Identity
-from pserver.server.elastic.service import ElasticService
 from pserver.server.service_state import ServiceOptions
+from pserver.server.tasks.service import TaskService
 from pserver.store import partition
 from pserver.store.model_setup import describe_setup
 from pserver.wire import protocol, views
@@ -59,8 +59,8 @@ class FakeServer:
         self.incarnation += 1
         self.attempt = f"ps{self.number}.{self.incarnation}"
         self.session = protocol.session_of("job", self.attempt)
-        identity = Identity(f"10.0.0.{self.number}:7164", 0, "job", self.attempt, "hush", is_elastic=True)
-        self.service = ElasticService(identity, ServiceOptions())
+        identity = Identity(f"10.0.0.{self.number}:7164", 0, "job", self.attempt, "hush", is_task_job=True)
+        self.service = TaskService(identity, ServiceOptions())
 
     def _give_values(self):
         setup = describe_setup(TABLE if self.by_rows else DENSE, SETTINGS) | ({"by_rows": True} if self.by_rows else {})
@@ -318,7 +318,7 @@ class FakeTrainer:
         self._theirs.release()
 
     def _train(self):
-        """Train as `ElasticUpdater` and the loop over tasks do."""
+        """Train as `TaskUpdater` and the loop over tasks do."""
         pushes = AgreedPushes(FakeViews(self))
         dense = sum(not server.by_rows for server in self.world.servers)
         values = np.zeros((dense, 7), np.float32)

@@ -96,7 +96,7 @@ class Wire:
 
     def __init__(self, num_trainers=1, job="job", attempt="1", secret="hush", clock=time.perf_counter, **options):
         self.num_trainers, self.job, self.attempt, self.secret = num_trainers, job, attempt, secret
-        identity = Identity("10.0.0.1:7164", num_trainers, job, attempt, secret, self.kind.is_elastic)
+        identity = Identity("10.0.0.1:7164", num_trainers, job, attempt, secret, self.kind.is_task_job)
         self.service = self.kind(identity, ServiceOptions(**{"peer_timeout": 15.0} | options), clock)
         self.now = 1000.0
         self.trainers = []

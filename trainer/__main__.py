@@ -90,7 +90,7 @@ def run(arguments: Sequence[str]) -> None:
     line = limit_threads(os.environ, flags.trainer_count, f"--trainer_count={flags.trainer_count}")
     if flags.log_json:
         attempt = os.environ.get("PADDLE_ATTEMPT", "")
-        number = None if flags.is_elastic else flags.trainer_id
+        number = None if flags.is_task_job else flags.trainer_id
         glog.to_json(flags.log_json, role="trainer", number=number, attempt=attempt)
     # Signals wait until the imports end. If a signal handler raised an exception during the import of a compiled
     # module, the import would replace it by an exception of another type.
@@ -103,7 +103,7 @@ def run(arguments: Sequence[str]) -> None:
         from trainer.training.assembly import Assembly
 
         make: type[Assembly] = Assembly
-        if flags.is_elastic:
+        if flags.is_task_job:
             from trainer.tasks.assembly import TaskAssembly
 
             make = TaskAssembly

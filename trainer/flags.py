@@ -230,7 +230,7 @@ class Values:
     def __init__(self, given: Mapping[str, Any], arguments: Sequence[str] = ()) -> None:
         self.given, self.arguments = frozenset(given), tuple(arguments)
         self._values = {flag.name: given.get(flag.name, flag.default) for flag in TABLE}
-        if (self.is_elastic or self._values["collective"]) and "local" not in given:
+        if (self.is_task_job or self._values["collective"]) and "local" not in given:
             self._values["local"] = False
         vars(self).update(self._values)  # plain attributes, because some flags are read in every batch
 
@@ -246,7 +246,7 @@ class Values:
         vars(self).update(self._values)
 
     @property
-    def is_elastic(self) -> bool:
+    def is_task_job(self) -> bool:
         """Whether a store is given, so that a master distributes the tasks."""
         return bool(self._values["store_dir"] or self._values["etcd_endpoints"])
 
@@ -266,8 +266,8 @@ def parse_flags(arguments: Sequence[str]) -> Values:
     Raises: UsageError: a flag is unknown, has an impossible value, or does not fit another flag.
     """
     values = Values(read_arguments(arguments, FLAGS), arguments)
-    if values.is_elastic:
-        _check_elastic(values)
+    if values.is_task_job:
+        _check_task_job(values)
     else:
         _refuse_without_store(values)
     _check_together(values)
@@ -291,7 +291,7 @@ def _check_together(values: Values) -> None:
             f"--trainer_id is {values.trainer_id} with --num_gradient_servers={values.num_gradient_servers}; "
             f"trainers are numbered 0 to {values.num_gradient_servers - 1}"
         )
-    if not values.local and not values.is_elastic:
+    if not values.local and not values.is_task_job:
         services(values)
     if values.collective:
         _check_collective(values)
@@ -330,7 +330,7 @@ _STATIC_ONLY = {
 }
 
 
-def _check_elastic(values: Values) -> None:
+def _check_task_job(values: Values) -> None:
     """Check that the flags can be used with a store.
 
     Raises: UsageError: the text names a flag that cannot be used.

@@ -65,13 +65,13 @@ LACKS = {
     ),
     "master": (
         "pods of servers and of the master stay when the job is done",
-        "kubectl apply -f k8s/elastic/access.yaml, and name its ServiceAccount in the master's pods",
+        "kubectl apply -f k8s/tasks/access.yaml, and name its ServiceAccount in the master's pods",
     ),
     "driver": (
         "the driver finds no workers, or their pods stay when the job is done",
         "kubectl apply -f k8s/allreduce/access.yaml, and name its ServiceAccount in the driver's pod",
     ),
-    "autoscaler": ("the autoscaler ends with 77", "kubectl apply -k k8s/elastic/autoscaler"),
+    "autoscaler": ("the autoscaler ends with 77", "kubectl apply -k k8s/tasks/autoscaler"),
 }
 
 

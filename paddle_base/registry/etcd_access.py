@@ -121,7 +121,7 @@ def _read(variable: str, name: str) -> str:
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "the file is not UTF-8 text"
         raise ConfigError(
-            f"{variable} names {name}, which cannot be read: {reason}; mount a Secret with it, as k8s/elastic does"
+            f"{variable} names {name}, which cannot be read: {reason}; mount a Secret with it, as k8s/tasks does"
         ) from exc
     text = text.rstrip("\r\n")  # editors and `echo` add a line end; spaces may belong to a password
     if not text or len(content) > MOST_BYTES:

@@ -16,7 +16,7 @@ _LEAST_LETTERS = 8  # a shorter name, such as POD_IPS, may resemble a variable b
 _SIMILARITY = 0.9  # minimum ratio of difflib; the ratio is 0.95 for NUM_PASES and NUM_PASSES
 SECRET, SECRET_FILE = "PADDLE_SECRET", "PADDLE_SECRET_FILE"  # names of variables
 WITHOUT_SECRET = "PADDLE_WITHOUT_SECRET"  # 1: run if the secret's file is missing, so that every program can take part
-MAKE_SECRETS = "k8s/elastic/make-secrets | kubectl create -f -"  # also those of etcd
+MAKE_SECRETS = "k8s/tasks/make-secrets | kubectl create -f -"  # also those of etcd
 MAKE_SECRET = 'kubectl create secret generic paddle-secret --from-literal=secret="$(openssl rand -hex 32)"'
 
 

@@ -1,4 +1,4 @@
-"""`Deployment` keeps the pods of one program running, for jobs with a variable number of pods (docs/elastic.md).
+"""`Deployment` keeps the pods of one program running, for jobs with a variable number of pods (docs/tasks.md).
 
 The programs of such a job find each other in a store; they do not call the API server and need no Service. This module
 therefore imitates only the pods of a Deployment. `Deployment` keeps the number of pods constant, restarts an ended

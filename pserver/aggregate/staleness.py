@@ -96,7 +96,7 @@ class Staleness:
         ]
 
 
-class ElasticStaleness(Staleness):
+class TaskStaleness(Staleness):
     """`Staleness` for trainers that join and leave: the threshold depends on the number of present trainers.
 
     A trainer that has left still counts as present for as many steps as the threshold. The ages of other trainers'
@@ -150,13 +150,13 @@ class ElasticStaleness(Staleness):
 
 
 def make_staleness(trainers: int, limits: StalenessLimits, ratio: float) -> Staleness:
-    """Return a `Staleness`, or an `ElasticStaleness` if trainers join and leave.
+    """Return a `Staleness`, or an `TaskStaleness` if trainers join and leave.
 
     Args: trainers: number of trainers, or 0 if trainers join and leave.
         ratio: async_lagged_grad_discard_ratio of the config.
     """
     if not trainers:
-        return ElasticStaleness(limits, ratio)
+        return TaskStaleness(limits, ratio)
     return Staleness(trainers, limits.threshold(trainers, ratio))
 
 

@@ -284,7 +284,7 @@ class BaseClient:
     # ----- Training -----
 
     def send_initial_values(self, values: Array, restored: CheckpointState | None = None) -> None:
-        """Send the initial values, or the state in a checkpoint; a service of an elastic job that already has values
+        """Send the initial values, or the state in a checkpoint; a service of a task job that already has values
         ignores them.
 
         Raises: ConfigError: the checkpoint does not fit the model.  DamagedError: the checkpoint cannot be divided.

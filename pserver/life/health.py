@@ -1,4 +1,4 @@
-"""The health pages of a server of an elastic job, which exist before the server has an index."""
+"""The health pages of a server of a task job, which exist before the server has an index."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pserver.life.snapshots import Snapshots
 from pserver.server.event_loop import Server
 from pserver.server.server_metrics import ServerMetrics
 
-INDEX = Metric("paddle_pserver_index", "index of the server in an elastic job; -1 while it waits for an index")
+INDEX = Metric("paddle_pserver_index", "index of the server in a task job; -1 while it waits for an index")
 CLAIMED = Metric(
-    "paddle_pserver_claimed", "1 while the server of an elastic job has a valid claim of its index, and may answer"
+    "paddle_pserver_claimed", "1 while the server of a task job has a valid claim of its index, and may answer"
 )
-SNAPSHOTS = Metric("paddle_pserver_snapshots_total", "snapshots that the server of an elastic job has stored")
+SNAPSHOTS = Metric("paddle_pserver_snapshots_total", "snapshots that the server of a task job has stored")
 FAILED_SNAPSHOTS = Metric("paddle_pserver_failed_snapshots_total", "snapshots that the server could not store")
 SNAPSHOT_AGE = Metric("paddle_pserver_snapshot_age_seconds", "seconds since the last snapshot was stored or recovered")
 
 METRICS = (INDEX, CLAIMED, SNAPSHOTS, FAILED_SNAPSHOTS, SNAPSHOT_AGE)
 
 
-class ElasticHealth:
+class TaskHealth:
     """The content of the health pages.
 
     `waits_for` says what the server waits for before it serves; it is empty while the server serves. The other

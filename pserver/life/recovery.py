@@ -1,4 +1,4 @@
-"""Resume a server of an elastic job from the snapshot in the registry."""
+"""Resume a server of a task job from the snapshot in the registry."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from paddle_base.registry.records import CheckpointRecord, find_checkpoint
 from paddle_base.registry.servers import CHECKPOINTS, INIT_DONE
 from paddle_base.runtime.errors import ConfigError, DamagedError
 from pserver.life.snapshots import split_content
-from pserver.server.elastic.captures import ServiceCapture
-from pserver.server.elastic.service import ElasticService
+from pserver.server.tasks.captures import ServiceCapture
+from pserver.server.tasks.service import TaskService
 from pserver.store.snapshot_files import describe_damage, read_snapshot
 
 DEFAULT_PATH = Path("/checkpoints")  # the default directory of the Go pserver of 2017
@@ -26,7 +26,7 @@ def name_directory(path: str, store_dir: Path | None, job: str) -> Path:
 
 
 def recover(
-    services: Sequence[ElasticService], registry: Registry, index: int, directory: Path
+    services: Sequence[TaskService], registry: Registry, index: int, directory: Path
 ) -> tuple[CheckpointRecord, Path] | None:
     """Restore the state that the last server with this index has stored; return the snapshot's record and path.
 

@@ -1,4 +1,4 @@
-"""The part of the server's loop that is special to elastic jobs.
+"""The part of the server's loop that is special to task jobs.
 
 A server answers only while its claim is valid. It takes snapshots between messages, and ends after the job.
 """
@@ -16,7 +16,7 @@ from pserver.server.service import Service
 GOODBYE_S = 10.0  # maximum seconds that a server waits for trainers to leave after the end of the job
 
 
-class ElasticLife:
+class TaskLife:
     """See `ServerLife`.
 
     Args: interval: seconds between two snapshots.

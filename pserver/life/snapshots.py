@@ -1,4 +1,4 @@
-"""Take the snapshots of a server of an elastic job at the right times, and register them in the registry.
+"""Take the snapshots of a server of a task job at the right times, and register them in the registry.
 
 The loop's thread copies the state between two messages, and another thread stores the copy in three steps:
 
@@ -23,8 +23,8 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.bounded_json import is_integer
 from paddle_base.runtime.durable_files import remove_if_possible
 from paddle_base.runtime.errors import DamagedError, PaddleError
-from pserver.server.elastic.service import ElasticService
 from pserver.server.handlers.background_task import BackgroundTask
+from pserver.server.tasks.service import TaskService
 from pserver.store.snapshot_files import Content, path_of_new, remove_others, write_snapshot
 
 RETRY_S = 10.0  # seconds before a failed snapshot is tried again
@@ -90,7 +90,7 @@ class Snapshots:
     Only the loop's thread may use an object of this class.
     """
 
-    def __init__(self, services: Sequence[ElasticService], store: SnapshotStore) -> None:
+    def __init__(self, services: Sequence[TaskService], store: SnapshotStore) -> None:
         self.stored = self.failed = 0
         self.stored_at = time.monotonic()
         self._services, self._store = services, store
@@ -99,7 +99,7 @@ class Snapshots:
         self._retry_at = 0.0
         self._task: BackgroundTask | None = None
 
-    def ask(self, service: ElasticService) -> FirstSnapshot:
+    def ask(self, service: TaskService) -> FirstSnapshot:
         """Request a snapshot of the current state of the services."""
         self._wanted = self._taken + 1
         return FirstSnapshot(self, self._wanted)

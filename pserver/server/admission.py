@@ -23,11 +23,11 @@ class Identity:
     """The job that a server belongs to, and the number of trainers that may join the server."""
 
     name: str  # address:port, for messages
-    num_trainers: int  # 0 in an elastic job
+    num_trainers: int  # 0 in a task job
     job: str = ""
     attempt: str = ""
     secret: str = ""
-    is_elastic: bool = False  # whether trainers join and leave
+    is_task_job: bool = False  # whether trainers join and leave
 
     def __str__(self) -> str:
         return f"pserver {self.name} (job {self.job!r}, attempt {self.attempt!r})"
@@ -44,14 +44,14 @@ def refuse_other_job(one: Identity, hello: Mapping[str, Any], caller: str) -> Pa
 
 
 def refuse_kind(one: Identity, hello: Mapping[str, Any], caller: str) -> PaddleError | None:
-    """Return a refusal if either only the server or only the trainer belongs to an elastic job, else None."""
+    """Return a refusal if either only the server or only the trainer belongs to a task job, else None."""
     theirs = hello.get("elastic") is True
-    if theirs == one.is_elastic or hello.get("job") != one.job:
+    if theirs == one.is_task_job or hello.get("job") != one.job:
         return None
     kinds = ("was started for a fixed number of trainers", "was started with a store, for trainers that come and go")
     return ConfigError(
-        f"{one} {kinds[one.is_elastic]}; {caller} {kinds[theirs]}: start both with --store_dir or --etcd_endpoints, or "
-        "both without these flags"
+        f"{one} {kinds[one.is_task_job]}; {caller} {kinds[theirs]}: start both with --store_dir or "
+        "--etcd_endpoints, or both without these flags"
     )
 
 
@@ -127,7 +127,7 @@ def refuse_difference(
                 f"{one}: {caller} joins with another {name} than {owner}: {_show(hello)} against {_show(first)}"
             )
     if hello.get("settings") != first.get("settings"):
-        counting = "the first values" if one.is_elastic else "trainer 0"
+        counting = "the first values" if one.is_task_job else "trainer 0"
         glog.warning(f"{caller} has other optimization settings than {owner}; the settings of {counting} are used")
     return None
 

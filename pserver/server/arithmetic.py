@@ -12,10 +12,10 @@ import numpy as np
 
 from pserver.aggregate.async_dense import AsynchronousSteps
 from pserver.aggregate.async_sparse import SparseSteps
-from pserver.aggregate.elastic_rounds import advance_pass
 from pserver.aggregate.staleness import StalenessLimits
 from pserver.aggregate.sync_dense import SynchronousRounds
 from pserver.aggregate.sync_sparse import SparseRounds
+from pserver.aggregate.task_rounds import advance_pass
 from pserver.store import snapshot
 from pserver.store.model_setup import as_bytes
 from pserver.store.shard import DenseShard, Shard

@@ -46,7 +46,7 @@ class Options:
 
 
 class ServerLife(Protocol):
-    """Decides when a server of an elastic job may answer and when it ends. Only the loop's thread calls the methods."""
+    """Decides when a server of a task job may answer and when it ends. Only the loop's thread calls the methods."""
 
     def begin_turn(self) -> bool:
         """Return whether messages may be read and answered in this turn.
@@ -71,8 +71,8 @@ class Server:
         server.run()
 
     Args: endpoints: the address and port of each service; for port 0, the system chooses a free port. life: in an
-        elastic job, the object that reports the end of the job; otherwise None. kind: class of the services; an
-        elastic job, which has no `num_trainers`, uses `ElasticService`.
+        task job, the object that reports the end of the job; otherwise None. kind: class of the services; an
+        task job, which has no `num_trainers`, uses `TaskService`.
 
     Thread safety: one thread runs the server; other threads may call only `stop`.
     """
@@ -88,10 +88,10 @@ class Server:
         self._bound = [bind_port(*one, options.send_buffer, options.receive_buffer) for one in endpoints if not one[1]]
         free = iter(self._bound)
         self.endpoints = [(host, port or next(free).getsockname()[1]) for host, port in endpoints]
-        trainers, job = 0 if kind.is_elastic else options.num_trainers, options.job
+        trainers, job = 0 if kind.is_task_job else options.num_trainers, options.job
         self.services = [
             kind(
-                Identity(f"{host}:{port}", trainers, job, options.attempt, options.secret, kind.is_elastic),
+                Identity(f"{host}:{port}", trainers, job, options.attempt, options.secret, kind.is_task_job),
                 options.service,
             )
             for host, port in self.endpoints
@@ -129,7 +129,7 @@ class Server:
         return bind_port(host, port, self.options.send_buffer, self.options.receive_buffer)
 
     def run(self) -> None:
-        """Serve until all trainers have left every port, or in an elastic job, until the job is over.
+        """Serve until all trainers have left every port, or in a task job, until the job is over.
 
         Ports that no trainer has joined do not count.
 
@@ -198,7 +198,7 @@ class Server:
                         listener.send(listener.service.check(now))
                     self._raise_failure()  # if the last trainer is lost, no further message would raise the failure
         except StoppedError as exc:
-            if self._kind.is_elastic:  # the trainers wait for the next server with this server's index
+            if self._kind.is_task_job:  # the trainers wait for the next server with this server's index
                 raise
             self._fail(LostPeerError(f"{self._name()} is leaving: {exc}"))
             raise

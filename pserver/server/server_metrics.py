@@ -37,9 +37,7 @@ ROUND_SECONDS = Metric(
     _OF,
 )
 STEP_SECONDS = Metric("paddle_pserver_step_seconds_total", "seconds in which the optimiser computed steps", _OF)
-PASSES = Metric(
-    "paddle_pserver_passes_total", "passes that all trainers have finished; not counted in an elastic job", _OF
-)
+PASSES = Metric("paddle_pserver_passes_total", "passes that all trainers have finished; not counted in a task job", _OF)
 WAITED = Metric(
     "paddle_pserver_wait_seconds_total",
     "seconds that other trainers waited for this trainer, in rounds in which this trainer was the last",
@@ -149,7 +147,7 @@ def _read_service(service: Service, now: float) -> Iterator[Sample]:
     yield Sample(ROUNDS, counters.rounds, of)
     yield Sample(ROUND_SECONDS, counters.round_seconds, of)
     yield Sample(STEP_SECONDS, counters.step_seconds, of)
-    if not service.is_elastic:  # in an elastic job any number of trainers may join, and the master counts passes
+    if not service.is_task_job:  # in a task job any number of trainers may join, and the master counts passes
         yield Sample(WANTED, service.identity.num_trainers, of)
         yield Sample(PASSES, counters.passes, of)
     waited = dict(state.stragglers.waited)

@@ -38,7 +38,7 @@ class Service:
     Attributes: sessions: the trainers of the service. state: the values of the service and the state of its pass.
     """
 
-    is_elastic = False  # the job has a fixed set of trainers
+    is_task_job = False  # the job has a fixed set of trainers
 
     def __init__(
         self,

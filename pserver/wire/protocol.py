@@ -71,8 +71,8 @@ class Op(enum.IntEnum):
     SAVE = 13  # write the values of every service to a file of the directory in the note
     LOAD = 14  # read the values of every service from a file that SAVE wrote
     CHECKPOINT_BLOB = 15  # binary data that belong to this trainer's part of the next checkpoint
-    ENTER = 17  # in an elastic job: the trainer enters a view, and takes part in its rounds
-    COMMIT = 18  # in an elastic job: apply the gradients of a round, which all services have received
+    ENTER = 17  # in a task job: the trainer enters a view, and takes part in its rounds
+    COMMIT = 18  # in a task job: apply the gradients of a round, which all services have received
     # the numbers 12 and 16 are types of records of the handshake
 
 

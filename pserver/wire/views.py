@@ -1,4 +1,4 @@
-"""The members of synchronous rounds of an elastic job, and the keys of these rounds, in the form of notes.
+"""The members of synchronous rounds of a task job, and the keys of these rounds, in the form of notes.
 
 ENTER   {"epoch": E, "members": [0, 2]}         PING of a heartbeat: the same
         answered by {"done": [E, r], "prepared": [E, r] or null, "own": [E, r] or null}

@@ -1,4 +1,4 @@
-"""The autoscaler's service account on a real API server: the rights of k8s/elastic/autoscaler, and a token."""
+"""The autoscaler's service account on a real API server: the rights of k8s/tasks/autoscaler, and a token."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Item = dict[str, Any]
 
 
 def edited(directory: Path, namespaces: Sequence[str] = ("default",), *, cluster_wide: bool = False) -> Path:
-    """A copy of k8s/elastic/autoscaler, edited for these namespaces as its comments say."""
-    made = Path(shutil.copytree(ROOT / "k8s/elastic/autoscaler", directory / "autoscaler"))
+    """A copy of k8s/tasks/autoscaler, edited for these namespaces as its comments say."""
+    made = Path(shutil.copytree(ROOT / "k8s/tasks/autoscaler", directory / "autoscaler"))
     for name in namespaces:
         if name != "default":
             file = Path(shutil.copytree(made / "namespaces/default", made / "namespaces" / name)) / "kustomization.yaml"

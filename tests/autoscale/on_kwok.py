@@ -171,7 +171,7 @@ def kwok(out: Path, *, kubelets: bool) -> Iterator[int]:
 
 @contextlib.contextmanager
 def autoscaler(path: Path) -> Iterator[int]:
-    """The program as users run it, with the rights of k8s/elastic/autoscaler; the nodes cannot run its pod."""
+    """The program as users run it, with the rights of k8s/tasks/autoscaler; the nodes cannot run its pod."""
     log, lines = path.with_suffix(".autoscaler.log"), path.with_suffix(".autoscaler.json")
     lines.unlink(missing_ok=True)
     account = path.with_suffix(".account")

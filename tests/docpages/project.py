@@ -19,7 +19,7 @@ LEFT_OUT = (
     "*.egg-info",
     "build",
     "demo",
-    "demo-elastic",
+    "demo-tasks",
     "jobpath",
     "tests",
 )

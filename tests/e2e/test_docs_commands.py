@@ -18,7 +18,7 @@ SMALL = {"docs/examples.md": {"SYNTHETIC_ROWS": "150"}}  # made-up data; the res
 
 
 def check_readme(_: Path, output: str) -> None:
-    """README.md: `make demo-elastic` has its events, and a table of tasks in which no sample is missing."""
+    """README.md: `make demo-tasks` has its events, and a table of tasks in which no sample is missing."""
     assert float(re.findall(r"test error (\S+) %", output)[-1]) < 6
     rows = re.findall(r"^ +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+)$", output, re.MULTILINE)
     assert {row[1] for row in rows} == {"72"}, "all tasks of every pass"
@@ -79,7 +79,7 @@ def check_elastic(_: Path, output: str) -> None:
 CHECKS: dict[str, Callable[[Path, str], None]] = {
     "README.md": check_readme,
     "docs/any-table.md": check_any_table,
-    "docs/elastic.md": check_elastic,
+    "docs/tasks.md": check_elastic,
     "docs/your-own-job.md": check_predictions,
     "docs/own-images.md": check_own_images,
     "docs/own-texts.md": check_own_texts,

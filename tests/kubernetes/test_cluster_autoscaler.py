@@ -1,4 +1,4 @@
-"""The rights of k8s/elastic/autoscaler on a real API server, for listed namespaces and cluster-wide.
+"""The rights of k8s/tasks/autoscaler on a real API server, for listed namespaces and cluster-wide.
 
 They suffice, each missing right is named, and the API server refuses every other change of a Job.
 """
@@ -43,7 +43,7 @@ def delete_all(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="module", params=FORMS)
 def form(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A form of the rights; in two namespaces an elastic Job `digits` below its minimum, and a Job `other`."""
+    """A form of the rights; in two namespaces an task Job `digits` below its minimum, and a Job `other`."""
     notes = {"paddle/trainers-min": "2", "paddle/trainers-max": "3"}
     delete_all(cluster)
     for namespace in (NAMESPACE, OTHER):
@@ -181,7 +181,7 @@ def test_a_missing_right_ends_it_with_77_and_is_named(
         assert done.returncode == 77, done.stderr
         verb, _, resource = right.partition(" ")
         assert f'cannot {verb} resource "{resource.partition(".")[0]}"' in done.stderr
-        assert "kubectl apply -k k8s/elastic/autoscaler gives the autoscaler's account its rights" in done.stderr
+        assert "kubectl apply -k k8s/tasks/autoscaler gives the autoscaler's account its rights" in done.stderr
     finally:
         account()
         await_right(cluster, right, "yes")

@@ -45,7 +45,7 @@ def test_a_bill_of_materials_lists_all_packages(cluster: Cluster, image: Image) 
         "pkg:deb/debian/libc6@",
         "pkg:pypi/numpy@",
         "pkg:pypi/pyzmq@",
-        "pkg:pypi/paddle-on-kubernetes@0.10.1",
+        "pkg:pypi/paddle-on-kubernetes@0.11.0",
     ):
         assert any(url.startswith(beginning) for url in urls)
 

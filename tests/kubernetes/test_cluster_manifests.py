@@ -15,7 +15,7 @@ from custom_kinds import custom_kinds
 from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace, copy_manifests, give, make_secret
 
 COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/components").iterdir())
-ELASTIC_COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/elastic/components").iterdir())
+ELASTIC_COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/tasks/components").iterdir())
 JOB = "paddle-cluster-job"
 NAMESPACE = "manifests"
 LABEL = "app.kubernetes.io/component"
@@ -121,12 +121,12 @@ def test_an_unknown_field_of_a_custom_kind_is_refused(cluster: Cluster, definiti
 def test_the_elastic_job_is_accepted_where_pods_must_be_restricted(
     cluster: Cluster, definitions: None, tmp_path: Path, component: str
 ) -> None:
-    """Test each component as a dry run; tests/kubernetes/elastic runs the job itself."""
+    """Test each component as a dry run; tests/kubernetes/tasks runs the job itself."""
     shutil.copytree(REPOSITORY / "k8s", tmp_path / "k8s")
-    file = tmp_path / "k8s/elastic/kustomization.yaml"
+    file = tmp_path / "k8s/tasks/kustomization.yaml"
     text = re.sub(rf"^#(  - components/{component} )", r"\1", file.read_text(), flags=re.MULTILINE)
     file.write_text(text)
-    (tmp_path / "kustomization.yaml").write_text(json.dumps({"resources": ["k8s/elastic"], "namespace": NAMESPACE}))
+    (tmp_path / "kustomization.yaml").write_text(json.dumps({"resources": ["k8s/tasks"], "namespace": NAMESPACE}))
     label = "pod-security.kubernetes.io/warn"
     cluster.kubectl("label", "namespace", NAMESPACE, f"{label}=restricted", "--overwrite")
     command = ["kubectl", "create", "--dry-run=server", "--validate=strict", "-k", str(tmp_path)]
@@ -137,7 +137,7 @@ def test_the_elastic_job_is_accepted_where_pods_must_be_restricted(
 
 
 def test_the_allreduce_job_is_accepted_where_pods_must_be_restricted(cluster: Cluster, tmp_path: Path) -> None:
-    """Create the objects as a dry run; tests/kubernetes/elastic runs the job."""
+    """Create the objects as a dry run; tests/kubernetes/tasks runs the job."""
     shutil.copytree(REPOSITORY / "k8s", tmp_path / "k8s")
     (tmp_path / "kustomization.yaml").write_text(json.dumps({"resources": ["k8s/allreduce"], "namespace": NAMESPACE}))
     label = "pod-security.kubernetes.io/warn"

@@ -76,14 +76,14 @@ class SaveDirectory:
                 self.has_earlier = self._move is not None
                 return
             refusal = f"--save_dir={directory}: another run writes into it"
-            self._lock = DirectoryLock(self._path / LOCK, refusal, is_shared=self._flags.is_elastic)
+            self._lock = DirectoryLock(self._path / LOCK, refusal, is_shared=self._flags.is_task_job)
             if self._flags.resume_from:
                 self._start = _read_start(Path(self._flags.resume_from))
             earlier = find_earlier(self._path, self._start) if self._start else []
             self.has_earlier = bool(earlier)
         model = self._flags.init_model_path or first_model
         if not self._flags.local and model and any(_is_within(Path(model), path) for path in earlier):
-            number = "" if self._flags.is_elastic else "--start_pass=N, the number of the first pass to train, or "
+            number = "" if self._flags.is_task_job else "--start_pass=N, the number of the first pass to train, or "
             raise UsageError(
                 f"init_model_path={model} is a save of an earlier run, and this run would move it away from trainers "
                 f"that still have to read it: add {number}another --save_dir"

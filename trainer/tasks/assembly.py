@@ -25,11 +25,11 @@ from trainer.telemetry.reporter import Reporter, find_task_target
 from trainer.training.assembly import Assembly, warn_of_test_flags
 from trainer.training.parts import NO_TRAINING_DATA, TrainingSession
 from trainer.training.stopping import STOPPER
-from trainer.updaters.elastic.errors import TaskTakenError
-from trainer.updaters.elastic.servers import ElasticServers
-from trainer.updaters.elastic.updater import ElasticUpdater
 from trainer.updaters.local import Updater
 from trainer.updaters.optimizer_settings import Sending, refuse_own_steps
+from trainer.updaters.tasks.errors import TaskTakenError
+from trainer.updaters.tasks.servers import TaskServers
+from trainer.updaters.tasks.updater import TaskUpdater
 
 
 class TaskAssembly(Assembly):
@@ -52,8 +52,8 @@ class TaskAssembly(Assembly):
         self._job = job = open_job(self._flags, os.environ, digest, look, self._begin_directory)
         refuse_own_steps(config.opt_config)
         self._warn_of_settings(Sending())
-        servers = ElasticServers(job.registry, job.membership)
-        updater = ElasticUpdater(config.model_config, self._table, self._optimization, servers)
+        servers = TaskServers(job.registry, job.membership)
+        updater = TaskUpdater(config.model_config, self._table, self._optimization, servers)
         parts = self._make_parts(look)
         warn_of_test_flags(self._flags, config)
         self._fill_parameters(parts)
@@ -130,7 +130,7 @@ def look() -> None:
     STOPPER.leave()
 
 
-def _connect(updater: ElasticUpdater) -> None:
+def _connect(updater: TaskUpdater) -> None:
     """Connect to the servers. If the job is over, only log this; the next request to the master reports the end."""
     try:
         updater.connect()

@@ -28,7 +28,7 @@ from paddle_cluster.master.store.choice import open_store
 from trainer.data.loading import read_arguments
 from trainer.flags import Values
 from trainer.tasks.job_end import EndWatch
-from trainer.updaters.elastic.servers import ElasticMembership
+from trainer.updaters.tasks.servers import TaskMembership
 
 LONGEST_UID = 200  # maximum number of characters of a trainer's name
 STORE_TTL_S = 10.0  # seconds of the store's lease, which only the leader of the masters uses
@@ -54,7 +54,7 @@ class TaskJob:
     name: str
     master: MasterClient
     registry: Registry
-    membership: ElasticMembership
+    membership: TaskMembership
 
     def close(self, *, leaves: bool) -> None:
         """Close all connections.
@@ -89,7 +89,7 @@ def open_job(
     book = open_store(flags.endpoints, directory, name, STORE_TTL_S)
     master = MasterClient(book, name, member, secret=own.secret, config=config, patience=patience)
     master.look = EndWatch(registry, lambda: master.is_joined, look)
-    membership = ElasticMembership(
+    membership = TaskMembership(
         master,
         member.uid,
         member.incarnation,

@@ -33,8 +33,8 @@ from trainer.training.position import Position
 from trainer.training.saves import Saves
 from trainer.training.stopping import Stopper
 from trainer.training.testing import run_test
-from trainer.updaters.elastic.errors import TaskTakenError
-from trainer.updaters.elastic.updater import ElasticUpdater
+from trainer.updaters.tasks.errors import TaskTakenError
+from trainer.updaters.tasks.updater import TaskUpdater
 
 BATCH_LIMIT_S = 15  # maximum seconds that a batch may still take after a signal. Source: half a pod's grace period
 LEAVE_S = 5.0  # maximum seconds for returning a task after a signal. Source: the grace period of a pod, 30 s
@@ -69,7 +69,7 @@ class TaskTraining:
         self,
         parts: Parts,
         source: TaskSource,
-        updater: ElasticUpdater,
+        updater: TaskUpdater,
         stopper: Stopper,
         master: MasterClient,
         *,

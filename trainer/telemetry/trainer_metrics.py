@@ -144,7 +144,7 @@ class Watched:
     """
 
     def __init__(self, flags: Values) -> None:
-        trainer_id = None if flags.is_elastic else flags.trainer_id
+        trainer_id = None if flags.is_task_job else flags.trainer_id
         self.metrics = TrainerMetrics(trainer_id, read_environment(os.environ))
         self._flags = flags
         self._health: Health | None = None

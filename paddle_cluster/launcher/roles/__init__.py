@@ -1,1 +1,1 @@
-"""Run the program of a pod of an elastic job, for `start.sh master`, `start.sh pserver` and `start.sh trainer`."""
+"""Run the program of a pod of a task job, for `start.sh master`, `start.sh pserver` and `start.sh trainer`."""

@@ -149,7 +149,7 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
     ]
     if role not in WITHOUT_ETCD and not _names_a_store(environ, arguments):
         problems.append(
-            "ETCD_ENDPOINTS is not set in the pod's env; set it to http://host:2379 of the etcd, as k8s/elastic does"
+            "ETCD_ENDPOINTS is not set in the pod's env; set it to http://host:2379 of the etcd, as k8s/tasks does"
         )
     notes: list[str] = []
     if role == TRAINER:

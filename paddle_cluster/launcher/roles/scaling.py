@@ -41,7 +41,7 @@ class Scaler:
             if problem.is_refusal:
                 raise ApiError(
                     f"{problem}; the pod's service account needs the verb patch on {target.partition('/')[0]}/scale "
-                    f"(access.yaml of k8s/elastic and k8s/allreduce), or run kubectl scale {target} --replicas=0",
+                    f"(access.yaml of k8s/tasks and k8s/allreduce), or run kubectl scale {target} --replicas=0",
                     final=ApiForbiddenError,
                 ) from problem
             raise ApiError(f"{problem}; the request is repeated; check the API server") from problem

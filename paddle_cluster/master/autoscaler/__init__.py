@@ -1,1 +1,1 @@
-"""The program `paddle autoscaler` sets the number of trainers of each elastic job of a cluster."""
+"""The program `paddle autoscaler` sets the number of trainers of each task job of a cluster."""

@@ -23,7 +23,7 @@ __all__ = [
     "find_place",
 ]
 
-APPLY = "kubectl apply -k k8s/elastic/autoscaler"
+APPLY = "kubectl apply -k k8s/tasks/autoscaler"
 NEEDED = f"{APPLY} gives the autoscaler's account its rights"
 # what a ValidatingAdmissionPolicy and an admission webhook write into their refusals; RBAC writes nothing like this
 _ADMISSION = ("ValidatingAdmissionPolicy", "admission webhook")
@@ -139,7 +139,7 @@ def advise(namespace: str) -> str:
     """Return what to do if the autoscaler's account lacks rights in one namespace."""
     return (
         f"Give the autoscaler's account its rights in {namespace}: list the namespace in NAMESPACES and `resources` of "
-        f"k8s/elastic/autoscaler/kustomization.yaml, then run {APPLY}"
+        f"k8s/tasks/autoscaler/kustomization.yaml, then run {APPLY}"
     )
 
 

@@ -14,9 +14,9 @@ _S = Status.SUPPORTED
 
 FLAGS = index_flags(
     Flag("help", False, _S, "print this help and exit"),
-    Flag("namespace", "", _S, "namespace of the lease, and of the elastic jobs; empty: the namespace of this pod"),
-    Flag("namespaces", "", _S, "namespaces of the elastic jobs, such as a,b; empty: that of --namespace"),
-    Flag("all_namespaces", False, _S, "manage the elastic jobs of every namespace"),
+    Flag("namespace", "", _S, "namespace of the lease, and of the task jobs; empty: the namespace of this pod"),
+    Flag("namespaces", "", _S, "namespaces of the task jobs, such as a,b; empty: that of --namespace"),
+    Flag("all_namespaces", False, _S, "manage the task jobs of every namespace"),
     Flag("namespace_caps", "", _S, "most that all trainers of a namespace may request: 'a:cpu=8,memory=32Gi;*:cpu=4'"),
     Flag("dry_run", False, _S, "log the changes without making them; the lease is not needed"),
     Flag("once", False, _S, "log the changes of one decision without making them, and end"),
@@ -63,9 +63,9 @@ def format_help() -> str:
     lines = [
         "usage: paddle autoscaler [--flag=value ...]",
         "",
-        "Gives each elastic job of a Kubernetes cluster its fair share of trainers. A Job is elastic if it has the",
+        "Gives each task job of a Kubernetes cluster its fair share of trainers. A Job is elastic if it has the",
         "annotations paddle/trainers-min and paddle/trainers-max. The autoscaler runs as a pod (kubectl apply -k",
-        "k8s/elastic/autoscaler).",
+        "k8s/tasks/autoscaler).",
         "Environment: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT_HTTPS, which every pod has;",
         "SERVICE_ACCOUNT_DIR, if token, ca.crt and namespace are not in the usual directory; POD_NAME, for the lease.",
         "",

@@ -128,7 +128,7 @@ class Autoscaler:
         names = self.options.namespaces
         where = f"namespace{'s' if len(names) > 1 else ''} {', '.join(names)}"
         counts = f"Jobs: {len(self._cluster.jobs())}, nodes: {len(self._cluster.nodes())}"
-        return f"the elastic jobs of {'all namespaces' if self._is_everywhere else where} ({counts})"
+        return f"the task jobs of {'all namespaces' if self._is_everywhere else where} ({counts})"
 
     def _warn(self) -> None:
         caps = self.options.caps
@@ -312,7 +312,7 @@ class Autoscaler:
             mistake for job in self._cluster.jobs().values() if not job.queue and (mistake := find_mistake(job))
         ]
         if mistakes:
-            raise ConfigError(f"elastic Jobs with mistakes: {len(mistakes)}; the first: {mistakes[0]}")
+            raise ConfigError(f"task Jobs with mistakes: {len(mistakes)}; the first: {mistakes[0]}")
 
 
 def _describe(job: JobFacts, change: Change) -> str:

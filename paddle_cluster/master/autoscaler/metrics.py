@@ -9,10 +9,8 @@ from paddle_base.runtime.health.metrics import Metric, Sample, describe_build
 from paddle_cluster.master.autoscaler.loop import Autoscaler
 
 LEADING = Metric("paddle_autoscaler_leads", "1 if this autoscaler leads, 0 if it stands by")
-JOBS = Metric("paddle_autoscaler_jobs", "number of elastic jobs that the autoscaler manages")
-IGNORED = Metric(
-    "paddle_autoscaler_jobs_left_alone", "Jobs that have the annotations of elastic jobs and are not managed"
-)
+JOBS = Metric("paddle_autoscaler_jobs", "number of task jobs that the autoscaler manages")
+IGNORED = Metric("paddle_autoscaler_jobs_left_alone", "Jobs that have the annotations of task jobs and are not managed")
 WANTED = Metric("paddle_autoscaler_trainers", "trainers of all jobs by state: wanted, placed, waiting", ("state",))
 CHANGES = Metric("paddle_autoscaler_changes_total", "changes of parallelism that the autoscaler made", ("direction",))
 FAILED = Metric("paddle_autoscaler_failures_total", "decisions of which a change failed")

@@ -40,7 +40,7 @@ class Past:
 
 @dataclass(frozen=True)
 class TrainerJob:
-    """The present state of an elastic job. `least` <= `most`."""
+    """The present state of a task job. `least` <= `most`."""
 
     key: str  # namespace/name
     least: int

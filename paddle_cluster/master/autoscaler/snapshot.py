@@ -41,7 +41,7 @@ def judge_job(job: JobFacts) -> str:
 
 
 def find_mistake(job: JobFacts) -> str:
-    """Return what the user must correct in a Job with annotations of elastic jobs, or "" if nothing is wrong."""
+    """Return what the user must correct in a Job with annotations of task jobs, or "" if nothing is wrong."""
     for name, text in ((LEAST, job.least), (MOST, job.most)):
         if text is None:
             return f"{job.key} lacks the annotation {name}: the Job is ignored; write both annotations"

@@ -11,7 +11,7 @@ from chaos.allreduce import verdict
 from chaos.allreduce.job import AllReduceJob
 from chaos.allreduce.ledger import WorkerRecord
 from chaos.allreduce.plan import HOSTS, LASTING, SCALES, STEPS, Blow
-from chaos.elastic.job import read
+from chaos.tasks.job import read
 from paddle_cluster.localcluster.deployment import DeployedPod
 
 STALL_BOUND = 45.0  # seconds without a commit and without a line of log, after which the job counts as hanging

@@ -26,7 +26,7 @@ from ports import free_ports
 from chaos import network
 from chaos.allreduce.ledger import Ledger, WorkerRecord
 from chaos.allreduce.plan import BATCH, BEGIN, EPOCHS, LEAST, MOST, SAMPLES, AllReduceTrial
-from chaos.elastic.job import read
+from chaos.tasks.job import read
 from paddle_cluster.localcluster.deployment import DeployedPod, Deployment, PodTemplate
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ import numpy as np
 
 from chaos.allreduce.allreduce_model import replay
 from chaos.allreduce.ledger import Commit, WorkerRecord
-from chaos.elastic.verdict import WORST
+from chaos.tasks.verdict import WORST
 from paddle_cluster.localcluster.deployment import DeployedPod
 
 TOLERANCE = 1e-10  # maximum difference of weights: sums over other divisions of a batch are rounded differently

@@ -149,7 +149,7 @@ def test_a_job_with_bad_annotations_is_left_alone_and_named_once(
     assert api.parallelism("science/a") == 1
     once = start("--once")
     assert once.end() == 78
-    assert "elastic Jobs with mistakes: 1; the first: science/a" in once.said
+    assert "task Jobs with mistakes: 1; the first: science/a" in once.said
 
 
 def test_a_job_without_annotations_is_ignored(api: FakeApi, start: Start) -> None:
@@ -173,7 +173,7 @@ def test_without_rights_it_ends_with_77_and_names_them(api: FakeApi, start: Star
     api.forbidden = {("GET", "nodes")}
     program = start("--start_timeout=1s")
     assert program.end() == 77
-    assert "nodes is forbidden" in program.said and "k8s/elastic/autoscaler" in program.said
+    assert "nodes is forbidden" in program.said and "k8s/tasks/autoscaler" in program.said
 
 
 @pytest.mark.parametrize("right", [("PATCH", "jobs"), ("POST", "leases")])
@@ -191,7 +191,7 @@ def test_a_watch_that_is_refused_ends_it(api: FakeApi, start: Start, kind: str) 
     api.forbidden = {("WATCH", kind)}
     program = start("--start_timeout=1s")
     assert program.end() == 77
-    assert f"{kind} is forbidden" in program.said and "k8s/elastic/autoscaler" in program.said
+    assert f"{kind} is forbidden" in program.said and "k8s/tasks/autoscaler" in program.said
 
 
 def test_rights_to_read_that_are_taken_away_later_end_it(api: FakeApi, start: Start) -> None:
@@ -226,7 +226,7 @@ def test_listed_namespaces_need_no_rights_to_others(api: FakeApi, start: Start) 
     program = start("--namespaces=science,arts", "--namespace_caps=arts:cpu=10")
     program.wait_for(lambda: (api.parallelism("science/a"), api.parallelism("arts/b")) == (4, 2))
     program.wait_for("arts/b: 1 -> 2 trainers: there is room; 2 is its fair share of the cap of namespace arts")
-    program.wait_for("this autoscaler manages the elastic jobs of namespaces science, arts .Jobs: 2, nodes: 2.")
+    program.wait_for("this autoscaler manages the task jobs of namespaces science, arts .Jobs: 2, nodes: 2.")
     program.wait_for("no cap bounds the trainers of: science. The autoscaler does not see the pods of other namespaces")
     assert api.parallelism("law/c") == 1
 

@@ -1,4 +1,4 @@
-"""Servers of elastic jobs as processes: they claim an index, are killed, frozen and stopped, and go on."""
+"""Servers of task jobs as processes: they claim an index, are killed, frozen and stopped, and go on."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from paddle_base.registry.choice import open_registry
 from paddle_base.registry.records import JobEnd, find_checkpoint
 from paddle_base.registry.servers import ServerRecord, describe_missing, find_servers
 from paddle_base.runtime.errors import LostPeerError, PaddleError
-from pserver.client.elastic.services import ElasticModel, JoinedServices, ServiceAddress
+from pserver.client.tasks.services import JoinedServices, ServiceAddress, TaskModel
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.wire.views import MembershipView, RoundKey
 
@@ -101,7 +101,7 @@ class Job:
         made = JoinedServices(
             [ServiceAddress(one.host, port, one.attempt) for one in servers for port in one.ports],
             [ServiceAddress(one.host, port, one.attempt) for one in servers for port in one.sparse_ports],
-            ElasticModel(DENSE, tables, settings),
+            TaskModel(DENSE, tables, settings),
             trainer_id=number,
             job="job",
             secret="hush",

@@ -1,4 +1,4 @@
-"""Trainers of an elastic job on real servers that are killed, frozen and started again: what counts, and how often.
+"""Trainers of a task job on real servers that are killed, frozen and started again: what counts, and how often.
 
 With rate 0.5 and gradients of ones every push takes 0.5 from every value, exactly. A server stores a snapshot ten times
 a second, so `steps_stored` says what it has taken.
@@ -17,10 +17,10 @@ from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from paddle_base.registry.servers import INIT_DONE, INIT_LOCK
 from paddle_base.runtime.errors import ConfigError, LostPeerError
 from pserver.client.checkpoint_requests import SendInitialValues
-from pserver.client.elastic.services import JoinedServices
+from pserver.client.tasks.services import JoinedServices
 from pserver.optim.settings import Optimization, ParameterSpec
 from trainer.arrays.arguments import Argument
-from trainer.updaters.elastic.errors import TaskTakenError
+from trainer.updaters.tasks.errors import TaskTakenError
 
 DEADLINE = 60.0
 

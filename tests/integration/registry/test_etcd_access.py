@@ -1,4 +1,4 @@
-"""An etcd that asks for TLS, a client certificate and a user, as docs/elastic.md says that one should."""
+"""An etcd that asks for TLS, a client certificate and a user, as docs/tasks.md says that one should."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ def test_what_is_missing_is_named(
         open_registry([secured.endpoint], None, "job", TTL)
 
 
-# ----- k8s/elastic/make-secrets, and the etcd that k8s/elastic/etcd.yaml starts
+# ----- k8s/tasks/make-secrets, and the etcd that k8s/tasks/etcd.yaml starts
 @pytest.fixture(scope="module")
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a directory for each Secret, as the pods mount them."""
     place = tmp_path_factory.mktemp("secrets")
-    made = subprocess.run([ROOT / "k8s/elastic/make-secrets"], capture_output=True, check=True, timeout=60).stdout
+    made = subprocess.run([ROOT / "k8s/tasks/make-secrets"], capture_output=True, check=True, timeout=60).stdout
     for secret in yaml.safe_load_all(made):
         directory = place / secret["metadata"]["name"]
         directory.mkdir()
@@ -134,7 +134,7 @@ def test_no_key_stays_on_the_disk(tmp_path: Path) -> None:
     (tmp_path / "some where").mkdir()
     environ = {**os.environ, "TMPDIR": "some where"}
     made = subprocess.run(
-        [ROOT / "k8s/elastic/make-secrets"], cwd=tmp_path, env=environ, capture_output=True, check=True, timeout=60
+        [ROOT / "k8s/tasks/make-secrets"], cwd=tmp_path, env=environ, capture_output=True, check=True, timeout=60
     )
     assert made.stdout and not list((tmp_path / "some where").iterdir())
 
@@ -159,7 +159,7 @@ def test_a_strict_program_accepts_the_certificates(tmp_path: Path) -> None:
     (tmp_path / "bin" / "openssl").chmod(0o755)
     environ = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     made = subprocess.run(
-        [ROOT / "k8s/elastic/make-secrets"], env=environ, capture_output=True, check=True, timeout=60
+        [ROOT / "k8s/tasks/make-secrets"], env=environ, capture_output=True, check=True, timeout=60
     ).stdout
     data = {one["metadata"]["name"]: one["data"] for one in yaml.safe_load_all(made)}
     for name in ("ca.crt", "tls.crt"):
@@ -173,7 +173,7 @@ class ShippedEtcd(EtcdProcess):
     """An etcd with the certificates and demands of the manifest, on another port."""
 
     def __init__(self, directory: Path, secrets: Path) -> None:
-        objects = yaml.safe_load_all((ROOT / "k8s/elastic/etcd.yaml").read_text())
+        objects = yaml.safe_load_all((ROOT / "k8s/tasks/etcd.yaml").read_text())
         (pod,) = (each["spec"]["template"]["spec"] for each in objects if each["kind"] == "StatefulSet")
         env = {each["name"]: each.get("value", "") for each in pod["containers"][0]["env"]}
         mounted = {

@@ -1,4 +1,4 @@
-"""What a job with a master refuses: real processes, and the table of docs/elastic.md, which says what they say.
+"""What a job with a master refuses: real processes, and the table of docs/tasks.md, which says what they say.
 
 Every row of the table is a case here: a message with <...> for what is filled in, and an exit status.
 """
@@ -18,7 +18,7 @@ from task_jobs import TaskJob
 
 from paddle_base.recordio.index import RecordRange
 
-PAGE = Path(__file__).parents[3] / "docs" / "elastic.md"
+PAGE = Path(__file__).parents[3] / "docs" / "tasks.md"
 
 
 class Refusal(NamedTuple):

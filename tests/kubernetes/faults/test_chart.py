@@ -15,7 +15,7 @@ from kubernetes_cluster import REPOSITORY, Cluster, Image, give, namespace_with_
 from long_job import JOB
 from test_cluster_docs import own_context
 
-MODES = {"static": "k8s", "elastic": "k8s/elastic", "allreduce": "k8s/allreduce"}
+MODES = {"static": "k8s", "tasks": "k8s/tasks", "allreduce": "k8s/allreduce"}
 OFFERED = re.compile(r"^#  - (\S*components/\S+)", re.MULTILINE)
 
 
@@ -30,7 +30,7 @@ CASES: list[tuple[str, list[str], dict[str, str]]] = [
     *((mode, [], {}) for mode in MODES),
     *((mode, [name], {}) for mode in MODES for name in offered(mode)),
     ("static", [name for name in offered("static") if name != "single-node"], {"count": "5"}),
-    ("elastic", ["three-members", "single-node", "restricted"], {"PSERVERS": "3", "JOB_NAME": "another"}),
+    ("tasks", ["three-members", "single-node", "restricted"], {"PSERVERS": "3", "JOB_NAME": "another"}),
     ("allreduce", ["nfs", "restricted"], {"NUM_PROC": "4", "MAX_NP": "5"}),
 ]
 CHOSEN = pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_values_change_what_a_user_would_edit(cluster: Cluster, tmp_path: Path) 
 
 
 WRONG = {
-    "a component of another mode": ({"mode": "elastic", "components": ["kueue"]}, "elastic has none of the name kueue"),
+    "a component of another mode": ({"mode": "tasks", "components": ["kueue"]}, "tasks has none of the name kueue"),
     "a setting that no manifest has": ({"settings": {"counts": 5}}, "static has none of the name counts; it has count"),
     "a mode": ({"mode": "dynamic"}, "mode"),
     "a value": ({"nodes": 5}, "nodes"),

@@ -25,8 +25,8 @@ from chaos.allreduce.plan import (
 )
 from chaos.allreduce.table import format_allreduce_table
 from chaos.allreduce.trial import AllReduceReport, read_allreduce_report, read_allreduce_trial
-from chaos.elastic.__main__ import find_trial, make_mixed_trials
-from chaos.elastic.plan import make_elastic_trials
+from chaos.tasks.__main__ import find_trial, make_mixed_trials
+from chaos.tasks.plan import make_elastic_trials
 
 from paddle_cluster.localcluster.deployment import DeployedPod
 

@@ -517,12 +517,12 @@ def test_a_config_directory_may_end_in_a_slash(pod: Pod) -> None:
     assert pod.start(TRAIN_CONFIG_DIR="digits/").returncode == 0
 
 
-# ----- roles of an elastic job
+# ----- roles of a task job
 
 
 @pytest.fixture
 def elastic(pod: Pod) -> Pod:
-    """A pod of k8s/elastic: the data beside the config, and a stand-in for `paddle`."""
+    """A pod of k8s/tasks: the data beside the config, and a stand-in for `paddle`."""
     paddle = pod.root / "path/paddle"
     paddle.parent.mkdir()
     paddle.write_text('#!/bin/sh\necho "cwd $(pwd -P)"\ncat data/train.list\necho "RUN $*"\n')
@@ -573,7 +573,7 @@ def test_a_trainer_waits_for_the_data_job(elastic: Pod) -> None:
 def test_a_trainer_does_not_wait_for_ever(elastic: Pod) -> None:
     shutil.rmtree(elastic.volume / "job")
     done = elastic.start("trainer", STORE, VOLUME_TIMEOUT="0")
-    assert done.returncode == 66 and "run the data job of k8s/elastic" in done.stderr
+    assert done.returncode == 66 and "run the data job of k8s/tasks" in done.stderr
 
 
 def test_a_trainer_that_waits_in_vain_is_told_the_likely_spelling(elastic: Pod) -> None:

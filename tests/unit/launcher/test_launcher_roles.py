@@ -1,4 +1,4 @@
-"""Roles of an elastic job: environment and arguments -> a command, and what follows the end of the program."""
+"""Roles of a task job: environment and arguments -> a command, and what follows the end of the program."""
 
 import json
 import os
@@ -292,7 +292,7 @@ def test_a_missing_secret_is_told_before_etcd_is_waited_for(tmp_path: Path) -> N
     secret = {"PADDLE_SECRET_FILE": str(tmp_path / "absent"), "PADDLE_ETCD_CA": str(tmp_path / "ca.crt")}
     with pod.start("master", "exit 0", ETCD_TIMEOUT="600", **secret) as process:
         said, _ = process.communicate(timeout=60)
-    assert process.returncode == 78 and "run k8s/elastic/make-secrets | kubectl create -f -" in said
+    assert process.returncode == 78 and "run k8s/tasks/make-secrets | kubectl create -f -" in said
 
 
 def test_an_unknown_role_is_refused() -> None:

@@ -254,7 +254,7 @@ def test_a_default_that_a_manifest_shows_is_the_launchers() -> None:
         "CONF_PADDLE_METRICS_PORT",  # the probes of the manifests need the ports
         "STOP_TIMEOUT",  # a pod of a cluster has more time than a process of a shell
     }
-    jobs = [JOB, *(load_pods(f"elastic/{name}.yaml") for name in ("master", "pserver", "trainer"))]
+    jobs = [JOB, *(load_pods(f"tasks/{name}.yaml") for name in ("master", "pserver", "trainer"))]
     shown = {(name, value) for job in jobs for name, value in env(job).items()}
     wrong = {(name, value) for name, value in shown if name in defaults.keys() - others and value != defaults[name]}
     assert wrong == set()

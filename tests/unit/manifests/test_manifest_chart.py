@@ -11,7 +11,7 @@ from each import each
 
 ROOT = Path(__file__).parents[3]
 K8S = ROOT / "k8s"
-MODES = {"static": K8S, "elastic": K8S / "elastic", "allreduce": K8S / "allreduce"}
+MODES = {"static": K8S, "tasks": K8S / "tasks", "allreduce": K8S / "allreduce"}
 # what templates/_kustomize.tpl and _values.tpl do; `replacements` of a component repeat those of the kustomization
 DONE = {"apiVersion", "kind", "resources", "components", "images", "configMapGenerator", "replacements"}
 DONE_OF_COMPONENTS = {"apiVersion", "kind", "resources", "patches", "configMapGenerator", "replacements", "namespace"}
@@ -30,7 +30,12 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 def test_every_value_has_a_default_and_a_schema() -> None:
     values, schema = load(K8S / "values.yaml"), json.loads((K8S / "values.schema.json").read_text())
     assert values.keys() == schema["properties"].keys() - {"global"}
-    assert schema["properties"]["mode"]["enum"] == list(MODES)
+    assert schema["properties"]["mode"]["enum"] == [
+        "static",
+        "tasks",
+        "elastic",
+        "allreduce",
+    ]  # elastic: the old name of tasks
     assert values["mode"] == "static"
     page = (ROOT / "docs/helm.md").read_text()
     assert not [name for name in values if f"`{name}" not in page]
@@ -51,7 +56,7 @@ def test_a_component_has_nothing_that_the_chart_does_not_do(path: Path) -> None:
 
 
 def test_the_image_is_the_one_that_the_manifests_name() -> None:
-    values, images = load(K8S / "values.yaml"), load(K8S / "elastic/kustomization.yaml")["images"]
+    values, images = load(K8S / "values.yaml"), load(K8S / "tasks/kustomization.yaml")["images"]
     assert [(one["name"], one["newTag"]) for one in images] == [
         (values[name]["repository"], values[name]["tag"]) for name in ("image", "etcdImage")
     ]

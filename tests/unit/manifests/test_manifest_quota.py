@@ -16,12 +16,12 @@ UNITS = {"m": 1e-3, "Mi": 2**20, "Gi": 2**30}
 # file -> number of its pods; the numbers of trainers and workers are the most that the jobs allow
 JOBS = {
     "static": {"job.yaml": 3, "data-job.yaml": 1},
-    "elastic": {
-        "elastic/etcd.yaml": 3,  # with three-members
-        "elastic/master.yaml": 2,
-        "elastic/pserver.yaml": 2,
-        "elastic/trainer.yaml": 10,
-        "elastic/data-job.yaml": 1,
+    "tasks": {
+        "tasks/etcd.yaml": 3,  # with three-members
+        "tasks/master.yaml": 2,
+        "tasks/pserver.yaml": 2,
+        "tasks/trainer.yaml": 10,
+        "tasks/data-job.yaml": 1,
     },
     "allreduce": {"allreduce/driver.yaml": 1, "allreduce/worker.yaml": 8},
 }
@@ -65,7 +65,7 @@ def test_each_job_fits_at_its_largest_and_leaves_room_for_replacements(job: str,
 
 
 def test_the_largest_numbers_are_those_of_the_jobs() -> None:
-    assert workload("elastic/trainer.yaml")["metadata"]["annotations"]["paddle/trainers-max"] == "10"
+    assert workload("tasks/trainer.yaml")["metadata"]["annotations"]["paddle/trainers-max"] == "10"
     text = (K8S / "allreduce/kustomization.yaml").read_text()
     assert "- MAX_NP=8\n" in text
     assert workload("job.yaml")["spec"]["parallelism"] == JOBS["static"]["job.yaml"]

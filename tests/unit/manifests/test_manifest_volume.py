@@ -15,7 +15,7 @@ def pods() -> Iterator[Any]:
     """The file, the names of the job and the specification of every pod that mounts the volume."""
     for folder, job in (
         (K8S, "paddle-cluster-job"),
-        (K8S / "elastic", "paddle-elastic"),
+        (K8S / "tasks", "paddle-elastic"),
         (K8S / "allreduce", "paddle-allreduce"),
     ):
         for path in sorted(folder.glob("*.yaml")):
@@ -64,7 +64,7 @@ def test_only_our_own_script_gets_the_whole_volume(job: str, pod: dict[str, Any]
         assert {"cpu", "memory", "ephemeral-storage"} <= container["resources"]["requests"].keys()
 
 
-@pytest.mark.parametrize("folder", ["elastic", "allreduce"])
+@pytest.mark.parametrize("folder", ["tasks", "allreduce"])
 def test_another_name_of_the_job_reaches_every_mount(folder: str) -> None:
     kustomization = yaml.safe_load((K8S / folder / "kustomization.yaml").read_text())
     targets = [
@@ -83,7 +83,7 @@ def test_another_name_of_the_job_reaches_every_mount(folder: str) -> None:
 
 
 def test_the_claim_outlives_the_chart() -> None:
-    paths = ["pvc.yaml", "elastic/volume.yaml", "allreduce/volume.yaml", "components/restricted/namespace.yaml"]
+    paths = ["pvc.yaml", "tasks/volume.yaml", "allreduce/volume.yaml", "components/restricted/namespace.yaml"]
     for path in [*paths, "components/nfs/pv-nfs.yaml", "components/single-node/pv-host-path.yaml"]:
         metadata = yaml.safe_load((K8S / path).read_text())["metadata"]
         assert metadata["annotations"]["helm.sh/resource-policy"] == "keep", path

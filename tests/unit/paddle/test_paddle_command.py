@@ -39,7 +39,7 @@ def test_help_lists_every_command_in_its_group(argv, capsys):
 def test_version_is_the_block_of_v0_10(capsys):
     assert main(["version"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "PaddlePaddle 0.10.1, compiled with"
+    assert lines[0] == "PaddlePaddle 0.11.0, compiled with"
     assert [line.partition(":")[0] for line in lines[1:]] == [
         "    with_avx",
         "    with_gpu",

@@ -58,7 +58,7 @@ def test_d1_a_tree_of_the_original_script_is_replaced_whole(tmp_path):
 
 
 def test_data_that_prepare_has_not_made_are_kept_with_a_warning(tmp_path, capsys):
-    """They were deleted, although they may be the only copy: docs/elastic.md tells users to put their data there."""
+    """They were deleted, although they may be the only copy: docs/tasks.md tells users to put their data there."""
     (tmp_path / "0" / "data").mkdir(parents=True)
     (tmp_path / "0" / "data" / "train.txt").write_text("mine\n")
     run(tmp_path, 1)

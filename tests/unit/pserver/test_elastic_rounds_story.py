@@ -1,4 +1,4 @@
-"""Any order of what can happen to synchronous rounds of an elastic job: the services and the client's rules together.
+"""Any order of what can happen to synchronous rounds of a task job: the services and the client's rules together.
 
 Invariants (`World.check`, `World.settle`): a gradient counts at most once on every service; a round counts on all
 services or on none; a gradient that its trainer takes for counted has counted; the trainers always get on.

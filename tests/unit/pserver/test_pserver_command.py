@@ -302,7 +302,7 @@ def test_neither_the_probe_nor_a_starting_server_imports_what_takes_long(module)
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
 
 
-# ----- Elastic jobs
+# ----- Task jobs
 
 
 def test_a_server_with_a_store_takes_the_flags_of_2017():
@@ -310,7 +310,7 @@ def test_a_server_with_a_store_takes_the_flags_of_2017():
         "-etcd-endpoint=http://a:1,http://b:2 -etcd-ttl=5 -num-pservers=2 -index -1 -dial-timeout=5s -log-level=info"
     )
     line = flags.parse([*given.split(), "-checkpoint-path=/c", "-checkpoint-interval=10m"])
-    assert line.is_elastic and line.endpoints == ["http://a:1", "http://b:2"] and line.store_dir is None
+    assert line.is_task_job and line.endpoints == ["http://a:1", "http://b:2"] and line.store_dir is None
     assert (line.seconds("etcd_ttl"), line.seconds("checkpoint_interval")) == (5.0, 600.0)
     assert [line.number(name) for name in ("num_pservers", "index", "port")] == [2, -1, 0]
     assert line.ignored == ["dial_timeout", "log_level"] and line.text("checkpoint_path") == "/c"
@@ -321,7 +321,7 @@ def test_a_server_with_a_store_has_any_port_or_the_one_that_is_given():
     assert flags.parse(["--store_dir=/s", "--port=7164"]).number("port") == 7164
     assert flags.parse(["--store_dir=/s"]).store_dir.as_posix() == "/s"
     assert flags.parse(["--store_dir=/s", "--num_gradient_servers=3"]).ignored == ["num_gradient_servers"]
-    assert not flags.parse([]).is_elastic
+    assert not flags.parse([]).is_task_job
 
 
 @pytest.mark.parametrize(

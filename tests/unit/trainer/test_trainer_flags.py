@@ -116,15 +116,15 @@ STORE = "--store_dir=store"
 
 def test_a_store_makes_the_mode_elastic():
     values = parse_flags([STORE, "--config=c.py"])
-    assert (values.is_elastic, values.local, values.endpoints, values.wait) == (True, False, [], "3600s")
-    assert not parse_flags(["--config=c.py"]).is_elastic
+    assert (values.is_task_job, values.local, values.endpoints, values.wait) == (True, False, [], "3600s")
+    assert not parse_flags(["--config=c.py"]).is_task_job
     assert parse_flags(["--etcd_endpoints=http://a:1, http://b:2"]).endpoints == ["http://a:1", "http://b:2"]
 
 
 def test_what_a_launcher_passes_does_no_harm_with_a_store():
     harmless = "--local=0 --port=7164 --ports_num=2 --ports_num_for_sparse=2 --nics=eth0 --comment=x --trainer_id=0"
     values = parse_flags([STORE, *harmless.split(), "--num_gradient_servers=1", "--start_pass=0"])
-    assert values.is_elastic
+    assert values.is_task_job
     assert list_warnings(values) == []
 
 

@@ -1,4 +1,4 @@
-"""The files of k8s/elastic/autoscaler are valid, give rights in the listed namespaces only, and agree."""
+"""The files of k8s/tasks/autoscaler are valid, give rights in the listed namespaces only, and agree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from each import each
 from paddle_cluster.master.autoscaler.facts import LEAST, MOST
 from paddle_cluster.master.autoscaler.flags import FLAGS, parse
 
-HOME = Path(__file__).parents[4] / "k8s/elastic/autoscaler"
+HOME = Path(__file__).parents[4] / "k8s/tasks/autoscaler"
 KUSTOMIZATION = yaml.safe_load((HOME / "kustomization.yaml").read_text())
 OBJECTS = [
     (path.relative_to(HOME).as_posix(), document)

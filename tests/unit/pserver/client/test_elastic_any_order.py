@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from paddle_base.runtime.errors import LostPeerError
-from pserver.aggregate.elastic_rounds import GradientPiece, TwoPhaseRounds
 from pserver.aggregate.sync_dense import SynchronousRounds
-from pserver.client.elastic.pushes import AgreedPushes
-from pserver.client.elastic.services import BatchGradient
+from pserver.aggregate.task_rounds import GradientPiece, TwoPhaseRounds
+from pserver.client.tasks.pushes import AgreedPushes
+from pserver.client.tasks.services import BatchGradient
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
@@ -36,7 +36,7 @@ class TakenError(Exception):
 
 
 class ModelService:
-    """What a service does, as `pserver.server.elastic.round_requests` does it; `life` counts its starts."""
+    """What a service does, as `pserver.server.tasks.round_requests` does it; `life` counts its starts."""
 
     def __init__(self):
         parameters = [ParameterSpec("w", SIZE)]

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from pserver.client.elastic.requests import Goodbye
+from pserver.client.tasks.requests import Goodbye
 
 
 def channel(name, *, pending=True, closed=None):

@@ -1,12 +1,12 @@
-"""The requests of an elastic job to dense and sparse services together, without sockets."""
+"""The requests of a task job to dense and sparse services together, without sockets."""
 
 import numpy as np
 import pytest
 
 from pserver.client.client import Client
 from pserver.client.connection import Poller
-from pserver.client.elastic.services import BatchGradient, JoinedServices
 from pserver.client.sparse_client import SparseClient
+from pserver.client.tasks.services import BatchGradient, JoinedServices
 from pserver.wire.protocol import Message, MessageFlag, Op
 from pserver.wire.views import RoundKey
 

@@ -8,7 +8,7 @@ from paddle_base.runtime.errors import DamagedError, LeaseLostError, PeerUnreach
 from pserver.life import lease as module
 from pserver.life import server_life
 from pserver.life.lease import LeaseKeeper
-from pserver.life.server_life import GOODBYE_S, ElasticLife
+from pserver.life.server_life import GOODBYE_S, TaskLife
 
 
 class Clock:
@@ -72,7 +72,7 @@ def test_an_error_that_nobody_has_foreseen_ends_the_claim(keeper, claim):
 
 @pytest.mark.parametrize("kind", [PeerUnreachableError, VolumeError])
 def test_a_registry_that_is_away_for_a_while_suspends_the_server(clock, keeper, claim, kind):
-    life = ElasticLife(keeper, 600.0)
+    life = TaskLife(keeper, 600.0)
     assert life.begin_turn()
     claim.trouble = kind("no etcd answers")
     clock.now += 4.0
@@ -94,12 +94,12 @@ def test_a_registry_that_stays_away_is_an_error_in_the_end(clock, keeper, claim)
     clock.now += 1.0
     keeper.look()
     with pytest.raises(LeaseLostError, match="could not be renewed for 601 s: no etcd answers"):
-        ElasticLife(keeper, 600.0).begin_turn()
+        TaskLife(keeper, 600.0).begin_turn()
 
 
 def test_a_server_that_was_frozen_answers_nothing_before_its_claim_is_looked_at(clock, keeper, claim):
     """Its thread has not run yet either."""
-    life = ElasticLife(keeper, 600.0)
+    life = TaskLife(keeper, 600.0)
     clock.now += 60.0
     assert not life.begin_turn()
     claim.trouble = LeaseLostError("it was not renewed")
@@ -139,7 +139,7 @@ class FakeSnapshots:
 
 
 def test_a_job_is_over_when_its_trainers_have_left_or_had_the_time_to(clock, keeper):
-    life, service = ElasticLife(keeper, 600.0), FakeService()
+    life, service = TaskLife(keeper, 600.0), FakeService()
     assert not life.end_turn()
     life.begin([FakeService(), service], FakeSnapshots())
     assert life.end_turn() and not life.is_over

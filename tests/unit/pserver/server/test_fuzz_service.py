@@ -255,17 +255,17 @@ def training_rows_alone(wire):
 
 
 def elastic(wire):
-    """In an elastic job, before the first values."""
+    """In a task job, before the first values."""
     return ElasticWire().trainer(0).join()
 
 
 def elastic_alone(wire):
-    """In an elastic job, asynchronously."""
+    """In a task job, asynchronously."""
     return ElasticWire().ready(optimization=Optimization("adam", 0.1, algorithm="async_sgd"))[0]
 
 
-def elastic_rounds(wire):
-    """In the middle of a synchronous round of an elastic job."""
+def task_rounds(wire):
+    """In the middle of a synchronous round of a task job."""
     one = ElasticWire().ready(2)[0]
     one.enter(2, 0, 1).push_round((2, 1), 0.0)
     return one
@@ -278,15 +278,13 @@ def elastic_rows(wire):
     return one
 
 
-ELASTIC = [elastic, elastic_alone, elastic_rounds, elastic_rows]
+ELASTIC = [elastic, elastic_alone, task_rounds, elastic_rows]
 ROWS = [np.array(rows, np.uint32).tobytes() for rows in ([0], [1, 2], [2, 0, 3], [1, 9], [2, 3, 3], [5, 1, 2, 3])]
 ROWS += [ROWS[1] + bytes(12), ROWS[2] + bytes(24), ROWS[2] + b"\xff" * 24]
 STATES = [nobody, joined, training, training_alone, training_rows, training_rows_alone, *ELASTIC]
 
 
-BEGINNINGS = list(
-    itertools.product([nobody, joined, training, elastic_alone, elastic_rounds], [DATA, HEARTBEAT, PROBE])
-)
+BEGINNINGS = list(itertools.product([nobody, joined, training, elastic_alone, task_rounds], [DATA, HEARTBEAT, PROBE]))
 LIKELY = [one for one in BEGINNINGS if one[1] == DATA]  # the other kinds of connections refuse most requests unread
 
 
@@ -304,7 +302,7 @@ def send_all(wire, op, cases):
         complaints, place = one.wire.service.sessions.complaints, (begin.__name__, kind, text[:200])
         assert complaints.failed == 0, place
         is_gone = known and 0 not in one.wire.service.sessions.trainers
-        if one.wire.service.failure or is_gone:  # by a valid ABORT, or a GOODBYE in an elastic job
+        if one.wire.service.failure or is_gone:  # by a valid ABORT, or a GOODBYE in a task job
             del states[begin]
 
 

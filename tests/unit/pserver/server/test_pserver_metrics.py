@@ -132,7 +132,7 @@ def test_a_servers_metrics_are_what_it_did(served):
     liveness.turned = wire.now + 3
     found = series(read)
     name = "10.0.0.1:7164"
-    assert found["paddle_build_info", "2.ab", "job", "pserver", "0.10.1"] == 1
+    assert found["paddle_build_info", "2.ab", "job", "pserver", "0.11.0"] == 1
     assert found["paddle_pserver_ready", name] == 1
     assert found["paddle_pserver_rounds_total", name] == 2
     assert found["paddle_pserver_round_seconds_total", name] == 2.5

@@ -14,7 +14,7 @@ from paddle_cluster.master.tasks.events import BUSY, GRANTED, SAVED
 from paddle_cluster.master.tasks.records import TaskView
 from trainer.tasks.job_end import JobOverError
 from trainer.tasks.loop import TaskTraining, show_files
-from trainer.updaters.elastic.errors import TaskTakenError
+from trainer.updaters.tasks.errors import TaskTakenError
 
 ENDING = PassOver(9, is_last=True)
 

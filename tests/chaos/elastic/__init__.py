@@ -1,1 +1,0 @@
-"""Random trials (from a seed) of jobs whose trainers come and go: `python -m chaos.elastic`."""

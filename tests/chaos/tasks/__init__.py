@@ -1,0 +1,1 @@
+"""Random trials (from a seed) of jobs whose trainers come and go: `python -m chaos.tasks`."""

@@ -1,0 +1,82 @@
+"""Fixtures: the image of etcd, a job of k8s/tasks, and a job of k8s/allreduce."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import allreduce_script
+import pytest
+from allreduce_run import JOB, NAMESPACE, AllreduceRun, write_allreduce_overlay
+from etcd_process import BINARY
+from kubernetes_cluster import BASE, Cluster, Image, Once, give, namespace_with_volume
+from pod_watch import PodWatch
+from tasks_run import PASSES, ElasticRun, Start, make_secrets, make_volume, restricted_namespace, write_overlay
+
+
+@pytest.fixture(scope="session")
+def etcd_image(cluster: Cluster, once: Once) -> str:
+    """Return the name of an image of the etcd that tests/etcd/build compiles."""
+    reference = f"{cluster.registry}/etcd:test"
+
+    def build(directory: Path) -> None:
+        shutil.copy(BINARY, directory / "etcd")
+        (directory / "Dockerfile").write_text(f"FROM {BASE}\nCOPY etcd /usr/bin/etcd\n")
+        cluster.run("docker", "build", "-q", "-t", reference, directory)
+        cluster.run("docker", "push", "-q", reference)
+
+    once(f"etcd-of-{cluster.registry.replace(':', '-')}", build)
+    return reference
+
+
+@pytest.fixture
+def start(cluster: Cluster, image: Image, etcd_image: str, tmp_path: Path) -> Iterator[Start]:
+    """start(name, mode, trainers, passes, interval): create the job in a namespace `name`.
+
+    interval: time between two snapshots of a server.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def create(
+            name: str, mode: str = "async", trainers: int = 3, passes: int = PASSES, interval: str = "1s"
+        ) -> ElasticRun:
+            volume, overlay = tmp_path / "volume", tmp_path / "overlay"
+            for directory in (volume, overlay):
+                directory.mkdir()
+                directory.chmod(0o755)
+            make_volume(volume, tmp_path / "work", mode)
+            settings = {"TRAIN_CONFIG_DIR": "paced", "NUM_PASSES": passes, "CHECKPOINT_INTERVAL": interval}
+            write_overlay(overlay, name, image.reference, etcd_image, trainers, settings)
+            space = stack.enter_context(restricted_namespace(cluster, name, volume))
+            watch = stack.enter_context(PodWatch(space, selector="app.kubernetes.io/part-of=paddle"))
+            make_secrets(space)
+            said = space.kubectl("create", "--validate=strict", "-k", overlay)
+            assert "violate" not in said
+            return ElasticRun(space, tmp_path / "work", watch, passes)
+
+        yield create
+
+
+@pytest.fixture
+def allreduce(cluster: Cluster, image: Image, tmp_path: Path) -> Iterator[AllreduceRun]:
+    volume, overlay = tmp_path / "volume", tmp_path / "overlay"
+    for directory in (volume, overlay):
+        directory.mkdir()
+        directory.chmod(0o755)
+    (volume / JOB).mkdir()
+    shutil.copy(allreduce_script.__file__ or "", volume / JOB / "train.py")
+    give(volume)
+    write_allreduce_overlay(overlay, image.reference)
+    with namespace_with_volume(cluster, NAMESPACE, volume) as space:
+        for mode in ("enforce", "warn"):
+            cluster.kubectl(
+                "label", "namespace", NAMESPACE, f"pod-security.kubernetes.io/{mode}=restricted", "--overwrite"
+            )
+        with PodWatch(space, selector="app.kubernetes.io/part-of=paddle") as watch:
+            said = space.kubectl("create", "--validate=strict", "-k", overlay)
+            assert "violate" not in said
+            try:
+                yield AllreduceRun(space, watch)
+            finally:
+                space.kubectl("delete", "statefulsets,jobs", "--all", "--timeout=120s")
+                cluster.kubectl("delete", "priorityclass", "paddle-workers", "--ignore-not-found")

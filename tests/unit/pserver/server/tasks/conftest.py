@@ -1,0 +1,9 @@
+"""The fixture of a service of a task job without sockets."""
+
+import pytest
+from elastic_wire import ElasticWire
+
+
+@pytest.fixture
+def elastic():
+    return ElasticWire
