@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from paddle_base.messages.errors import SchemaError
-from paddle_base.messages.schema import Fields, Integer, Items, Maybe, Number, Text, Word
 from paddle_base.runtime import status_files
 from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
 from paddle_base.runtime.durable_files import read_text_file
 from paddle_base.runtime.errors import DamagedError
+from paddle_base.runtime.schema import Fields, Integer, Items, Maybe, Number, SchemaError, Text, Word
 from paddle_base.runtime.status_files import MOST_ROWS, clock, describe_duration, tabulate
 from paddle_cluster.master.protocol import HOLDER_FIELDS, MEMBER_FIELDS, PASS_FIELDS
 from paddle_cluster.master.summary import MOST_NAME, MOST_RECORDED

@@ -1,4 +1,4 @@
-"""The content of a protocol's messages: tables with which the two sides check each message.
+"""Tables of fields: with them, programs check the messages of a protocol, and the JSON files of other programs.
 
     RENDEZVOUS = Protocol(
         name="rendezvous",
@@ -9,9 +9,9 @@
         pushes={"stop": Fields(reason=Text(1000))},
     )
 
-A message with a missing, unknown, out-of-range or wrongly typed field is refused, with an error that names the field.
-No field is optional. The two sides must therefore have the same version of a table, and a change of a table needs a new
-`version`. No I/O.
+A message or a file with a missing, unknown, out-of-range or wrongly typed field is refused, with an error that names
+the field. No field is optional. The two sides must therefore have the same version of a table, and a change of a table
+needs a new `version`. No I/O.
 """
 
 from __future__ import annotations
@@ -22,13 +22,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddle_base.messages.errors import SchemaError
 from paddle_base.runtime.bounded_json import is_integer, show_value
 
 JsonObject = dict[str, Any]
 
 _NUMBERS = (int, float)
 MOST_EXACT = (1 << 63) - 1  # integers of all programs fit into 64 bits with a sign
+
+
+class SchemaError(ValueError):
+    """A message or a file does not match its table. `code` names the kind of mismatch by one word."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class Shape(typing.Protocol):

@@ -3,8 +3,19 @@
 import pytest
 from each import each
 
-from paddle_base.messages.errors import SchemaError
-from paddle_base.messages.schema import Fields, Integer, Items, Maybe, Number, Protocol, Shape, Text, Truth, Word
+from paddle_base.runtime.schema import (
+    Fields,
+    Integer,
+    Items,
+    Maybe,
+    Number,
+    Protocol,
+    SchemaError,
+    Shape,
+    Text,
+    Truth,
+    Word,
+)
 
 FIELDS = Fields(
     count=Integer(1, 9),
