@@ -24,7 +24,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+from paddle_base.runtime.schema import (
+    Integer,
+    Items,
+    Maybe,
+    Named,
+    Record,
+    Row,
+    SchemaError,
+    Such,
+    Text,
+    Truth,
+    parse_object,
+)
 
 KINDS = ("stdout", "stderr")
 MOST_LAUNCH_BYTES = 256 << 10
@@ -111,17 +123,8 @@ def read_launch(body: bytes) -> WorkerLaunch:
 
     Raises: AgentProtocolError: the body is malformed.
     """
-    fields = _parse(body)
-    argv, environ, rank = (fields.get(name) for name in WorkerLaunch._fields)
-    if not isinstance(argv, list) or not argv or not all(map(_is_word, argv)) or not argv[0]:
-        raise AgentProtocolError("argv is no list of words")
-    if not isinstance(environ, dict) or not all(_NAME.fullmatch(name) for name in environ):
-        raise AgentProtocolError("environ is no object of variables")
-    if not all(map(_is_word, environ.values())):
-        raise AgentProtocolError("a variable has a value that is no text")
-    if not is_integer(rank, 0, _MOST_NUMBER):
-        raise AgentProtocolError("rank is no number")
-    return WorkerLaunch(tuple(argv), environ, int(rank or 0))
+    fields = _parse(body, _LAUNCH)
+    return WorkerLaunch(tuple(fields["argv"]), fields["environ"], fields["rank"])
 
 
 def read_state(body: bytes) -> AgentState:
@@ -129,11 +132,8 @@ def read_state(body: bytes) -> AgentState:
 
     Raises: AgentProtocolError: the body is malformed.
     """
-    fields = _parse(body)
-    agent, workers, is_leaving = (fields.get(name) for name in AgentState._fields)
-    if not isinstance(agent, str) or not is_name(agent) or not is_integer(workers, 0, _MOST_NUMBER):
-        raise AgentProtocolError("the body is no state of an agent")
-    return AgentState(agent, int(workers or 0), is_leaving is True)
+    fields = _parse(body, _STATE)
+    return AgentState(*(fields[name] for name in AgentState._fields))
 
 
 def read_news(body: bytes) -> WorkerNews:
@@ -142,23 +142,19 @@ def read_news(body: bytes) -> WorkerNews:
     Raises: AgentProtocolError: the body is malformed.
     """
     line, newline, data = body.partition(b"\n")
-    fields = _parse(line)
-    exit_code = fields.get("exit")
-    if not newline or (exit_code is not None and not is_integer(exit_code, -64, 255)):
-        raise AgentProtocolError("the body is no output of a worker")
+    fields = _parse(line, _NEWS)
+    if not newline:
+        raise AgentProtocolError("the body has no end of its first line")
     parts, at = {}, 0
     for kind in KINDS:
-        numbers = fields.get(kind)
-        if not isinstance(numbers, list) or len(numbers) != 3 or not all(is_integer(one, 0) for one in numbers):
-            raise AgentProtocolError(f"{kind} is no list of three numbers")
-        first, length, total = numbers
+        first, length, total = fields[kind]
         if first + length > total:
             raise AgentProtocolError(f"the part of {kind} exceeds the stream")
         parts[kind] = StreamPart(first, data[at : at + length], total)
         at += length
     if at != len(data):
         raise AgentProtocolError("the bytes do not have the announced lengths")
-    return WorkerNews(parts, exit_code)
+    return WorkerNews(parts, fields["exit"])
 
 
 def write_mark(mark: StreamMark) -> str:
@@ -182,12 +178,23 @@ def is_name(text: str) -> bool:
     return _TEXT.fullmatch(text) is not None
 
 
-def _parse(body: bytes) -> dict[str, Any]:
+_WORD = Such(Text(MOST_LAUNCH_BYTES), lambda word: "\0" not in word, "a word of a command line")
+_LAUNCH = Record(
+    argv=Such(Items(_WORD, MOST_WORDS), lambda argv: bool(argv and argv[0]), "a list that begins with a program"),
+    environ=Named(
+        Such(Text(200), lambda name: _NAME.fullmatch(name) is not None, "a name of a variable"), _WORD, MOST_WORDS
+    ),
+    rank=Integer(0, _MOST_NUMBER),
+)
+_STATE = Record(
+    agent=Such(Text(64), is_name, "a name of an agent"), workers=Integer(0, _MOST_NUMBER), is_leaving=Truth()
+)
+_PART = Row((Integer(), Integer(), Integer()))
+_NEWS = Record(**dict.fromkeys(KINDS, _PART), exit=Maybe(Integer(-64, 255)))
+
+
+def _parse(body: bytes, shape: Record) -> dict[str, Any]:
     try:
-        return parse_bounded(body, depth=2, values=MOST_WORDS)
-    except BoundedJsonError as exc:
-        raise AgentProtocolError(f"a body {exc}") from exc
-
-
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and "\0" not in value
+        return parse_object(body, shape, "a body", depth=2, values=MOST_WORDS)
+    except SchemaError as exc:
+        raise AgentProtocolError(str(exc)) from exc
