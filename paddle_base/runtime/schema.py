@@ -151,6 +151,23 @@ class Maybe:
 
 
 @dataclass(frozen=True)
+class Either:
+    """A value of one of several shapes. `expected` describes the shapes."""
+
+    shapes: tuple[Shape, ...]
+    expected: str
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return any(shape.fits(value) for shape in self.shapes)
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not self.fits(value):
+            _refuse(value, path, self.expected)
+
+
+@dataclass(frozen=True)
 class Such:
     """A value of another shape that a function accepts, for example a path. `expected` describes such a value."""
 
