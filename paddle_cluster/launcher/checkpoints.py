@@ -13,11 +13,10 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from paddle_base.runtime.durable_files import PendingMove, find_pending_move
+from paddle_base.runtime.durable_files import PendingMove, find_pending_move, read_text_file, retry_stale
 from paddle_cluster.launcher.attempts import pass_name
 from paddle_cluster.launcher.resume import Saved, position
 from paddle_cluster.launcher.text import say
-from paddle_cluster.launcher.volume import on_volume, read_file
 
 STATE_VERSION = 1  # the newest checkpoint version whose files this module can check (trainer/storage)
 MARK_LIMIT = 128  # maximum bytes of a checkpoint's marker file, which contains a SHA-256 in 64 hexadecimal digits
@@ -29,11 +28,11 @@ def find_saved(save_dir: Path) -> Saved:
 
     Saves that still have to move, because an earlier job has made them, are not counted.
     """
-    pending = on_volume(lambda: find_pending_move(save_dir))
+    pending = retry_stale(lambda: find_pending_move(save_dir))
     if pending and pending.has_passes:
         return Saved()
-    passes = on_volume(lambda: list(save_dir.glob("pass-[0-9][0-9][0-9][0-9][0-9]/done")))
-    states = [] if pending else on_volume(lambda: list(save_dir.glob("state/pass-*/done")))
+    passes = retry_stale(lambda: list(save_dir.glob("pass-[0-9][0-9][0-9][0-9][0-9]/done")))
+    states = [] if pending else retry_stale(lambda: list(save_dir.glob("state/pass-*/done")))
     names = [marker.parent.name for marker in states if position(marker.parent.name) >= (0, 0.0)]
     numbers = sorted(position(marker.parent.name)[0] for marker in passes)
     return Saved(tuple(numbers), tuple(sorted(names, key=position)))
@@ -71,7 +70,7 @@ def set_aside_damaged(save_dir: Path) -> Saved:
 def find_state_flaw(state: Path) -> str:
     """Return why a checkpoint is damaged, or "" if no damage is found or the checkpoint cannot be read now."""
     try:
-        mark, text = read_file(state / "done", MARK_LIMIT), read_file(state / "job.json")
+        mark, text = read_text_file(state / "done", MARK_LIMIT), read_text_file(state / "job.json")
         if hashlib.sha256(text).hexdigest().encode() != mark:
             return "job.json does not match its checksum in 'done'"
         job = json.loads(text)

@@ -31,10 +31,9 @@ from paddle_base.runtime.durable_files import (
     Content,
     old_of,
     remove_if_possible,
-    replace_directory,
-    staging_of,
     sync_directory,
     warn_if_removed,
+    write_directory,
     write_durably,
     write_file,
     write_mark,
@@ -77,11 +76,11 @@ def _write(
     configs: Mapping[str, bytes],
     place: Mapping[str, Any],
 ) -> None:
-    staging = staging_of(directory)
-    remove_if_possible(staging)
-    try:
-        warn_if_removed(directory.parent.parent)
-        (staging / PARAMETERS).mkdir(parents=True)
+    mark = b""
+
+    def fill(staging: Path) -> None:
+        nonlocal mark
+        (staging / PARAMETERS).mkdir()
         with Summing() as sums:
             files = Files(staging, sums)
             elsewhere = {one.name for one in table.tables()}  # only the servers have all rows of the tables
@@ -106,14 +105,10 @@ def _write(
         write_file(staging / JOB, [text])
         for folder in [path for path in staging.rglob("*") if path.is_dir()]:
             sync_directory(folder)
-        sync_directory(staging)
-        old = replace_directory(staging, directory)
-        sync_directory(directory.parent)
-        write_mark(directory / DONE, [hashlib.sha256(text).hexdigest().encode()])
-    except BaseException:
-        remove_if_possible(staging)
-        raise
-    remove_if_possible(old)
+        mark = hashlib.sha256(text).hexdigest().encode()
+
+    warn_if_removed(directory.parent.parent)
+    write_directory(directory, fill, lambda: write_mark(directory / DONE, [mark]))
 
 
 class Files:

@@ -23,11 +23,9 @@ from paddle_base.runtime.durable_files import (
     Content,
     old_of,
     remove_if_possible,
-    replace_directory,
     saving_error,
-    staging_of,
-    sync_directory,
     warn_if_removed,
+    write_directory,
     write_durably,
     write_file,
 )
@@ -138,21 +136,14 @@ def list_files(
 def _write_directory(
     directory: Path, files: Iterable[tuple[str, Content]], save_tables: SaveTables | None = None
 ) -> None:
-    staging = staging_of(directory)
-    try:
-        remove_if_possible(staging)
-        warn_if_removed(directory.parent)
-        staging.mkdir(parents=True)
+    def fill(staging: Path) -> None:
         if save_tables is not None:
             save_tables(str(staging.resolve()))
         for name, content in files:
             write_file(staging / name, content)
-        sync_directory(staging)
-        remove_if_possible(replace_directory(staging, directory))
-        sync_directory(directory.parent)
-    except BaseException:  # the temporary directory is removed even if a signal ends the program here
-        remove_if_possible(staging)
-        raise
+
+    warn_if_removed(directory.parent)
+    write_directory(directory, fill)
 
 
 def remove_pass(directory: Path) -> None:

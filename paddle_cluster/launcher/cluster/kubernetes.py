@@ -11,6 +11,7 @@ from typing import Any
 
 import requests
 
+from paddle_base.runtime.durable_files import read_text_file
 from paddle_base.runtime.errors import ApiForbiddenError, ConfigError
 from paddle_base.runtime.kubernetes.account import TOKEN_LIMIT, read_text
 from paddle_base.runtime.kubernetes.answers import REQUEST_TIMEOUT_S, ApiAnswer, describe_failure, parse_retry_after
@@ -21,7 +22,6 @@ from paddle_cluster.launcher.cluster.pods import ANSWERED, check_pods, find_own,
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.settings import TUTORIALS_PODS, LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, parse_json, part, say
-from paddle_cluster.launcher.volume import read_file
 
 # maximum number of pods that all launchers together receive in one second; a pod takes 12 kB of an answer, and 0.1 to
 # 0.4 ms of the API server's time
@@ -260,7 +260,7 @@ class PodApi:
         authority = self.config.service_account_dir / "ca.crt"
         if not os.path.lexists(authority):
             return True
-        read_file(authority, TOKEN_LIMIT << 4)  # raises an error for a named pipe; `requests` would block
+        read_text_file(authority, TOKEN_LIMIT << 4)  # raises an error for a named pipe; `requests` would block
         return str(authority)
 
     def _refusal(self, answer: ApiAnswer) -> ApiError:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import requests
 
+from paddle_base.runtime.durable_files import read_text_file
 from paddle_base.runtime.errors import ApiForbiddenError
 from paddle_base.runtime.kubernetes.answers import REQUEST_TIMEOUT_S, describe_failure
 from paddle_base.runtime.kubernetes.text import one_line
 from paddle_base.runtime.network.answers import UNTRANSLATED, TimedSession, read_answer
 from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.errors import ApiError
-from paddle_cluster.launcher.volume import read_file
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 # maximum bytes of a file of the service account, and of an answer of the API server
@@ -84,7 +84,7 @@ class Scaler:
 
     def _read(self, name: str) -> str:
         try:
-            return read_file(self._account / name, MOST_TOKEN).decode().strip()
+            return read_text_file(self._account / name, MOST_TOKEN).decode().strip()
         except (OSError, ValueError) as problem:
             raise ApiError(
                 f"{self._account / name} cannot be read: {problem}; the pod needs a service account",
