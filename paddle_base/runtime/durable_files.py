@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import shutil
 import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import VolumeError
@@ -31,8 +30,6 @@ _OUTPUT_REMEDIES = {
     errno.EROFS: "mount the volume read-write, or name another file",
     errno.EISDIR: "name a file in this directory",
 }
-PENDING = ".set-aside"  # name of the mark of a PendingMove
-MOST_PENDING_BYTES = 100
 MOST_TEXT_BYTES = 64 << 20  # maximum bytes of a JSON file about a job
 
 Result = TypeVar("Result")
@@ -145,32 +142,6 @@ def write_mark(path: Path, content: Content, staging: Path | None = None) -> Non
         remove_if_possible(staging)
         raise
     sync_directory(path.parent)
-
-
-class PendingMove(NamedTuple):
-    """Saves of an earlier job that move to the subdirectory `target` when the new job has read its first batch.
-
-    The launcher decides it, and trainer 0 moves them. Until then no save in the directory is the new job's.
-
-    Attributes: has_passes: whether the passes move, and not only state/.
-    """
-
-    target: str
-    has_passes: bool = True
-
-    def write(self, save_dir: Path) -> None:
-        """Write the mark of this move into the directory of the saves. Raises: OSError."""
-        write_mark(save_dir / PENDING, [f"{self.target}\n{'all' if self.has_passes else 'state'}\n".encode()])
-
-
-def find_pending_move(save_dir: Path) -> PendingMove | None:
-    """Return the move that a directory of saves still has to see, or None. Raises: OSError."""
-    try:
-        with open_regular(save_dir / PENDING) as file:
-            target, what = [*file.read(MOST_PENDING_BYTES).decode("utf-8", "replace").split("\n"), "", ""][:2]
-    except FileNotFoundError:
-        return None
-    return PendingMove(target, what != "state") if re.fullmatch(r"run-[0-9]+", target) else None
 
 
 def write_directory(directory: Path, fill: Callable[[Path], None], complete: Callable[[], None] | None = None) -> None:

@@ -14,6 +14,7 @@ import functools
 import hashlib
 from collections.abc import Iterable
 
+from paddle_base.runtime.saves import pass_name
 from paddle_cluster.launcher.cluster.pods import IdMap, PodStatus
 from paddle_cluster.launcher.errors import NEVER_RETRY
 from paddle_cluster.launcher.layout import PodLayout
@@ -167,11 +168,6 @@ def is_absence(value: JsonObject) -> bool:
 def to_clock(seconds: float) -> str:
     """Return a time, in seconds since the epoch, in the format of the logs."""
     return datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def pass_name(number: int) -> str:
-    """Return the name of a pass's directory."""
-    return f"pass-{number:05d}"
 
 
 def is_error(value: object) -> bool:

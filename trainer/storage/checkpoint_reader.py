@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,6 +22,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import NO_SUCH_FILE
 from paddle_base.runtime.errors import ConfigError, DamagedError, DataError, MissingInputError, VolumeError
 from paddle_base.runtime.regular_files import open_regular
+from paddle_base.runtime.saves import DONE, FILES, FOLDER, JOB, VERSION, list_saves
 from paddle_base.runtime.schema import (
     Integer,
     Items,
@@ -38,8 +39,8 @@ from paddle_base.runtime.schema import (
 )
 from pserver.store.snapshot import COUNTERS, CheckpointState, Part
 from trainer.arrays.parameters import ParameterTable
-from trainer.storage.checkpoint import FOLDER, JOB, PARAMETERS, TRAINERS, VERSION, describe_parameters, list_checkpoints
-from trainer.storage.model_files import DONE, HEADER, VALUE_BYTES
+from trainer.storage.checkpoint import PARAMETERS, TRAINERS, describe_parameters
+from trainer.storage.model_files import HEADER, VALUE_BYTES
 from trainer.storage.sums import Sum
 
 MOST_JOB_BYTES = 64 << 20  # maximum bytes of job.json: enough for a hundred thousand parameters, or a thousand services
@@ -288,7 +289,7 @@ def name_others(directory: Path) -> str:
     """Return the paths of all other complete checkpoints in the directory, in its `state`, and beside it."""
     folders = (directory, directory / FOLDER, directory.parent)
     try:
-        found = [folder / name for folder in folders for name in list_checkpoints(folder)]
+        found = [folder / name for folder in folders for name in list_saves(folder)]
         # a model directory also has a mark, but no job.json
         others = [path for path in found if path != directory and _is_there(path / JOB)]
     except (OSError, VolumeError):
@@ -348,11 +349,6 @@ def _is_plain(value: Any, depth: int) -> bool:
     return not isinstance(value, int) or -LARGEST <= value < LARGEST
 
 
-def _is_inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
-
-
 _MOST = MOST_JOB_BYTES  # maximum number of values; the sizes of the files limit their number further
 _NAME = Text(4096)
 _ARRAY = Record(
@@ -363,7 +359,7 @@ _ARRAY = Record(
 )
 _JOB = Record(
     "sums",
-    files=Named(Such(_NAME, _is_inside, "the name of a file in the checkpoint"), Integer(), _MOST),
+    files=FILES,
     sums=Named(_NAME, Text(128), _MOST),
     trainers=Integer(),
     parameters=Items(Row((_NAME, Integer(), Truth())), _MOST),

@@ -30,18 +30,14 @@ from paddle_base.runtime.durable_files import (
     write_file,
 )
 from paddle_base.runtime.errors import DataError, VolumeError
+from paddle_base.runtime.saves import DONE
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
 
 HEADER = struct.Struct("<iIQ")  # the header of a file: format version 0, bytes of a value, number of values
 VALUE_BYTES = 4
 _LAYER = re.compile(r"_(.+)\.(?:w\d+|wbias)")  # the name that v0.10 gives the parameter of a layer
-DONE, PATH_FILE = "done", "path.txt"
-
-
-def pass_name(number: int, part: int = 0) -> str:
-    """Return the name of the directory of a pass, or of save number `part` inside the pass."""
-    return f"pass-{number:05d}-{part:03d}" if part else f"pass-{number:05d}"
+PATH_FILE = "path.txt"
 
 
 def encode_parameter(parameter: Parameter) -> list[bytes | memoryview]:
