@@ -21,8 +21,9 @@ MOST_INT_BITS = 4096
 
 _Unpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]  # the class in Python; see `_PlainUnpickler`
 
-# The instructions of protocols 0 to 5 that build plain values, by their names in Lib/pickletools.py. The last three
-# name a class or function: `find_class` puts this name into the error.
+_NAMES = {ord(one.code): one.name for one in pickletools.opcodes}  # the instructions of protocols 0 to 5
+# The instructions that build plain values. The last three name a class or function: `find_class` puts this name into
+# the error.
 _PLAIN = (
     "PROTO FRAME STOP MARK POP POP_MARK DUP PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET "
     "NONE NEWTRUE NEWFALSE INT LONG BININT BININT1 BININT2 LONG1 LONG4 FLOAT BINFLOAT "
@@ -84,9 +85,8 @@ class _Instructions(dict[int, Callable[[Any], None]]):
     """{code of an instruction: function that executes it}"""
 
     def __missing__(self, code: int) -> NoReturn:
-        for known in pickletools.opcodes:
-            if known.code == chr(code):
-                raise PlainPickleError(f"it does not consist of plain values only: instruction {known.name}")
+        if code in _NAMES:
+            raise PlainPickleError(f"it does not consist of plain values only: instruction {_NAMES[code]}")
         raise PlainPickleError(f"it is no pickle: {bytes([code])!r} is no instruction")
 
 
@@ -131,12 +131,15 @@ class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
         self.append({})
         self.fill(items)
 
-    dispatch = _Instructions({
-        **{code: _Unpickler.dispatch[code] for code in (getattr(pickle, name)[0] for name in _PLAIN.split())},
-        pickle.SETITEM[0]: fill_one,
-        pickle.SETITEMS[0]: fill_many,
-        pickle.DICT[0]: make,
-    })  # fmt: skip
+
+_OWN = {
+    "SETITEM": _PlainUnpickler.fill_one,
+    "SETITEMS": _PlainUnpickler.fill_many,
+    "DICT": _PlainUnpickler.make,
+}
+_PlainUnpickler.dispatch = _Instructions({
+    code: _OWN.get(name, _Unpickler.dispatch[code]) for code, name in _NAMES.items() if name in _PLAIN.split()
+})  # fmt: skip
 
 
 def _is_short(key: Any) -> bool:
