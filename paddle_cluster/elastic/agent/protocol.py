@@ -19,6 +19,7 @@ number of bytes that the worker has written so far. `exit` is the exit code, or 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -47,10 +48,6 @@ _MOST_NUMBER = (1 << 31) - 1
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _TEXT = re.compile(r"[0-9a-zA-Z_.-]{1,64}")
 _MARK = re.compile(r"(-1|[0-9]{1,18})\.([0-9]{1,18})")
-
-
-class AgentProtocolError(ValueError):
-    """A malformed request or answer."""
 
 
 class WorkerLaunch(NamedTuple):
@@ -121,7 +118,7 @@ class WorkerNews(NamedTuple):
 def read_launch(body: bytes) -> WorkerLaunch:
     """Parse the body of a request to start a worker.
 
-    Raises: AgentProtocolError: the body is malformed.
+    Raises: SchemaError: the body is malformed.
     """
     fields = _parse(body, _LAUNCH)
     return WorkerLaunch(tuple(fields["argv"]), fields["environ"], fields["rank"])
@@ -130,7 +127,7 @@ def read_launch(body: bytes) -> WorkerLaunch:
 def read_state(body: bytes) -> AgentState:
     """Parse the state of an agent from an answer.
 
-    Raises: AgentProtocolError: the body is malformed.
+    Raises: SchemaError: the body is malformed.
     """
     fields = _parse(body, _STATE)
     return AgentState(*(fields[name] for name in AgentState._fields))
@@ -139,21 +136,21 @@ def read_state(body: bytes) -> AgentState:
 def read_news(body: bytes) -> WorkerNews:
     """Parse the output and the exit code of a worker from an answer.
 
-    Raises: AgentProtocolError: the body is malformed.
+    Raises: SchemaError: the body is malformed.
     """
     line, newline, data = body.partition(b"\n")
     fields = _parse(line, _NEWS)
     if not newline:
-        raise AgentProtocolError("the body has no end of its first line")
+        raise SchemaError("form", "the body has no end of its first line")
     parts, at = {}, 0
     for kind in KINDS:
         first, length, total = fields[kind]
         if first + length > total:
-            raise AgentProtocolError(f"the part of {kind} exceeds the stream")
+            raise SchemaError("form", f"the part of {kind} exceeds the stream")
         parts[kind] = StreamPart(first, data[at : at + length], total)
         at += length
     if at != len(data):
-        raise AgentProtocolError("the bytes do not have the announced lengths")
+        raise SchemaError("form", "the bytes do not have the announced lengths")
     return WorkerNews(parts, fields["exit"])
 
 
@@ -165,11 +162,11 @@ def write_mark(mark: StreamMark) -> str:
 def read_mark(text: str) -> StreamMark:
     """Parse the text of a mark in a request.
 
-    Raises: AgentProtocolError: the mark is malformed.
+    Raises: SchemaError: the mark is malformed.
     """
     found = _MARK.fullmatch(text)
     if not found:
-        raise AgentProtocolError("a mark has to be two numbers with a dot between them")
+        raise SchemaError("form", "a mark has to be two numbers with a dot between them")
     return StreamMark(int(found[1]), int(found[2]))
 
 
@@ -193,8 +190,4 @@ _PART = Row((Integer(), Integer(), Integer()))
 _NEWS = Record(**dict.fromkeys(KINDS, _PART), exit=Maybe(Integer(-64, 255)))
 
 
-def _parse(body: bytes, shape: Record) -> dict[str, Any]:
-    try:
-        return parse_object(body, shape, "a body", depth=2, values=MOST_WORDS)
-    except SchemaError as exc:
-        raise AgentProtocolError(str(exc)) from exc
+_parse = functools.partial(parse_object, name="a body", depth=2, values=MOST_WORDS)
