@@ -169,11 +169,15 @@ class Either:
 
 @dataclass(frozen=True)
 class Such:
-    """A value of another shape that a function accepts, for example a path. `expected` describes such a value."""
+    """A value of another shape that a function accepts, for example a path. `expected` describes such a value.
+
+    Attributes: is_secret: whether no error may show the value.
+    """
 
     shape: Shape
     accepts: Callable[[Any], bool]
     expected: str
+    is_secret: bool = False
 
     def fits(self, value: object) -> bool:
         """See `Shape`."""
@@ -181,6 +185,8 @@ class Such:
 
     def check(self, value: object, path: str) -> None:
         """See `Shape`."""
+        if self.is_secret and not self.fits(value):
+            raise SchemaError("schema", f"{path} is not {self.expected}")
         self.shape.check(value, path)
         if not self.accepts(value):
             _refuse(value, path, self.expected)

@@ -175,7 +175,8 @@ def is_name(text: str) -> bool:
     return _TEXT.fullmatch(text) is not None
 
 
-_WORD = Such(Text(MOST_LAUNCH_BYTES), lambda word: "\0" not in word, "a word of a command line")
+# a word of a command line, or the value of a variable, which may be a password
+_WORD = Such(Text(MOST_LAUNCH_BYTES), lambda word: "\0" not in word, "a text without null characters", is_secret=True)
 _LAUNCH = Record(
     argv=Such(Items(_WORD, MOST_WORDS), lambda argv: bool(argv and argv[0]), "a list that begins with a program"),
     environ=Named(

@@ -135,6 +135,14 @@ def test_a_text_that_is_no_such_object_is_refused_by_its_name(text: str | bytes)
         parse_object(text, FILE, "the file", depth=3, values=20)
 
 
+def test_an_error_never_shows_a_value_that_may_be_a_password() -> None:
+    shape = Such(Text(9), str.isalpha, "a word", is_secret=True)
+    for value in ("pass1234", "password-1234", 1234, None):
+        with pytest.raises(SchemaError, match=r"^environ.PASSWORD is not a word$"):
+            shape.check(value, "environ.PASSWORD")
+    shape.check("word", "x")
+
+
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12)
 _ANYTHING = st.recursive(
     _SCALARS,

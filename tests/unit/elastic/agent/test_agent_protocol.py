@@ -57,6 +57,12 @@ def test_a_launch_that_is_none_is_refused(body: bytes) -> None:
         read_launch(body)
 
 
+def test_the_value_of_a_variable_is_not_in_an_error() -> None:
+    body = WorkerLaunch(("python",), {"PASSWORD": "sesame\0"}, 0).encode()
+    with pytest.raises(SchemaError, match=r"environ\['PASSWORD'\] is not a text without null characters$"):
+        read_launch(body)
+
+
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"agent":"a b","workers":0}', b'{"agent":"a","workers":-1}'])
 def test_a_state_that_is_none_is_refused(body: bytes) -> None:
     with pytest.raises(SchemaError):
