@@ -37,16 +37,18 @@ NEXT_ATTEMPT = re.compile(r"attempt 2\.")
 # A read of a file of the volume returns the earlier content for SECONDS, unless this process has written the file.
 STALE = '''
 
-_read_fresh, _write_fresh, _seen = read_file, write_atomically, {}
+import paddle_base.runtime.durable_files as _files
+
+_read_fresh, _write_fresh, _seen = _files.read_text_file, _files.write_mark, {}
 
 
-def read_file(path, limit=FILE_LIMIT):
+def _read_stale(path, most=_files.MOST_TEXT_BYTES):
     """Returns what this client has seen of a file in the last SECONDS."""
     import time
     at, content, error = _seen.get(str(path), (float("-inf"), None, None))
     if time.monotonic() - at >= SECONDS:
         try:
-            content, error = _read_fresh(path, limit), None
+            content, error = _read_fresh(path, most), None
         except OSError as problem:
             content, error = None, problem
         _seen[str(path)] = (time.monotonic(), content, error)
@@ -55,10 +57,13 @@ def read_file(path, limit=FILE_LIMIT):
     return content
 
 
-def write_atomically(path, text):
+def _write_seen(path, content, staging=None):
     """Writes a file, and forgets what was seen of it."""
     _seen.pop(str(path), None)
-    _write_fresh(path, text)
+    _write_fresh(path, content, staging)
+
+
+_files.read_text_file, _files.write_mark = _read_stale, _write_seen
 '''
 
 
@@ -69,8 +74,8 @@ def make_launcher(source: Path, directory: Path, stale_s: float) -> Path:
     )
     shutil.copy(source / "start_paddle.py", directory / "start_paddle.py")
     if stale_s:
-        volume = directory / "paddle_cluster/launcher/volume.py"
-        volume.write_text(volume.read_text() + STALE.replace("SECONDS", str(stale_s)))
+        first = directory / "paddle_cluster/launcher/__init__.py"  # it runs before a module of the launcher imports
+        first.write_text(first.read_text() + STALE.replace("SECONDS", str(stale_s)))
     return Path(shutil.copy(source / "start.sh", directory / "start.sh"))
 
 

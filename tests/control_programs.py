@@ -17,9 +17,9 @@ from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import RequestRefusedError
 from paddle_base.messages.gate.gate import GateLimits
 from paddle_base.messages.keys import derive_keys
-from paddle_base.messages.schema import Call, Fields, Integer, Protocol, Text
 from paddle_base.messages.server import ControlAccess, ControlServer
 from paddle_base.messages.server_core import MemberAsked, ServerCore
+from paddle_base.runtime.schema import Call, Fields, Integer, Protocol, Text
 
 ADDING = Protocol(
     name="adding",

@@ -64,6 +64,7 @@ REASONS = {
     ("paddle_cluster/prepare/input/*", "*able"): _LIBRARY,
     ("paddle_base/runtime/network/answers.py", "*"): _LIBRARY,
     ("paddle_base/runtime/network/timed.py", "*"): _LIBRARY,
+    ("trainer/data/plain_pickle.py", "find_class"): _LIBRARY,
     ("trainer/config/language/layers/groups.py", "*"): _2017,
     ("trainer/config/language/layers/levels.py", "*"): _2017,
     ("trainer/config/language/*", "bias_size"): _FIELD,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +14,7 @@ from paddle_base.recordio.reading import RecordIOReader, load_chunk
 from paddle_base.recordio.shards import ShardPlan, write_shards
 from paddle_base.recordio.sources import FORMS, read_sources
 from paddle_base.recordio.writing import CHUNK_BYTES
-from paddle_base.runtime.durable_files import find_output, remove_if_possible, staging_of, sync_directory, write_durably
+from paddle_base.runtime.durable_files import find_output, write_durably, write_mark
 from paddle_base.runtime.errors import DataError, PaddleError, UsageError, VolumeError
 from trainer.command_line import CommandParser, command
 
@@ -240,19 +238,7 @@ def write_lines(paths: Iterable[Path], target: Path | None) -> None:
             sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
         return
-    staging = staging_of(target)
-
-    def write() -> None:
-        with staging.open("wb") as file:
-            file.writelines(_lines(paths))
-            file.flush()
-            os.fsync(file.fileno())
-        staging.replace(target)
-        sync_directory(target.parent)
-
-    with contextlib.ExitStack() as stack:
-        stack.callback(remove_if_possible, staging)
-        write_durably(target.parent, write)
+    write_durably(target.parent, lambda: write_mark(target, _lines(paths)))
 
 
 def _lines(paths: Iterable[Path]) -> Iterator[bytes]:

@@ -16,10 +16,10 @@ from typing import Any
 
 from paddle_base.messages import envelope
 from paddle_base.messages.envelope import BEAT, ERROR, JOIN, JOINED, LEAVE, REPLY, Envelope, MemberId
-from paddle_base.messages.errors import ClosedError, ControlError, NoAnswerError, RequestRefusedError, SchemaError
-from paddle_base.messages.schema import Protocol
+from paddle_base.messages.errors import ClosedError, ControlError, NoAnswerError, RequestRefusedError
 from paddle_base.messages.server_core import MOST_OPEN, REPLACED, TAKEN
 from paddle_base.runtime.backoff import exponential_backoff
+from paddle_base.runtime.schema import Protocol, SchemaError
 
 SECRET = "secret"  # the code of a connection that fails because the two sides have different secrets
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.05, 2.0  # seconds before the next attempt to connect

@@ -18,9 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from paddle_base.messages.errors import SchemaError
-from paddle_base.messages.schema import MOST_EXACT, Fields, Integer, JsonObject, Text
 from paddle_base.runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded, show_value
+from paddle_base.runtime.schema import MOST_EXACT, Fields, Integer, JsonObject, SchemaError, Text
 
 VERSION = 1  # version of the envelope
 MAX_BYTES = 1 << 20  # maximum bytes of a message

@@ -2,14 +2,14 @@
 
 Each of these errors is a `ControlError`:
 
-- `SchemaError`: the protocol does not allow a message; the other side receives the reason.
 - `RequestRefusedError`: the other side has refused the request.
 - `NoAnswerError`: no answer has arrived before the deadline of the request.
 - `ClosedError`: this side is closed.
 - `NoCurveError`: the job has a secret, and this libzmq lacks CURVE.
 
-A faulty message from outside never raises an error in the application, because paddle_base/messages/ counts faulty
-messages, and answers or drops them. No I/O.
+A message that the protocol does not allow is a `SchemaError` (paddle_base/runtime/schema.py); the other side receives
+the reason. A faulty message from outside never raises an error in the application, because paddle_base/messages/ counts
+faulty messages, and answers or drops them. No I/O.
 """
 
 from __future__ import annotations
@@ -19,14 +19,6 @@ from paddle_base.runtime.errors import ConfigError
 
 class ControlError(Exception):
     """The base class of the errors of messages/."""
-
-
-class SchemaError(ControlError):
-    """A message does not match the protocol's table. `code` names the kind of mismatch by one word."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 class RequestRefusedError(ControlError):

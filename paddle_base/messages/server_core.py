@@ -21,8 +21,7 @@ from typing import Any, cast
 
 from paddle_base.messages import envelope
 from paddle_base.messages.envelope import BEAT, JOIN, JOINED, LEAVE, REPLY, Envelope, MemberId
-from paddle_base.messages.errors import SchemaError
-from paddle_base.messages.schema import Fields, JsonObject, Protocol
+from paddle_base.runtime.schema import Fields, JsonObject, Protocol, SchemaError
 
 MOST_OPEN = 64  # maximum number of a member's requests that have no answer yet
 FORGET_S = 600.0  # seconds after which a lost member's requests and answers are deleted

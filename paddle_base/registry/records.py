@@ -9,12 +9,19 @@ from typing import Any
 from paddle_base.registry.interface import Registry
 from paddle_base.registry.servers import CHECKPOINTS, JOB_END
 from paddle_base.runtime import glog
-from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from paddle_base.runtime.errors import DamagedError
+from paddle_base.runtime.schema import Integer, Record, SchemaError, Such, Text, Word, parse_object
 
 MOST_REASON = 3000  # maximum characters of the reason of a failure, or of the text about discarded tasks
 
-_MOST_PATH, _MOST_NAME = 4096, 64  # maximum characters
+_CHECKPOINT = Record(
+    uuid=Such(Text(64), lambda name: "/" not in name, "a name"),
+    path=Such(Text(4096), lambda path: path.startswith("/") and "\0" not in path, "a path from /"),
+    crc32=Integer(0, 0xFFFFFFFF),
+    step=Integer(),
+    timestamp=Integer(),
+)
+_END = Record(phase=Word(("done", "failed")), reason=Text(1 << 20))
 
 
 @dataclass(frozen=True)
@@ -70,16 +77,11 @@ def read_checkpoint(key: str, value: str) -> CheckpointRecord:
 
     Raises: DamagedError: the value is malformed.
     """
-    fields = _parse(key, value)
-    name, path = fields.get("uuid"), fields.get("path")
-    numbers = [fields.get(one) for one in ("crc32", "step", "timestamp")]
-    if not isinstance(name, str) or len(name) > _MOST_NAME or not isinstance(path, str) or len(path) > _MOST_PATH:
-        raise _describe_damage(key, "names no file")
-    if not path.startswith("/") or "\0" in path or not path.endswith(f"-{name}") or "/" in name:
-        raise _describe_damage(key, "names no file")
-    if not all(is_integer(one) for one in numbers) or numbers[0] > 0xFFFFFFFF:  # type: ignore[operator]
-        raise _describe_damage(key, "has no numbers")
-    return CheckpointRecord(name, path, *numbers)  # type: ignore[arg-type]
+    fields = _parse(key, value, _CHECKPOINT)
+    name, path, *numbers = (fields[one] for one in CheckpointRecord.__dataclass_fields__)
+    if not path.endswith(f"-{name}"):
+        raise _describe_damage(f"{key}.path does not end with the name {name!r}")
+    return CheckpointRecord(name, path, *numbers)
 
 
 def find_job_end(registry: Registry) -> JobEnd | None:
@@ -96,23 +98,20 @@ def read_job_end(value: str) -> JobEnd:
 
     Raises: DamagedError: the value is malformed.
     """
-    fields = _parse(JOB_END, value)
-    phase, reason = fields.get("phase"), fields.get("reason")
-    if phase not in ("done", "failed") or not isinstance(reason, str):
-        raise _describe_damage(JOB_END, "does not say how the job has ended")
-    said = glog.clean(reason, MOST_REASON)
-    return JobEnd(discarded=said) if phase == "done" else JobEnd(said or "the job's master does not say why")
+    fields = _parse(JOB_END, value, _END)
+    said = glog.clean(fields["reason"], MOST_REASON)
+    return JobEnd(discarded=said) if fields["phase"] == "done" else JobEnd(said or "the job's master does not say why")
 
 
-def _parse(key: str, value: str) -> dict[str, Any]:
+def _parse(key: str, value: str, shape: Record) -> dict[str, Any]:
     try:
-        return parse_bounded(value.encode(), depth=2, values=16)
-    except (BoundedJsonError, UnicodeEncodeError) as exc:
-        raise _describe_damage(key, f"is a text {exc}") from exc
+        return parse_object(value, shape, key, depth=2, values=16)
+    except SchemaError as exc:
+        raise _describe_damage(str(exc)) from exc
 
 
-def _describe_damage(key: str, what: str) -> DamagedError:
+def _describe_damage(what: str) -> DamagedError:
     return DamagedError(
-        f"the registry's {key} {what}; another program has written this key: give the job another name, or restore the "
+        f"the registry's {what}; another program has written this key: give the job another name, or restore the "
         "registry"
     )

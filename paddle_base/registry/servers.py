@@ -6,17 +6,23 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from paddle_base.registry.interface import WATCH_S, Claim, Registry
-from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from paddle_base.runtime.errors import DamagedError
 from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
+from paddle_base.runtime.schema import Integer, Items, Record, SchemaError, Such, Text, parse_object
 
 DESIRED, SERVERS, CHECKPOINTS = "ps_desired", "ps/", "ckpt/"
 INIT_LOCK, INIT_DONE = "init/lock", "init/done"
 JOB_END = "job/end"
 MOST_SERVERS, MOST_PORTS, LAST_PORT = 4096, 4096, 65535
+
+_PORTS = Items(Integer(1, LAST_PORT), MOST_PORTS)
+_SERVER = Record(
+    host=Such(Text(253, least=1), lambda host: host.isprintable() and " " not in host, "a host"),
+    ports=_PORTS,
+    sparse_ports=_PORTS,
+)
 
 
 @dataclass(frozen=True)
@@ -124,26 +130,12 @@ def read_record(index: int, incarnation: int, value: str) -> ServerRecord:
     Raises: DamagedError: the value is malformed.
     """
     try:
-        fields = parse_bounded(value.encode(), depth=3, values=2 * MOST_PORTS)
-    except BoundedJsonError as exc:
-        raise _damaged(index, str(exc)) from exc
-    host, ports, sparse = (fields.get(name) for name in ("host", "ports", "sparse_ports"))
-    if not isinstance(host, str) or not 0 < len(host) <= 253 or not host.isprintable() or " " in host:
-        raise _damaged(index, "without a host")
-    if not _are_ports(ports) or not _are_ports(sparse):
-        raise _damaged(index, "without valid ports")
-    return ServerRecord(index, incarnation, host, tuple(ports or ()), tuple(sparse or ()))
-
-
-def _are_ports(found: Any) -> bool:
-    return isinstance(found, list) and len(found) <= MOST_PORTS and all(is_integer(one, 1, LAST_PORT) for one in found)
-
-
-def _damaged(index: int, what: str) -> DamagedError:
-    return DamagedError(
-        f"the registry's {SERVERS}{index} has a record {what}; another program has written this key: give the job "
-        "another name"
-    )
+        fields = parse_object(value, _SERVER, f"{SERVERS}{index}", depth=3, values=2 * MOST_PORTS)
+    except SchemaError as exc:
+        raise DamagedError(
+            f"the registry's {exc}; another program has written this key: give the job another name"
+        ) from exc
+    return ServerRecord(index, incarnation, fields["host"], tuple(fields["ports"]), tuple(fields["sparse_ports"]))
 
 
 def _describe(registry: Registry, desired: int, only: int) -> str:

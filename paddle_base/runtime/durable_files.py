@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import shutil
 import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import VolumeError
 from paddle_base.runtime.regular_files import open_regular, require_regular
 
-# Maximum number of attempts. A directory handle of NFS may become stale when the server restarts; the next attempt then
-# opens the directory again.
-STALE_ATTEMPTS = 3
+STALE_ATTEMPTS = 10  # maximum number of attempts of a step that fails with ESTALE
 
 # errors of a working volume: the path does not exist, or is a directory, a pipe or a loop of links
 NO_SUCH_FILE = frozenset({
@@ -33,10 +30,9 @@ _OUTPUT_REMEDIES = {
     errno.EROFS: "mount the volume read-write, or name another file",
     errno.EISDIR: "name a file in this directory",
 }
-PENDING = ".set-aside"  # name of the mark of a PendingMove
-MOST_PENDING_BYTES = 100
 MOST_TEXT_BYTES = 64 << 20  # maximum bytes of a JSON file about a job
 
+Result = TypeVar("Result")
 # the content of a file, in parts, which avoids copies of large arrays
 Content = Iterable[bytes | memoryview]
 
@@ -62,19 +58,31 @@ def sync_directory(path: Path) -> None:
         os.close(handle)
 
 
+def retry_stale(step: Callable[[], Result]) -> Result:
+    """Return the result of a step, which is repeated after ESTALE.
+
+    A handle of NFS becomes stale when another client renames a file or directory, or when the server restarts. The next
+    attempt opens it again.
+    Raises: OSError: the error of the step.
+    """
+    for _ in range(STALE_ATTEMPTS - 1):
+        try:
+            return step()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return step()
+
+
 def write_durably(directory: Path, write: Callable[[], Any]) -> None:
     """Call a function that writes, and repeat the call if a handle is stale.
 
     Raises: VolumeError: the volume is full, read-only or not writable.
     """
-    for attempt in range(1, STALE_ATTEMPTS + 1):
-        try:
-            write()
-        except OSError as error:
-            if error.errno == errno.ESTALE and attempt < STALE_ATTEMPTS:
-                continue
-            raise saving_error(directory, error) from error
-        return
+    try:
+        retry_stale(write)
+    except OSError as error:
+        raise saving_error(directory, error) from error
 
 
 def warn_if_removed(save_dir: Path) -> None:
@@ -120,12 +128,13 @@ def tells_nothing(error: OSError) -> bool:
     return error.errno in NO_SUCH_FILE or error.errno == errno.EFBIG
 
 
-def write_mark(path: Path, content: Content) -> None:
-    """Write and sync a small file whose existence marks a directory as complete. The file is always complete.
+def write_mark(path: Path, content: Content, staging: Path | None = None) -> None:
+    """Write and sync a file, which replaces an old one. The file is always complete, also after a power failure.
 
+    Args: staging: the temporary name of the file, if two programs may write it at the same time; it must be unique.
     Raises: OSError.
     """
-    staging = staging_of(path)
+    staging = staging or staging_of(path)
     try:
         write_file(staging, content)
         staging.replace(path)
@@ -135,30 +144,27 @@ def write_mark(path: Path, content: Content) -> None:
     sync_directory(path.parent)
 
 
-class PendingMove(NamedTuple):
-    """Saves of an earlier job that move to the subdirectory `target` when the new job has read its first batch.
+def write_directory(directory: Path, fill: Callable[[Path], None], complete: Callable[[], None] | None = None) -> None:
+    """Write and sync a directory, which replaces an old one.
 
-    The launcher decides it, and trainer 0 moves them. Until then no save in the directory is the new job's.
-
-    Attributes: has_passes: whether the passes move, and not only state/.
+    Args: fill: writes and syncs the content of the new directory, and syncs its subdirectories.  complete: is called
+        when the new directory has its name, and before the old directory is removed.
+    Raises: OSError: the old directory stays; after an error of `complete`, it stays under the name `old_of`.
     """
-
-    target: str
-    has_passes: bool = True
-
-    def write(self, save_dir: Path) -> None:
-        """Write the mark of this move into the directory of the saves. Raises: OSError."""
-        write_mark(save_dir / PENDING, [f"{self.target}\n{'all' if self.has_passes else 'state'}\n".encode()])
-
-
-def find_pending_move(save_dir: Path) -> PendingMove | None:
-    """Return the move that a directory of saves still has to see, or None. Raises: OSError."""
+    staging = staging_of(directory)
     try:
-        with open_regular(save_dir / PENDING) as file:
-            target, what = [*file.read(MOST_PENDING_BYTES).decode("utf-8", "replace").split("\n"), "", ""][:2]
-    except FileNotFoundError:
-        return None
-    return PendingMove(target, what != "state") if re.fullmatch(r"run-[0-9]+", target) else None
+        remove_if_possible(staging)
+        staging.mkdir(parents=True)
+        fill(staging)
+        sync_directory(staging)
+        old = replace_directory(staging, directory)
+        sync_directory(directory.parent)
+        if complete is not None:
+            complete()
+    except BaseException:  # the temporary directory is removed even if a signal ends the program here
+        remove_if_possible(staging)
+        raise
+    remove_if_possible(old)
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -14,11 +14,14 @@ import functools
 import hashlib
 from collections.abc import Iterable
 
+from paddle_base.runtime.durable_files import MOST_TEXT_BYTES
+from paddle_base.runtime.saves import pass_name
+from paddle_base.runtime.schema import MOST_EXACT, Integer, Items, Number, Record, Shape, Text, Truth
 from paddle_cluster.launcher.cluster.pods import IdMap, PodStatus
 from paddle_cluster.launcher.errors import NEVER_RETRY
 from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.shards.overlay import StagedData
-from paddle_cluster.launcher.text import JsonObject, is_shallow, is_time, list_some, parse_json, say
+from paddle_cluster.launcher.text import END_OF_TIME, JsonObject, is_shallow, list_some, parse_json, say
 from paddle_cluster.launcher.variables import MOST_TRAINERS
 
 # the keys of each entry of JobRecord.attempts; an entry also gets the key `failure` when its attempt has ended
@@ -134,34 +137,42 @@ def is_later(found: JobRecord, known: JobRecord) -> bool:
     return found.attempt > known.attempt or (found.pod_uids != known.pod_uids and found.name not in names)
 
 
+_INDEX, _TIME, _TEXT = Integer(0, 2 * MOST_TRAINERS - 1), Number(0.0, END_OF_TIME), Text(MOST_TEXT_BYTES)
+_WHOLE = Integer(-1 - MOST_EXACT)
+_LISTS: dict[str, Shape] = {
+    "pod_uids": _TEXT,
+    "attempts": Record(**dict.fromkeys(ATTEMPT, _TEXT)),
+    "pods": Record(),
+    "absent": Record(index=_INDEX, since=_TIME, place=_TEXT),
+}
+_VALUES: dict[str, Shape] = {"str": _TEXT, "int": _WHOLE, "bool": Truth()}
+_RECORD = Record(
+    *(one.name for one in dataclasses.fields(JobRecord)),  # `JobRecord` knows which fields may be absent
+    **{
+        one.name: Items(_LISTS[one.name], MOST_TEXT_BYTES) if one.name in _LISTS else _VALUES[str(one.type)]
+        for one in dataclasses.fields(JobRecord)
+    },
+)
+_ERROR = Record(
+    time=_TIME, trainer_id=_WHOLE, exit_code=_WHOLE, **dict.fromkeys(("attempt", "host", "program", "message"), _TEXT)
+)
+
+
 @functools.lru_cache(maxsize=1)  # the launcher often reads job.json, which is long and rarely changes
 def parse_record(content: bytes) -> JobRecord | None:
     """Return the record that a file contains, or None if the content is not a record."""
     try:
         found = parse_json(content)
-        record = JobRecord(**found) if is_shallow(found) else None
+        record = JobRecord(**found) if is_shallow(found) and _RECORD.fits(found) else None
     except (ValueError, TypeError):
         return None
-    kinds = {"str": str, "int": int, "bool": bool, "list[str]": list, "list[JsonObject]": list}
-    if not record or not all(
-        isinstance(getattr(record, one.name), kinds[str(one.type)]) for one in dataclasses.fields(record)
-    ):
-        return None
-    are_objects = all(isinstance(one, dict) for one in (*record.pods, *record.attempts, *record.absent))
-    texts = [*record.pod_uids, *(one.get(name) for one in record.attempts if are_objects for name in ATTEMPT)]
-    if not are_objects or not all(isinstance(text, str) for text in texts) or not all(map(is_absence, record.absent)):
-        return None
-    return record if not record.absent or all(is_index(pod.get("index")) for pod in record.pods) else None
+    has_indexes = record is None or not record.absent or all(is_index(pod.get("index")) for pod in record.pods)
+    return record if has_indexes else None
 
 
 def is_index(value: object) -> bool:
     """Return whether a JSON value can be a completion index."""
-    return type(value) is int and 0 <= value < 2 * MOST_TRAINERS
-
-
-def is_absence(value: JsonObject) -> bool:
-    """Return whether an object describes an absent pod in the form of JobRecord.absent."""
-    return is_index(value.get("index")) and is_time(value.get("since")) and isinstance(value.get("place"), str)
+    return _INDEX.fits(value)
 
 
 def to_clock(seconds: float) -> str:
@@ -169,19 +180,9 @@ def to_clock(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def pass_name(number: int) -> str:
-    """Return the name of a pass's directory."""
-    return f"pass-{number:05d}"
-
-
 def is_error(value: object) -> bool:
     """Return whether a JSON value has the form of the errors that failures.make_error builds."""
-    if not isinstance(value, dict) or not is_time(value.get("time")):
-        return False
-    texts = ("attempt", "host", "program", "message")
-    return all(isinstance(value.get(name), str) for name in texts) and all(
-        isinstance(value.get(name), int) for name in ("trainer_id", "exit_code")
-    )
+    return _ERROR.fits(value)
 
 
 def failure_in(attempt: JsonObject) -> JsonObject | None:

@@ -21,8 +21,9 @@ import datetime
 from collections.abc import Iterator, Mapping, Sequence
 
 from paddle_base.runtime.errors import PeerUnreachableError, VolumeError
+from paddle_base.runtime.saves import FOLDER, is_set_aside
 from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord, Rendezvous, to_clock
-from paddle_cluster.launcher.checkpoints import archive, earlier_output, find_saved, is_set_aside, set_aside_damaged
+from paddle_cluster.launcher.checkpoints import archive, earlier_output, find_saved, set_aside_damaged
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import (
     IdMap,
@@ -179,8 +180,10 @@ def decide_attempt(
     elif decision.message:
         history.say_once(decision.message)
     if decision.archive_state:
-        say(f"state/ moves to {archive([save_dir / 'state'], save_dir, has_passes=False)} after the first batch")
-    is_forgiven = history.is_dissolved or bool(last and is_set_aside(save_dir, last.origin))
+        say(f"state/ moves to {archive([save_dir / FOLDER], save_dir, has_passes=False)} after the first batch")
+    origin = last.origin if last else ""
+    is_aside = any(is_set_aside(place / origin) for place in (save_dir / FOLDER, save_dir) if origin)
+    is_forgiven = history.is_dissolved or is_aside
     started = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
     wanted = dataclasses.replace(wanted, attempt=record.attempt + 1 if record else 1)
     following = next_record(wanted, last, decision, is_forgiven=is_forgiven, restarts=config.restarts, started=started)

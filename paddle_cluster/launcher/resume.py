@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 
-from paddle_cluster.launcher.attempts import JobRecord, pass_name
+from paddle_base.runtime.saves import order_of, pass_name
+from paddle_cluster.launcher.attempts import JobRecord
 
 KEPT_ATTEMPTS = 100  # number of attempts of a Job that job.json lists
 LONGEST_PAUSE_S = 60.0  # maximum seconds between two attempts without progress
 
 
 def position(name: str) -> tuple[int, float]:
-    """Return the training position of a saved pass or checkpoint: the pass, and the number of the save in this pass.
-
-    pass-00003 is the end of pass 3, and sorts after every pass-00003-<k>. A name of another form sorts first.
-    """
-    match = re.fullmatch(r"pass-([0-9]{5})(?:-([0-9]{3,}))?", name)
-    return (int(match[1]), float(match[2] or math.inf)) if match else (-1, 0.0)
+    """Return the training position of a saved pass or checkpoint (see `order_of`). Another name sorts first."""
+    return order_of(name) or (-1, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)

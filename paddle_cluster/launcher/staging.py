@@ -13,13 +13,14 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from paddle_base.runtime.durable_files import read_text_file, retry_stale
 from paddle_base.runtime.errors import DataError, MissingInputError, PaddleError, VolumeError
 from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord
 from paddle_cluster.launcher.errors import IndivisibleError
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.division import STAGED, Portion, ShardLists, assign_bases, divide, place_of
 from paddle_cluster.launcher.shards.overlay import Overlay, StagedData
-from paddle_cluster.launcher.volume import describe_volume_error, load, on_volume, read_file, volume_errors
+from paddle_cluster.launcher.volume import describe_volume_error, load, volume_errors
 
 # maximum number of files in a shard; only nested links to directories can produce a larger number
 MAX_FILES = 1_000_000
@@ -52,7 +53,7 @@ def stage_data(config: LauncherConfig, trainer_id: int, overlay: Overlay, place:
             f"the data were split into {split_count} shards for {config.gradient_num} trainers: {advice}"
         )
     try:
-        names = on_volume(lambda: os.listdir(source))  # noqa: PTH208 - the same call in every Python
+        names = retry_stale(lambda: os.listdir(source))  # noqa: PTH208 - the same call in every Python
     except (FileNotFoundError, NotADirectoryError):
         raise MissingInputError(f"there is no {source}, the shard of trainer {trainer_id}: {advice}") from None
     except PermissionError as problem:
@@ -136,7 +137,7 @@ def find_bad_data(shard: Path) -> str:
     for name in lists:
         named = []
         with contextlib.suppress(OSError):
-            named = read_file(shard / name.removeprefix("data/")).decode("utf-8", "replace").split("\n")
+            named = read_text_file(shard / name.removeprefix("data/")).decode("utf-8", "replace").split("\n")
         named = [line.strip() for line in named if line.strip()]
         if "test" not in name and all(line in sizes and not sizes[line] for line in named):
             listed = f"only empty files: {', '.join(named[:3])}" if named else "no file"
@@ -219,7 +220,8 @@ def read_lists(shard: Path) -> ShardLists:
             name = str(path.relative_to(shard))
             sizes[f"{STAGED}{name}"] = path.stat().st_size
             if path.suffix == ".list":
-                lines = on_volume(functools.partial(read_file, path)).decode("utf-8", "surrogateescape").split("\n")
+                content = retry_stale(functools.partial(read_text_file, path))
+                lines = content.decode("utf-8", "surrogateescape").split("\n")
                 lists[name] = [line.strip() for line in lines]
     except OSError as problem:
         raise VolumeError(f"cannot read {shard}: {problem.strerror}; check the volume") from problem

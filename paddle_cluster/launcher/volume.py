@@ -6,74 +6,27 @@ import contextlib
 import errno
 import os
 import socket
-import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from paddle_base.runtime.durable_files import tells_nothing
+from paddle_base.runtime.durable_files import MOST_TEXT_BYTES, read_text_file, retry_stale, tells_nothing, write_mark
 from paddle_base.runtime.errors import MissingInputError, VolumeError, reading_error
 from paddle_cluster.launcher.errors import LostMountError
 from paddle_cluster.launcher.text import DEPTH_LIMIT, JsonObject, is_shallow, parse_json
 
-Answer = TypeVar("Answer")
-FILE_LIMIT = 64 << 20  # maximum bytes of a parsed file of the volume; job.json has 200 bytes for each pod
-MOST_STALE = 9  # maximum number of retries of a file operation that fails with ESTALE
-
-
-def on_volume(action: Callable[[], Answer]) -> Answer:
-    """Run a file operation on the shared volume. Repeat it after ESTALE, the error of NFS after a remote rename."""
-    for _ in range(MOST_STALE):
-        try:
-            return action()
-        except OSError as problem:
-            if problem.errno != errno.ESTALE:
-                raise
-    return action()
-
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file atomically: readers see the old or the new text, even after a power failure."""
-    staging = path.with_name(f".{path.name}.{os.getpid()}.{socket.gethostname()}")
-    try:
-        with staging.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        staging.replace(path)
-    finally:
-        staging.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    """Replace a file: readers see the old or the new text, even after a power failure. Another pod may write it too."""
+    write_mark(path, [text.encode()], path.with_name(f".{path.name}.{os.getpid()}.{socket.gethostname()}"))
 
 
-def read_file(path: Path, limit: int = FILE_LIMIT) -> bytes:
-    """Return the content of a file of the volume. For a named pipe, raise an error instead of waiting for a writer.
-
-    Raises: OSError: the file cannot be read, is not a regular file, or has more than `limit` bytes.
-    """
-    descriptor, content = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), bytearray()
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "is no plain file", str(path))
-        while len(content) <= limit and (chunk := os.read(descriptor, 1 << 20)):
-            content += chunk
-    finally:
-        os.close(descriptor)
-    if len(content) > limit:
-        raise OSError(errno.EFBIG, f"has more than {limit} bytes", str(path))
-    return bytes(content)
-
-
-def load(path: Path, limit: int = FILE_LIMIT) -> Any:
+def load(path: Path, limit: int = MOST_TEXT_BYTES) -> Any:
     """Return the JSON of a file of the volume, with None for NaN and Infinity.
 
-    Raises: OSError: see read_file. ValueError: the content is not JSON, or is nested too deep.
+    Raises: OSError: see read_text_file. ValueError: the content is not JSON, or is nested too deep.
     """
-    found = parse_json(on_volume(lambda: read_file(path, limit)), lambda _: None)
+    found = parse_json(retry_stale(lambda: read_text_file(path, limit)), lambda _: None)
     if not is_shallow(found):
         raise ValueError(f"{path} is nested more than {DEPTH_LIMIT} deep")
     return found
@@ -85,7 +38,7 @@ def check_mount(volume: Path) -> None:
     Raises: LostMountError.
     """
     try:
-        on_volume(volume.stat)
+        retry_stale(volume.stat)
     except OSError as problem:
         if problem.errno == errno.ENOTCONN:
             raise LostMountError(

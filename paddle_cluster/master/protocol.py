@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paddle_base.messages.schema import Call, Fields, Integer, Items, Maybe, Number, Protocol, Shape, Text, Truth, Word
+from paddle_base.runtime.schema import Call, Fields, Integer, Items, Maybe, Number, Protocol, Shape, Text, Truth, Word
 from paddle_cluster.master.tasks.dataset import LONGEST_NAME, MOST_FILES, PART_NAMES
 from paddle_cluster.master.tasks.dispatch import JOB_DONE, JOB_FAILED, PASS_END, TASK, WAIT
 from paddle_cluster.master.tasks.events import BUSY, GRANTED, OUTCOMES, SAVED

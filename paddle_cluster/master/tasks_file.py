@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from paddle_base.messages.errors import SchemaError
-from paddle_base.messages.schema import Fields, Integer, Items, Maybe, Number, Text, Word
 from paddle_base.runtime import status_files
-from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
 from paddle_base.runtime.durable_files import read_text_file
 from paddle_base.runtime.errors import DamagedError
+from paddle_base.runtime.schema import Fields, Integer, Items, Maybe, Number, SchemaError, Text, Word, parse_object
 from paddle_base.runtime.status_files import MOST_ROWS, clock, describe_duration, tabulate
 from paddle_cluster.master.protocol import HOLDER_FIELDS, MEMBER_FIELDS, PASS_FIELDS
 from paddle_cluster.master.summary import MOST_NAME, MOST_RECORDED
@@ -71,11 +69,9 @@ def read_record(path: Path) -> dict[str, Any]:
     Raises: DamagedError: the content is not a record.  OSError: the file cannot be read.
     """
     try:
-        record = parse_bounded(read_text_file(path, MOST_BYTES), depth=MOST_DEPTH, values=MOST_VALUES)
-        RECORD.check(record, NAME)
-    except (BoundedJsonError, SchemaError) as exc:
+        return parse_object(read_text_file(path, MOST_BYTES), RECORD, NAME, depth=MOST_DEPTH, values=MOST_VALUES)
+    except SchemaError as exc:
         raise DamagedError(f"{path} is no record of a master: {exc}; a master writes it anew within a second") from exc
-    return record
 
 
 def read_settled(path: Path, clock_s: Callable[[], float] = time.time) -> tuple[dict[str, Any], float, bool]:

@@ -22,12 +22,12 @@ import json
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, TypeVar
+from typing import IO
 
+from paddle_base.runtime.durable_files import retry_stale, sync_directory
 from paddle_cluster.prepare.dataset import Content, Shard
 from paddle_cluster.prepare.errors import InputError, OutputError, writing_to
 from paddle_cluster.prepare.input.folder import Folder
@@ -38,13 +38,11 @@ STAGING = ".preparing-"
 RETIRED = "retired"  # in the staging directory: the old files, while the new ones are moved in
 KILLED = "killed"  # a file in the staging directory: an earlier run was killed while it moved files
 TOKEN = "mine"  # a file in the staging directory; a later run that takes over OUT_DIR removes this file
-STALE_TRIES = 5
 DIRECTORY_MODE = 0o775
 FILE_MODE = 0o664
 CHUNK = 1 << 20
 HERE = PurePosixPath()
 
-Result = TypeVar("Result")
 Owner = tuple[int, int] | None
 
 
@@ -101,7 +99,7 @@ def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> Non
                 elif not _link(first, data / name):
                     with first.open("rb") as source:
                         _write_file(data / name, source)
-            _sync_directory(data)
+            sync_directory(data)
 
 
 def copy_config(example: Path, target: Path) -> None:
@@ -120,7 +118,7 @@ def copy_config(example: Path, target: Path) -> None:
                 _write_file(target / name, source)
     with writing_to(target):
         for directory in (target, *(path for path in target.rglob("*") if path.is_dir())):
-            _sync_directory(directory)
+            sync_directory(directory)
 
 
 def same_files(one: Path, other: Path) -> bool:
@@ -168,22 +166,22 @@ def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
         retired.mkdir()
         kept = _find_kept(directory, out_dir)
         (out_dir / MARKER).unlink(missing_ok=True)
-        _sync_directory(out_dir)
+        sync_directory(out_dir)
         for shard in _shards_in(out_dir):
-            _again_if_stale(partial(_retire, shard, kept or retired))
+            retry_stale(partial(_retire, shard, kept or retired))
         for shard_id in reversed(range(count)):
             place = out_dir / str(shard_id)
             _make_directory(place)
-            _again_if_stale(partial((directory / str(shard_id) / "data").rename, place / "data"))
-            _sync_directory(place)
+            retry_stale(partial((directory / str(shard_id) / "data").rename, place / "data"))
+            sync_directory(place)
         if config and (directory / config).is_dir():
             if (out_dir / config).exists():
                 (out_dir / config).rename(retired / config)
             (directory / config).rename(out_dir / config)
         _make_directory(out_dir / "output")
-        _sync_directory(out_dir)
+        sync_directory(out_dir)
         (directory / MARKER).rename(out_dir / MARKER)
-        _sync_directory(out_dir)
+        sync_directory(out_dir)
 
 
 def give_to(owner: Owner, path: Path) -> None:
@@ -244,7 +242,7 @@ def _retire(shard: Path, retired: Path) -> None:
     """Move a shard's data to `retired`, and then remove the shard's directory if it is empty."""
     if (shard / "data").exists():
         (shard / "data").rename(retired / shard.name)
-        _sync_directory(shard)
+        sync_directory(shard)
     with contextlib.suppress(OSError):
         shard.rmdir()
 
@@ -292,26 +290,6 @@ def _link(existing: Path, name: Path) -> bool:
             return False
         raise
     return True
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _again_if_stale(step: Callable[[], Result]) -> Result:
-    """Call a step, and repeat it after ESTALE, the error of NFS after another client has changed the directory."""
-    for tries_left in reversed(range(STALE_TRIES)):
-        try:
-            return step()
-        except OSError as error:
-            if error.errno != errno.ESTALE or not tries_left:
-                raise
-        time.sleep(0.05)
-    raise AssertionError("unreachable: the last try returns or raises")
 
 
 def _remove(path: Path) -> None:

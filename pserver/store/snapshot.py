@@ -18,6 +18,21 @@ import numpy.typing as npt
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, ConfigError
+from paddle_base.runtime.schema import (
+    MOST_EXACT,
+    Either,
+    Fields,
+    Integer,
+    Items,
+    Maybe,
+    Named,
+    Record,
+    Row,
+    Such,
+    Text,
+    Truth,
+    Word,
+)
 from pserver.optim.averaging import Averaging
 from pserver.optim.methods import ALL_METHODS
 from pserver.store.parameter_groups import ParameterGroup
@@ -113,64 +128,40 @@ def put_back(shard: Shard, part: Part) -> None:
 # ----- Validity
 
 
-def find_flaw(counters: Any) -> str:
-    """Return why counters from a file are not the counters of a shard, or "" if their form is valid."""
-    if not isinstance(counters, dict):
-        return "no counters"
-    counts = ("size", "samples", "steps", "passes", "batch")
-    wrong = [name for name in counts if not _is_count(counters.get(name))]
-    settings, layout, schedule = (counters.get(name) for name in ("settings", "layout", "schedule"))
-    averaging, groups = counters.get("averaging"), counters.get("segments")
-    checks = {
-        "settings": isinstance(settings, dict)
-        and isinstance(settings.get("learning_method"), str)
-        and all(map(_is_written, settings.values())),
-        "layout": isinstance(layout, list),
-        "rate": _is_hexadecimal(counters.get("rate")),
-        "schedule": isinstance(schedule, list) and len(schedule) == 2 and all(isinstance(one, int) for one in schedule),
-        "averaging": "averaging" in counters and (averaging is None or _is_averaging(averaging)),
-        "segments": isinstance(groups, list)
-        and isinstance(layout, list)
-        and len(groups) == len(layout)
-        and all(map(_is_group, groups)),
-    }
-    wrong += [name for name, is_right in checks.items() if not is_right]
-    return f"counters with invalid fields: {', '.join(wrong)}" if wrong else ""
-
-
-def _is_group(value: Any) -> bool:
-    if not isinstance(value, dict) or not (_is_count(value.get("decayed")) and _is_count(value.get("settled"))):
-        return False
-    scalars = value.get("scalars")
-    return isinstance(scalars, dict) and scalars.keys() <= _SCALARS and all(map(_is_hexadecimal, scalars.values()))
-
-
-def _is_averaging(value: Any) -> bool:
-    if not isinstance(value, dict) or value.keys() != {field.name for field in fields(Averaging)}:
-        return False
-    return all(_is_written(one) and not isinstance(one, str | None) for one in value.values())
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_written(value: Any) -> bool:
-    """Return whether a value has the form that `_write` produces."""
-    if isinstance(value, dict):
-        return value.keys() == {"float"} and _is_hexadecimal(value["float"])
-    return isinstance(value, str | int | None)
-
-
-def _is_hexadecimal(value: Any) -> bool:
+def _is_hexadecimal(text: str) -> bool:
     try:
-        return isinstance(value, str) and len(value) < _LONGEST_FLOAT and float.fromhex(value) is not None
+        float.fromhex(text)
     except (ValueError, OverflowError):
         return False
+    return True
 
 
-_LONGEST_FLOAT = 40  # a hexadecimal float has fewer characters
-_SCALARS = {name for method in ALL_METHODS.values() for name in method.saved_scalars}
+_MOST = 1 << 24  # maximum number of parameter groups
+_SCALARS = {name: None for method in ALL_METHODS.values() for name in method.saved_scalars}
+_HEXADECIMAL = Such(Text(40), _is_hexadecimal, "a hexadecimal number")
+_FLOAT, _INTEGER = Fields(float=_HEXADECIMAL), Integer(-1 - MOST_EXACT)
+# the form that `_write` produces
+_SETTING = Maybe(Either((Text(_MOST), _INTEGER, Truth(), _FLOAT), "a setting"))
+_GROUP = Record(decayed=Integer(), settled=Integer(), scalars=Named(Word(tuple(_SCALARS)), _HEXADECIMAL, len(_SCALARS)))
+COUNTERS = Such(
+    Record(
+        settings=Such(
+            Named(Text(_MOST), _SETTING, _MOST),
+            lambda settings: isinstance(settings.get("learning_method"), str),
+            "settings with a learning_method",
+        ),
+        averaging=Maybe(
+            Fields(**{one.name: Either((_FLOAT, _INTEGER, Truth()), "a number") for one in fields(Averaging)})
+        ),
+        rate=_HEXADECIMAL,
+        schedule=Row((Integer(), Truth())),
+        segments=Items(_GROUP, _MOST),
+        **dict.fromkeys(("size", "samples", "steps", "passes", "batch"), Integer()),
+    ),
+    lambda found: isinstance(layout := found.get("layout"), list) and len(layout) == len(found["segments"]),
+    "counters with a layout that has an entry for each of the segments",
+)
+"""The shape of the counters of a shard in a file."""
 
 
 def _arrays_of(shard: Shard) -> dict[str, npt.NDArray[Any]]:

@@ -23,11 +23,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from paddle_base.runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded
-from paddle_base.runtime.durable_files import remove_if_possible, staging_of, sync_directory, write_file
+from paddle_base.runtime.bounded_json import dump_bounded
+from paddle_base.runtime.durable_files import remove_if_possible, staging_of, write_mark
 from paddle_base.runtime.errors import DamagedError, LostFileError, VolumeError, reading_error
 from paddle_base.runtime.number_types import number_type
 from paddle_base.runtime.regular_files import open_regular
+from paddle_base.runtime.schema import Integer, Items, Record, Row, SchemaError, Text, parse_object
 from pserver.store.model_setup import as_bytes
 from pserver.wire.protocol import MAX_NOTE_BYTES
 
@@ -41,6 +42,10 @@ Content = tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dtype[Any]]]]  # th
 
 _HEAD, _LENGTH = struct.Struct("<8sII"), struct.Struct("<I")
 _PREFIX = "server-"
+_NOTE = Record(
+    service=Record(),
+    arrays=Items(Row((Text(MOST_NOTE), Text(20), Items(Integer(), MOST_DIMENSIONS))), MOST_ARRAYS),
+)
 
 
 def path_of_new(directory: Path, index: int) -> tuple[str, Path]:
@@ -54,7 +59,7 @@ def write_snapshot(path: Path, services: Sequence[Content]) -> int:
 
     Raises: VolumeError: the directory cannot be made, is full or is not writable.
     """
-    staging, crc = staging_of(path), 0
+    crc = 0
 
     def parts() -> Iterator[bytes | memoryview]:
         nonlocal crc
@@ -65,11 +70,8 @@ def write_snapshot(path: Path, services: Sequence[Content]) -> int:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(staging, parts())
-        staging.replace(path)
-        sync_directory(path.parent)
+        write_mark(path, parts())
     except OSError as error:
-        remove_if_possible(staging)
         raise _writing_error(path, error) from error
     return crc
 
@@ -164,37 +166,24 @@ def _decode_service(reader: SnapshotReader) -> Content:
     if length > MOST_NOTE:
         raise DamagedError(f"it has a note of {length} bytes, which is over the limit of {MOST_NOTE}")
     try:
-        note = parse_bounded(reader.take(length), depth=NOTE_DEPTH, values=NOTE_VALUES)
-    except BoundedJsonError as error:
-        raise DamagedError(f"it has a note {error}") from error
-    said, arrays = note.get("service"), note.get("arrays")
-    if not isinstance(said, dict) or not isinstance(arrays, list):
-        raise DamagedError("it has a note without a valid field 'service' or 'arrays'")
-    if len(arrays) > MOST_ARRAYS:
-        raise DamagedError(f"a service in it has {len(arrays)} arrays, which is over the limit of {MOST_ARRAYS}")
-    return said, dict(_decode_array(reader, one) for one in arrays)
+        note = parse_object(reader.take(length), _NOTE, "a note", depth=NOTE_DEPTH, values=NOTE_VALUES)
+    except SchemaError as error:
+        raise DamagedError(f"it has a service of which {error}") from error
+    return note["service"], dict(_decode_array(reader, *one) for one in note["arrays"])
 
 
-def _decode_array(reader: SnapshotReader, found: Any) -> tuple[str, np.ndarray[Any, np.dtype[Any]]]:
+def _decode_array(
+    reader: SnapshotReader, name: str, text: str, shape: list[int]
+) -> tuple[str, np.ndarray[Any, np.dtype[Any]]]:
     try:
-        name, text, shape = found
         kind = number_type(text)
-        if not isinstance(name, str) or len(shape) > MOST_DIMENSIONS:
-            raise TypeError
-        count = math.prod(_check_count(one, reader.left) for one in shape)
     except (TypeError, ValueError) as error:
         raise DamagedError("it has an invalid description of an array") from error
-    if count * kind.itemsize > reader.left:
+    if max(shape, default=0) > reader.left or math.prod(shape) * kind.itemsize > reader.left:
         raise DamagedError("it ends too early")
     array = np.empty(shape, kind)
     reader.fill(as_bytes(array))
     return name, array
-
-
-def _check_count(value: object, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise ValueError
-    return value
 
 
 class SnapshotReader:

@@ -7,14 +7,12 @@ Source: ParameterServer2.cpp of v0.10 (saveValueVector, loadValueVector).
 
 from __future__ import annotations
 
-import contextlib
-import os
 import struct
 from pathlib import Path
 
 import numpy as np
 
-from paddle_base.runtime.durable_files import sync_directory
+from paddle_base.runtime.durable_files import write_mark
 from paddle_base.runtime.errors import DataError, MissingInputError, VolumeError, reading_error
 from paddle_base.runtime.regular_files import open_regular
 from pserver.optim.settings import Array
@@ -33,18 +31,9 @@ def save(path: Path, values: Array) -> None:
 
     Raises: VolumeError: the directory does not exist, is full or is not writable.
     """
-    staging = path.with_name(f".{path.name}.writing")
     try:
-        with staging.open("wb") as file:
-            file.write(HEADER.pack(0, VALUE_BYTES, values.size))
-            file.write(values.astype("<f4", copy=False).data)
-            file.flush()
-            os.fsync(file.fileno())
-        staging.replace(path)
-        sync_directory(path.parent)
+        write_mark(path, [HEADER.pack(0, VALUE_BYTES, values.size), values.astype("<f4", copy=False).data])
     except OSError as error:
-        with contextlib.suppress(OSError):  # the volume may have become read-only since the directory was checked
-            staging.unlink(missing_ok=True)
         raise VolumeError(
             f"a pserver cannot write {path}: {error.strerror}; the pserver must mount the trainers' volume"
         ) from error

@@ -15,6 +15,7 @@ import numpy as np
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError
+from paddle_base.runtime.saves import pass_name
 from paddle_cluster.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.loop import reset_worker
@@ -23,7 +24,6 @@ from paddle_cluster.elastic.state import run_fn
 from trainer.collective.divided_source import BatchShare, DividedSource
 from trainer.collective.state import TrainingState
 from trainer.collective.updater import DividedUpdater
-from trainer.storage.model_files import pass_name
 from trainer.telemetry.time_breakdown import DATA, OTHER
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training.batch_step import BatchStep

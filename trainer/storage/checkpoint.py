@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,26 +28,20 @@ import numpy.typing as npt
 from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import (
     Content,
-    old_of,
-    remove_if_possible,
-    replace_directory,
-    staging_of,
     sync_directory,
     warn_if_removed,
+    write_directory,
     write_durably,
     write_file,
     write_mark,
 )
-from paddle_base.runtime.errors import VolumeError
+from paddle_base.runtime.saves import DONE, JOB, VERSION, list_saves, order_of
 from pserver.store.snapshot import CheckpointState, Part
 from trainer.arrays.parameters import ParameterTable
-from trainer.storage.model_files import DONE, list_files
+from trainer.storage.model_files import list_files
 from trainer.storage.sums import Summing
 
-VERSION = 1
-FOLDER = "state"
-JOB, TRAINERS, PARAMETERS, SERVICES = "job.json", "trainers.json", "parameters", "services"
-_NAME = re.compile(r"pass-(\d{5,})(?:-(\d{3,}))?")
+TRAINERS, PARAMETERS, SERVICES = "trainers.json", "parameters", "services"
 
 
 # ----- Writing -----
@@ -77,11 +70,11 @@ def _write(
     configs: Mapping[str, bytes],
     place: Mapping[str, Any],
 ) -> None:
-    staging = staging_of(directory)
-    remove_if_possible(staging)
-    try:
-        warn_if_removed(directory.parent.parent)
-        (staging / PARAMETERS).mkdir(parents=True)
+    mark = b""
+
+    def fill(staging: Path) -> None:
+        nonlocal mark
+        (staging / PARAMETERS).mkdir()
         with Summing() as sums:
             files = Files(staging, sums)
             elsewhere = {one.name for one in table.tables()}  # only the servers have all rows of the tables
@@ -106,14 +99,10 @@ def _write(
         write_file(staging / JOB, [text])
         for folder in [path for path in staging.rglob("*") if path.is_dir()]:
             sync_directory(folder)
-        sync_directory(staging)
-        old = replace_directory(staging, directory)
-        sync_directory(directory.parent)
-        write_mark(directory / DONE, [hashlib.sha256(text).hexdigest().encode()])
-    except BaseException:
-        remove_if_possible(staging)
-        raise
-    remove_if_possible(old)
+        mark = hashlib.sha256(text).hexdigest().encode()
+
+    warn_if_removed(directory.parent.parent)
+    write_directory(directory, fill, lambda: write_mark(directory / DONE, [mark]))
 
 
 class Files:
@@ -157,21 +146,7 @@ def _spell(value: Any) -> bytes:
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
 
 
-# ----- Listing -----
-
-
-def order_of(name: str) -> tuple[int, float] | None:
-    """Return a sort key for a checkpoint's name, by its position in training; None for other names."""
-    found = _NAME.fullmatch(name)
-    return None if found is None else (int(found[1]), float(found[2] or "inf"))
-
-
-def list_checkpoints(folder: Path) -> list[str]:
-    """Return the names of the complete checkpoints in the order of their positions in training."""
-    if not folder.is_dir():
-        return []
-    names = [path.name for path in folder.iterdir() if order_of(path.name) and (path / DONE).is_file()]
-    return sorted(names, key=lambda name: order_of(name) or (0, 0.0))
+# ----- Removing -----
 
 
 def keep_newest(folder: Path, newest: str, count: int) -> None:
@@ -180,7 +155,7 @@ def keep_newest(folder: Path, newest: str, count: int) -> None:
     A checkpoint of a later position is also removed, because another run or an attempt that was undone has made it.
     """
     try:
-        names = list_checkpoints(folder)
+        names = list_saves(folder)
     except OSError as error:
         glog.warning(f"cannot look for old checkpoints in {folder}: {error.strerror}")
         return
@@ -192,33 +167,6 @@ def keep_newest(folder: Path, newest: str, count: int) -> None:
     reached = names[: len(names) - len(later)]
     for name in reached[: max(len(reached) - count, 0)]:
         _remove(folder / name)
-
-
-def clean(folder: Path) -> None:
-    """Remove half-written and half-removed checkpoints of an earlier attempt. Ignore files that cannot be removed.
-
-    If the replacement of a checkpoint was interrupted, the old checkpoint is restored.
-
-    Raises: VolumeError: a checkpoint cannot be restored.
-    """
-    try:
-        _clean(folder)
-    except OSError as error:
-        raise VolumeError(f"cannot clean up {folder}: {error.strerror} ({error.filename})") from error
-
-
-def _clean(folder: Path) -> None:
-    if not folder.is_dir():
-        return
-    for path in list(folder.iterdir()):
-        name = path.name.removeprefix(".").removesuffix(".writing").removesuffix(".old")
-        if order_of(name) is None:
-            continue
-        if path == old_of(folder / name) and (path / DONE).is_file() and not (folder / name / DONE).is_file():
-            remove_if_possible(folder / name)
-            path.rename(folder / name)
-        elif path.name != name or not (path / DONE).is_file():
-            remove_if_possible(path)
 
 
 def _remove(directory: Path) -> None:

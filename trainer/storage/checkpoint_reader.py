@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,10 +22,25 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import NO_SUCH_FILE
 from paddle_base.runtime.errors import ConfigError, DamagedError, DataError, MissingInputError, VolumeError
 from paddle_base.runtime.regular_files import open_regular
-from pserver.store.snapshot import CheckpointState, Part, find_flaw
+from paddle_base.runtime.saves import DONE, FILES, FOLDER, JOB, VERSION, list_saves
+from paddle_base.runtime.schema import (
+    Integer,
+    Items,
+    Maybe,
+    Named,
+    Record,
+    Row,
+    SchemaError,
+    Shape,
+    Such,
+    Text,
+    Truth,
+    Word,
+)
+from pserver.store.snapshot import COUNTERS, CheckpointState, Part
 from trainer.arrays.parameters import ParameterTable
-from trainer.storage.checkpoint import FOLDER, JOB, PARAMETERS, TRAINERS, VERSION, describe_parameters, list_checkpoints
-from trainer.storage.model_files import DONE, HEADER, VALUE_BYTES
+from trainer.storage.checkpoint import PARAMETERS, TRAINERS, describe_parameters
+from trainer.storage.model_files import HEADER, VALUE_BYTES
 from trainer.storage.sums import Sum
 
 MOST_JOB_BYTES = 64 << 20  # maximum bytes of job.json: enough for a hundred thousand parameters, or a thousand services
@@ -134,35 +149,22 @@ class _Reader:
             )
 
     def _check_job(self, job: dict[str, Any]) -> None:
-        files, sums, services = job.get("files"), job.get("sums", {}), job.get("services")
-        if not isinstance(files, dict) or not all(_is_count(size) for size in files.values()):
-            self._damaged(f"{JOB} has no list of files with valid sizes")
-        for name in files:
-            path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
-                self._damaged(f"{JOB} names a file outside of the checkpoint, {name[:100]!r}")
-        are_sums = isinstance(sums, dict) and all(isinstance(one, str) for one in sums.values())
-        if not are_sums or ("sums" in job and sums.keys() != files.keys()):
+        self._check(_JOB, job, JOB)
+        if "sums" in job and job["sums"].keys() != job["files"].keys():
             self._damaged(f"{JOB} does not have a checksum of each file")
-        if TRAINERS not in files:
+        if TRAINERS not in job["files"]:
             self._damaged(f"{TRAINERS} is not among the files of the checkpoint")
-        if not _is_count(job.get("trainers")):
-            self._damaged(f"{JOB} does not say how many trainers made the checkpoint")
-        parameters = job.get("parameters")
-        if not isinstance(parameters, list) or not all(map(_is_parameter, parameters)):
-            self._damaged(f"{JOB} has no valid list of parameters")
-        if not isinstance(services, list) or not all(isinstance(one, dict) for one in services):
-            self._damaged(f"{JOB} has no list of services")
+
+    def _check(self, shape: Shape, found: object, name: str) -> None:
+        try:
+            shape.check(found, name)
+        except SchemaError as error:
+            self._damaged(str(error))
 
     # ----- Services
 
     def _read_service(self, number: int, service: Mapping[str, Any], table: ParameterTable) -> Part:
-        flaw = find_flaw(service.get("counters"))
-        if flaw:
-            self._damaged(f"{JOB} has {flaw} for service {number}")
-        records = service.get("arrays")
-        if not isinstance(records, list) or not all(map(_is_array, records)):
-            self._damaged(f"{JOB} does not describe the arrays of service {number}")
+        records = service["arrays"]
         arrays = {record["name"]: self._read_array(number, record, table) for record in records}
         if len(arrays) != len(records):
             self._damaged(f"{JOB} names an array of service {number} twice")
@@ -185,11 +187,9 @@ class _Reader:
     # ----- Trainers
 
     def _check_trainers(self, trainers: Any, count: int) -> None:
-        if not isinstance(trainers, list) or len(trainers) != count:
+        self._check(_TRAINERS, trainers, TRAINERS)
+        if len(trainers) != count:
             self._damaged(f"{TRAINERS} is no list of {count} trainers")
-        for number, one in enumerate(trainers):
-            if one is not None and not _is_told(one):
-                self._damaged(f"{TRAINERS} does not have the training position of trainer {number}")
 
     # ----- Files
 
@@ -289,7 +289,7 @@ def name_others(directory: Path) -> str:
     """Return the paths of all other complete checkpoints in the directory, in its `state`, and beside it."""
     folders = (directory, directory / FOLDER, directory.parent)
     try:
-        found = [folder / name for folder in folders for name in list_checkpoints(folder)]
+        found = [folder / name for folder in folders for name in list_saves(folder)]
         # a model directory also has a mark, but no job.json
         others = [path for path in found if path != directory and _is_there(path / JOB)]
     except (OSError, VolumeError):
@@ -349,34 +349,24 @@ def _is_plain(value: Any, depth: int) -> bool:
     return not isinstance(value, int) or -LARGEST <= value < LARGEST
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_parameter(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 3
-        and isinstance(value[0], str)
-        and _is_count(value[1])
-        and isinstance(value[2], bool)
-    )
-
-
-def _is_array(record: Any) -> bool:
-    return (
-        isinstance(record, dict)
-        and all(isinstance(record.get(name), str) for name in ("name", "type", "file"))
-        and record["type"] in TYPES
-        and isinstance(record.get("shape"), list)
-        and 0 < len(record["shape"]) <= 2
-        and all(map(_is_count, record["shape"]))
-    )
-
-
-def _is_told(own: Any) -> bool:
-    """Return whether the state of a trainer has a position. Code that uses the other fields checks these fields."""
-    return isinstance(own, dict) and isinstance(own.get("place"), dict)
+_MOST = MOST_JOB_BYTES  # maximum number of values; the sizes of the files limit their number further
+_NAME = Text(4096)
+_ARRAY = Record(
+    name=_NAME,
+    type=Word(TYPES),
+    file=_NAME,
+    shape=Such(Items(Integer(), 2), bool, "a list of one or two sizes"),
+)
+_JOB = Record(
+    "sums",
+    files=FILES,
+    sums=Named(_NAME, Text(128), _MOST),
+    trainers=Integer(),
+    parameters=Items(Row((_NAME, Integer(), Truth())), _MOST),
+    services=Items(Record(counters=COUNTERS, arrays=Items(_ARRAY, _MOST)), _MOST),
+)
+# code that uses the other fields of a trainer checks them
+_TRAINERS = Items(Maybe(Record(place=Record())), MOST_TRAINERS_BYTES)
 
 
 def _check_parameters(directory: Path, theirs: list[list[Any]], ours: list[list[Any]]) -> None:

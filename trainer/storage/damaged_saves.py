@@ -6,13 +6,11 @@ save by a flag, the save keeps its name. The error then says that the save is da
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from paddle_base.runtime import glog
-from paddle_base.runtime.durable_files import sync_directory
 from paddle_base.runtime.errors import (
     ConfigError,
     DamagedError,
@@ -21,10 +19,10 @@ from paddle_base.runtime.errors import (
     SetAsideError,
     VolumeError,
 )
+from paddle_base.runtime.saves import is_set_aside, set_aside
 
 # environment variable with which the launcher names the checkpoint or pass from which this attempt resumes
 CHOSEN = "PADDLE_CHOSEN_SAVE"
-SUFFIX = ".damaged"
 
 
 @contextmanager
@@ -44,7 +42,7 @@ def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
                 raise
             raise _set_aside_error(save, error) from error
         except MissingInputError as error:
-            if is_chosen and has_been_set_aside(Path(save)):
+            if is_chosen and is_set_aside(Path(save)):
                 raise SetAsideError(
                     f"another trainer has found that {save} is damaged and has renamed it; the next attempt goes on "
                     "from an older save"
@@ -55,7 +53,12 @@ def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def _set_aside_error(save: str | Path, error: Exception) -> SetAsideError:
-    place = set_aside(Path(save))
+    """Rename a damaged save, and return the error that names its new path. Raises: VolumeError."""
+    try:
+        place = set_aside(Path(save))
+    except OSError as problem:
+        raise VolumeError(f"{save} is damaged and cannot be renamed: {problem.strerror}; rename it yourself") from error
+    glog.warning(f"{save} is damaged: its name is {place} now")
     return SetAsideError(f"{error}. The save is {place} now; the next attempt goes on from an older save")
 
 
@@ -78,29 +81,3 @@ def _is_chosen(save: str | Path, environ: Mapping[str, str]) -> bool:
     """Return whether the launcher chose the save."""
     chosen = environ.get(CHOSEN, "")
     return bool(chosen) and Path(chosen) == Path(save)
-
-
-def set_aside(save: Path) -> Path:
-    """Rename a damaged save, and return its new path. No program uses a save with the new name.
-
-    Raises: VolumeError: the save cannot be renamed.
-    """
-    names = itertools.chain([""], (f".{number}" for number in itertools.count(2)))
-    target = next(path for path in (save.with_name(f"{save.name}{SUFFIX}{one}") for one in names) if not path.exists())
-    try:
-        save.rename(target)
-        sync_directory(save.parent)
-    except FileNotFoundError:  # another trainer has already renamed the save
-        return target
-    except OSError as error:
-        raise VolumeError(f"{save} is damaged and cannot be renamed: {error.strerror}; rename it yourself") from error
-    glog.warning(f"{save} is damaged: its name is {target} now")
-    return target
-
-
-def has_been_set_aside(save: Path) -> bool:
-    """Return whether a save was renamed because it was damaged."""
-    try:
-        return not save.exists() and any(save.parent.glob(f"{save.name}{SUFFIX}*"))
-    except OSError:
-        return False

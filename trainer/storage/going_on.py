@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from paddle_base.runtime.gflags import split_argument
+from paddle_base.runtime.saves import FOLDER
 from trainer.flags import FLAGS, Values
-from trainer.storage.checkpoint import FOLDER
 
 _SAVE = re.compile(r"pass-([0-9]{5,})(-[0-9]{3,})?")
 

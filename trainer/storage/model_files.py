@@ -23,27 +23,21 @@ from paddle_base.runtime.durable_files import (
     Content,
     old_of,
     remove_if_possible,
-    replace_directory,
     saving_error,
-    staging_of,
-    sync_directory,
     warn_if_removed,
+    write_directory,
     write_durably,
     write_file,
 )
 from paddle_base.runtime.errors import DataError, VolumeError
+from paddle_base.runtime.saves import DONE
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
 
 HEADER = struct.Struct("<iIQ")  # the header of a file: format version 0, bytes of a value, number of values
 VALUE_BYTES = 4
 _LAYER = re.compile(r"_(.+)\.(?:w\d+|wbias)")  # the name that v0.10 gives the parameter of a layer
-DONE, PATH_FILE = "done", "path.txt"
-
-
-def pass_name(number: int, part: int = 0) -> str:
-    """Return the name of the directory of a pass, or of save number `part` inside the pass."""
-    return f"pass-{number:05d}-{part:03d}" if part else f"pass-{number:05d}"
+PATH_FILE = "path.txt"
 
 
 def encode_parameter(parameter: Parameter) -> list[bytes | memoryview]:
@@ -138,21 +132,14 @@ def list_files(
 def _write_directory(
     directory: Path, files: Iterable[tuple[str, Content]], save_tables: SaveTables | None = None
 ) -> None:
-    staging = staging_of(directory)
-    try:
-        remove_if_possible(staging)
-        warn_if_removed(directory.parent)
-        staging.mkdir(parents=True)
+    def fill(staging: Path) -> None:
         if save_tables is not None:
             save_tables(str(staging.resolve()))
         for name, content in files:
             write_file(staging / name, content)
-        sync_directory(staging)
-        remove_if_possible(replace_directory(staging, directory))
-        sync_directory(directory.parent)
-    except BaseException:  # the temporary directory is removed even if a signal ends the program here
-        remove_if_possible(staging)
-        raise
+
+    warn_if_removed(directory.parent)
+    write_directory(directory, fill)
 
 
 def remove_pass(directory: Path) -> None:

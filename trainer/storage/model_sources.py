@@ -29,20 +29,12 @@ from paddle_base.runtime.errors import (
     reading_error,
 )
 from paddle_base.runtime.regular_files import open_regular
+from paddle_base.runtime.saves import DONE, list_saves, pass_name
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.arrays.sparse_storage import sparse_pattern
-from trainer.storage.checkpoint import list_checkpoints
 from trainer.storage.model_archive import ParameterArchive, is_archive
-from trainer.storage.model_files import (
-    DONE,
-    HEADER,
-    PATH_FILE,
-    VALUE_BYTES,
-    count_file_bytes,
-    decode_parameter,
-    pass_name,
-)
+from trainer.storage.model_files import HEADER, PATH_FILE, VALUE_BYTES, count_file_bytes, decode_parameter
 from trainer.telemetry.legacy_words import AT
 
 NAMES_SHOWN = 8
@@ -124,7 +116,7 @@ def refuse_save_directory(path: str | Path) -> None:
     Raises: MissingInputError: the directory contains passes; the text names the newest complete pass.
     """
     try:
-        names = list_checkpoints(Path(path))  # passes have names like checkpoints, so this also lists passes
+        names = list_saves(Path(path))  # passes have names like checkpoints, so this also lists passes
     except OSError:
         return
     if names:

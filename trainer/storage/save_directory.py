@@ -6,7 +6,7 @@ uses again, which are all saves if it counts its passes from 0.
 A run locks the directory (`paddle_base.runtime.directory_lock`).
 
 A job with launchers needs no lock, because its job.json names the attempt that writes. The launcher of such a job
-decides which saves move, and leaves a mark (`paddle_base.runtime.durable_files.PendingMove`).
+decides which saves move, and leaves a mark (`paddle_base.runtime.saves.PendingMove`).
 
 The trainers of a master's job share a lock on the directory, which excludes other runs. The trainer that sends the
 initial values to the parameter servers moves the passes of an earlier run away.
@@ -15,9 +15,7 @@ initial values to the parameter servers moves the passes of an earlier run away.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,16 +23,23 @@ from typing import NamedTuple
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.directory_lock import DirectoryLock
-from paddle_base.runtime.durable_files import PENDING, PendingMove, find_pending_move, saving_error, sync_directory
+from paddle_base.runtime.durable_files import saving_error, sync_directory
 from paddle_base.runtime.errors import UsageError
+from paddle_base.runtime.saves import (
+    FOLDER,
+    JOB,
+    PENDING,
+    TOLD,
+    PendingMove,
+    find_free_run,
+    find_pending_move,
+    order_of,
+)
 from trainer.flags import Values
-from trainer.storage.checkpoint import FOLDER, JOB
 from trainer.storage.model_files import prepare_save_directory
 
 LOCK = ".lock"
 _PASS = re.compile(r"\.?pass-[0-9].*")
-_SAVE = re.compile(r"pass-([0-9]{5,})(?:-([0-9]{3,}))?")
-_TOLD = ("records.jsonl", "progress.json", "report.html")  # files of an earlier run that move with its passes
 
 
 class Start(NamedTuple):
@@ -167,10 +172,8 @@ def _is_beginning(start: Start) -> bool:
 
 def _is_later(name: str, number: int, part: int) -> bool:
     """Return whether a save comes after save `part` inside pass `number`."""
-    match = _SAVE.fullmatch(name)
-    if match is None or int(match[1]) != number:
-        return match is not None and int(match[1]) > number
-    return match[2] is None or int(match[2]) > part
+    order = order_of(name)
+    return order is not None and order > (number, part)
 
 
 def _is_within(path: Path, directory: Path) -> bool:
@@ -187,9 +190,9 @@ def move_earlier(directory: Path, start: Start) -> Path | None:
     if not found:
         return None
     if _is_beginning(start):
-        found += [path for name in _TOLD if (path := directory / name).exists()]
+        found += [path for name in TOLD if (path := directory / name).exists()]
         (directory / PENDING).unlink(missing_ok=True)  # a job that failed has left it, and it was about these saves
-    target = next(free for free in (directory / f"run-{k}" for k in itertools.count(1)) if not os.path.lexists(free))
+    target = directory / find_free_run([directory])
     target.mkdir()
     for path in sorted(found):
         new = target / path.relative_to(directory)

@@ -19,11 +19,11 @@ import numpy as np
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError, MissingInputError, PaddleError, StoppedError, VolumeError
 from paddle_base.runtime.health.liveness import LIVENESS
+from paddle_base.runtime.saves import pass_name
 from paddle_cluster.master.client import MasterClient, PassOver, TaskGrant
 from paddle_cluster.master.tasks.events import GRANTED
 from trainer.arrays.arguments import Argument
 from trainer.data.task_source import TaskSource
-from trainer.storage.model_files import pass_name
 from trainer.tasks.job_end import JobOverError, tell_end
 from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER
 from trainer.telemetry.training_log import TrainingLog

@@ -16,6 +16,7 @@ from paddle_base.proto.DataConfig_pb2 import DataConfig
 from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
 from paddle_base.runtime import glog
 from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD
+from paddle_base.runtime.saves import pass_name
 from pserver.store.snapshot import CheckpointState
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream, replica_state, start_state
@@ -35,7 +36,6 @@ from trainer.storage.job_inputs import (
     read_resumed,
     saves_model,
 )
-from trainer.storage.model_files import pass_name
 from trainer.storage.save_directory import SaveDirectory
 from trainer.telemetry.description import describe_run
 from trainer.telemetry.legacy_words import AT

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from paddle_base.runtime import glog
+from paddle_base.runtime.saves import FOLDER, clean
 from pserver.wire.checkpoint_blobs import LEAVES
 from trainer.arrays.encoding import decode_array, decoding, encode_array
 from trainer.data import random_states
 from trainer.data.source import BatchSource
 from trainer.evaluators import Accumulator
 from trainer.flags import Values
-from trainer.storage.checkpoint import FOLDER, clean, keep_newest, write_checkpoint
+from trainer.storage.checkpoint import keep_newest, write_checkpoint
 from trainer.storage.job_division import ABSENT, find_absent
 from trainer.telemetry.time_breakdown import SAVE
 from trainer.telemetry.training_log import TrainingLog

@@ -14,9 +14,9 @@ import numpy as np
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, PaddleError, StoppedError
+from paddle_base.runtime.saves import pass_name
 from trainer.arrays.arguments import Argument
 from trainer.storage.going_on import describe_going_on
-from trainer.storage.model_files import pass_name
 from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training.batch_step import BatchStep

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainer.storage.model_files import pass_name
+from paddle_base.runtime.saves import pass_name
 
 STAGES = BEFORE, INSIDE, AFTER = "before", "inside", "after"
 

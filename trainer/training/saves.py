@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError
-from trainer.storage.model_files import pass_name, remove_pass, save_pass
+from paddle_base.runtime.saves import pass_name
+from trainer.storage.model_files import remove_pass, save_pass
 from trainer.telemetry.legacy_words import AT
 from trainer.telemetry.time_breakdown import SAVE
 from trainer.training import nan_checks

@@ -20,12 +20,12 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import read_text_file
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, UsageError
 from paddle_base.runtime.health.liveness import LIVENESS
+from paddle_base.runtime.saves import pass_name
 from trainer.data.source import BatchSource
 from trainer.evaluators import Accumulator, Evaluator
 from trainer.evaluators.printers import GradientPrinter
 from trainer.network.data_parallel import AnyNetwork
 from trainer.network.network import Network
-from trainer.storage.model_files import pass_name
 from trainer.storage.model_sources import is_complete, load_model
 from trainer.storage.predictions import PredictionFile
 from trainer.telemetry import log_lines

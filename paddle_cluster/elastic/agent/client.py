@@ -10,10 +10,10 @@ from http import HTTPStatus
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
+from paddle_base.runtime.schema import SchemaError
 from paddle_cluster.elastic.agent.protocol import (
     MOST_ANSWER,
     MOST_CHUNK,
-    AgentProtocolError,
     AgentState,
     StreamMark,
     WorkerLaunch,
@@ -65,7 +65,7 @@ class AgentClient:
         body = self._ask("GET", "/agent/state", "")
         try:
             return read_state(body)
-        except AgentProtocolError as exc:
+        except SchemaError as exc:
             raise PeerUnreachableError(f"{self._name} sends a malformed answer: {exc}") from exc
 
     def probe(self) -> None:
@@ -89,7 +89,7 @@ class AgentClient:
         body = self._ask("GET", f"/output/{name}", agent, wait=wait, query=f"{query}&most={most}&wait={wait:.3f}")
         try:
             return read_news(body)
-        except AgentProtocolError as exc:
+        except SchemaError as exc:
             raise PeerUnreachableError(f"{self._name} sends a malformed answer: {exc}") from exc
 
     def measure_silence(self, heard: float, now: float) -> float:

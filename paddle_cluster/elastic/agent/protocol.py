@@ -19,12 +19,25 @@ number of bytes that the worker has written so far. `exit` is the exit code, or 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+from paddle_base.runtime.schema import (
+    Integer,
+    Items,
+    Maybe,
+    Named,
+    Record,
+    Row,
+    SchemaError,
+    Such,
+    Text,
+    Truth,
+    parse_object,
+)
 
 KINDS = ("stdout", "stderr")
 MOST_LAUNCH_BYTES = 256 << 10
@@ -35,10 +48,6 @@ _MOST_NUMBER = (1 << 31) - 1
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _TEXT = re.compile(r"[0-9a-zA-Z_.-]{1,64}")
 _MARK = re.compile(r"(-1|[0-9]{1,18})\.([0-9]{1,18})")
-
-
-class AgentProtocolError(ValueError):
-    """A malformed request or answer."""
 
 
 class WorkerLaunch(NamedTuple):
@@ -109,56 +118,40 @@ class WorkerNews(NamedTuple):
 def read_launch(body: bytes) -> WorkerLaunch:
     """Parse the body of a request to start a worker.
 
-    Raises: AgentProtocolError: the body is malformed.
+    Raises: SchemaError: the body is malformed.
     """
-    fields = _parse(body)
-    argv, environ, rank = (fields.get(name) for name in WorkerLaunch._fields)
-    if not isinstance(argv, list) or not argv or not all(map(_is_word, argv)) or not argv[0]:
-        raise AgentProtocolError("argv is no list of words")
-    if not isinstance(environ, dict) or not all(_NAME.fullmatch(name) for name in environ):
-        raise AgentProtocolError("environ is no object of variables")
-    if not all(map(_is_word, environ.values())):
-        raise AgentProtocolError("a variable has a value that is no text")
-    if not is_integer(rank, 0, _MOST_NUMBER):
-        raise AgentProtocolError("rank is no number")
-    return WorkerLaunch(tuple(argv), environ, int(rank or 0))
+    fields = _parse(body, _LAUNCH)
+    return WorkerLaunch(tuple(fields["argv"]), fields["environ"], fields["rank"])
 
 
 def read_state(body: bytes) -> AgentState:
     """Parse the state of an agent from an answer.
 
-    Raises: AgentProtocolError: the body is malformed.
+    Raises: SchemaError: the body is malformed.
     """
-    fields = _parse(body)
-    agent, workers, is_leaving = (fields.get(name) for name in AgentState._fields)
-    if not isinstance(agent, str) or not is_name(agent) or not is_integer(workers, 0, _MOST_NUMBER):
-        raise AgentProtocolError("the body is no state of an agent")
-    return AgentState(agent, int(workers or 0), is_leaving is True)
+    fields = _parse(body, _STATE)
+    return AgentState(*(fields[name] for name in AgentState._fields))
 
 
 def read_news(body: bytes) -> WorkerNews:
     """Parse the output and the exit code of a worker from an answer.
 
-    Raises: AgentProtocolError: the body is malformed.
+    Raises: SchemaError: the body is malformed.
     """
     line, newline, data = body.partition(b"\n")
-    fields = _parse(line)
-    exit_code = fields.get("exit")
-    if not newline or (exit_code is not None and not is_integer(exit_code, -64, 255)):
-        raise AgentProtocolError("the body is no output of a worker")
+    fields = _parse(line, _NEWS)
+    if not newline:
+        raise SchemaError("form", "the body has no end of its first line")
     parts, at = {}, 0
     for kind in KINDS:
-        numbers = fields.get(kind)
-        if not isinstance(numbers, list) or len(numbers) != 3 or not all(is_integer(one, 0) for one in numbers):
-            raise AgentProtocolError(f"{kind} is no list of three numbers")
-        first, length, total = numbers
+        first, length, total = fields[kind]
         if first + length > total:
-            raise AgentProtocolError(f"the part of {kind} exceeds the stream")
+            raise SchemaError("form", f"the part of {kind} exceeds the stream")
         parts[kind] = StreamPart(first, data[at : at + length], total)
         at += length
     if at != len(data):
-        raise AgentProtocolError("the bytes do not have the announced lengths")
-    return WorkerNews(parts, exit_code)
+        raise SchemaError("form", "the bytes do not have the announced lengths")
+    return WorkerNews(parts, fields["exit"])
 
 
 def write_mark(mark: StreamMark) -> str:
@@ -169,11 +162,11 @@ def write_mark(mark: StreamMark) -> str:
 def read_mark(text: str) -> StreamMark:
     """Parse the text of a mark in a request.
 
-    Raises: AgentProtocolError: the mark is malformed.
+    Raises: SchemaError: the mark is malformed.
     """
     found = _MARK.fullmatch(text)
     if not found:
-        raise AgentProtocolError("a mark has to be two numbers with a dot between them")
+        raise SchemaError("form", "a mark has to be two numbers with a dot between them")
     return StreamMark(int(found[1]), int(found[2]))
 
 
@@ -182,12 +175,20 @@ def is_name(text: str) -> bool:
     return _TEXT.fullmatch(text) is not None
 
 
-def _parse(body: bytes) -> dict[str, Any]:
-    try:
-        return parse_bounded(body, depth=2, values=MOST_WORDS)
-    except BoundedJsonError as exc:
-        raise AgentProtocolError(f"a body {exc}") from exc
+# a word of a command line, or the value of a variable, which may be a password
+_WORD = Such(Text(MOST_LAUNCH_BYTES), lambda word: "\0" not in word, "a text without null characters", is_secret=True)
+_LAUNCH = Record(
+    argv=Such(Items(_WORD, MOST_WORDS), lambda argv: bool(argv and argv[0]), "a list that begins with a program"),
+    environ=Named(
+        Such(Text(200), lambda name: _NAME.fullmatch(name) is not None, "a name of a variable"), _WORD, MOST_WORDS
+    ),
+    rank=Integer(0, _MOST_NUMBER),
+)
+_STATE = Record(
+    agent=Such(Text(64), is_name, "a name of an agent"), workers=Integer(0, _MOST_NUMBER), is_leaving=Truth()
+)
+_PART = Row((Integer(), Integer(), Integer()))
+_NEWS = Record(**dict.fromkeys(KINDS, _PART), exit=Maybe(Integer(-64, 255)))
 
 
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and "\0" not in value
+_parse = functools.partial(parse_object, name="a body", depth=2, values=MOST_WORDS)

@@ -24,11 +24,11 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.environment import MAKE_SECRET, read_environment
 from paddle_base.runtime.errors import HELD_PORT, ConfigError, LostPeerError, PortInUseError, UsageError, stopped_by
 from paddle_base.runtime.gflags import suggest_flag
+from paddle_base.runtime.schema import SchemaError
 from paddle_cluster.elastic.agent.protocol import (
     KINDS,
     MOST_CHUNK,
     MOST_LAUNCH_BYTES,
-    AgentProtocolError,
     AgentState,
     is_name,
     read_launch,
@@ -149,7 +149,7 @@ class WorkerAgent:
             return HttpAnswer(HTTPStatus.CONFLICT, b"this is another agent\n")
         try:
             return self._answer_worker(request)
-        except AgentProtocolError as exc:
+        except SchemaError as exc:
             return HttpAnswer(HTTPStatus.BAD_REQUEST, f"{exc}\n".encode())
         except LostPeerError as exc:
             return HttpAnswer(HTTPStatus.NOT_FOUND, f"{exc}\n".encode())
@@ -158,7 +158,7 @@ class WorkerAgent:
 
     def _answer_worker(self, request: HttpRequest) -> HttpAnswer:
         if not is_name(request.key):
-            raise AgentProtocolError("the request has no valid name of a process")
+            raise SchemaError("form", "the request has no valid name of a process")
         match request.method, request.scope:
             case "PUT", "workers":
                 self._workers.start(request.key, read_launch(request.body))

@@ -7,12 +7,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from paddle_base.messages.errors import SchemaError
-from paddle_base.messages.schema import Fields, Integer, Items, Maybe, Number, Text, Truth, Word
 from paddle_base.runtime import status_files
-from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
 from paddle_base.runtime.durable_files import read_text_file
 from paddle_base.runtime.errors import DamagedError
+from paddle_base.runtime.schema import (
+    Fields,
+    Integer,
+    Items,
+    Maybe,
+    Number,
+    SchemaError,
+    Text,
+    Truth,
+    Word,
+    parse_object,
+)
 from paddle_base.runtime.status_files import MOST_ROWS, clock, describe_duration, tabulate
 from paddle_cluster.elastic.membership.history import DONE, FAILED, MOST_GENERATIONS, MOST_NAMED, WAITS, WORKS
 from paddle_cluster.elastic.membership.results import describe_exit
@@ -72,11 +81,9 @@ def read_record(path: Path) -> dict[str, Any]:
     Raises: DamagedError: the file has no valid record.  OSError: the file cannot be read.
     """
     try:
-        record = parse_bounded(read_text_file(path, MOST_BYTES), depth=MOST_DEPTH, values=MOST_VALUES)
-        RECORD.check(record, NAME)
-    except (BoundedJsonError, SchemaError) as exc:
+        return parse_object(read_text_file(path, MOST_BYTES), RECORD, NAME, depth=MOST_DEPTH, values=MOST_VALUES)
+    except SchemaError as exc:
         raise DamagedError(f"{path} is no record of a driver: {exc}; a running driver renews the file") from exc
-    return record
 
 
 def read_settled(path: Path, clock_s: Callable[[], float] = time.time) -> tuple[dict[str, Any], float, bool]:

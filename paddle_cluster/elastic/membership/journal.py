@@ -13,19 +13,34 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from paddle_base.registry.interface import MOST_VALUE_BYTES, WATCH_S, Claim, Registry
 from paddle_base.runtime import glog
-from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from paddle_base.runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.schema import Integer, Items, Record, Row, SchemaError, Such, Text, Truth, parse_object
 from paddle_cluster.elastic.membership.members import Incarnation
 
 LEAD, STATE = "elastic/lead", "elastic/state"
 MOST_NUMBER = (1 << 31) - 1
 MOST_TEXT = 253  # maximum characters of a name
 MOST_VALUES = MOST_VALUE_BYTES // 4  # maximum number of JSON values; a process takes 9 values and at least 45 bytes
+
+
+_NUMBER = Integer(0, MOST_NUMBER)
+_TEXT = Such(Text(MOST_TEXT), str.isprintable, "a printable text")
+_MEMBER = Row((_TEXT, _NUMBER, _NUMBER, _TEXT, _TEXT, _NUMBER, Truth(), Truth()), optional=1)
+# older drivers have written neither a revision nor the last value of a member
+_DRIVER = Record(
+    "revision",
+    generation=_NUMBER,
+    resets=_NUMBER,
+    port=Integer(1, 65535),
+    members=Items(_MEMBER, MOST_VALUES),
+    blacklist=Items(_TEXT, MOST_VALUES),
+    revision=_NUMBER,
+)
 
 
 class MemberRecord(NamedTuple):
@@ -94,42 +109,19 @@ def read_record(text: str) -> DriverRecord:
     Raises: DamagedError: the text is no record.
     """
     try:
-        fields = parse_bounded(text.encode(), depth=4, values=MOST_VALUES)
-    except BoundedJsonError as exc:
-        raise _damaged(f"a value {exc}") from exc
-    generation, resets, port, members, blacklist, revision = (fields.get(name, 0) for name in DriverRecord._fields)
-    if not (all(map(_is_number, (generation, resets, revision))) and is_integer(port, 1, 65535)):
-        raise _damaged("no valid generation, revision or port")
-    if not isinstance(members, list) or not all(map(_is_member, members)):
-        raise _damaged("no processes")
-    if not isinstance(blacklist, list) or not all(map(_is_text, blacklist)):
-        raise _damaged("no blacklist")
-    ranks = sorted(one[2] for one in members)
-    if not ranks or ranks != list(range(len(ranks))) or len({(one[0], one[1]) for one in members}) != len(ranks):
-        raise _damaged("invalid ranks")
-    found = tuple(MemberRecord(*one) for one in members)
-    return DriverRecord(generation, resets, port, found, tuple(blacklist), revision)
-
-
-def _is_member(found: Any) -> bool:
-    if not isinstance(found, list) or len(MemberRecord._fields) - len(found) not in (0, 1):
-        return False
-    host, local_rank, rank, name, host_uid, generation, *flags = found
-    numbers = (local_rank, rank, generation)
-    is_right = all(map(_is_text, (host, name, host_uid))) and all(map(_is_number, numbers))
-    return is_right and all(isinstance(flag, bool) for flag in flags)
-
-
-def _is_number(found: Any) -> bool:
-    return is_integer(found, 0, MOST_NUMBER)
-
-
-def _is_text(found: Any) -> bool:
-    return isinstance(found, str) and len(found) <= MOST_TEXT and found.isprintable()
+        fields = parse_object(text, _DRIVER, STATE, depth=4, values=MOST_VALUES)
+    except SchemaError as exc:
+        raise _damaged(str(exc)) from exc
+    members = tuple(MemberRecord(*one) for one in fields["members"])
+    slots = {(one.host, one.local_rank) for one in members}
+    if not members or sorted(one.rank for one in members) != list(range(len(slots))):
+        raise _damaged(f"{STATE} has invalid ranks")
+    numbers = (fields["generation"], fields["resets"], fields["port"])
+    return DriverRecord(*numbers, members, tuple(fields["blacklist"]), fields.get("revision", 0))
 
 
 def _damaged(what: str) -> DamagedError:
-    return DamagedError(f"{STATE} of --store-dir has {what}; no driver can continue this job; use another --store-dir")
+    return DamagedError(f"{what}, in --store-dir; no driver can continue this job; use another --store-dir")
 
 
 class DriverJournal:

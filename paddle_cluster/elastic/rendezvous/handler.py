@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from paddle_base.runtime import glog
-from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+from paddle_base.runtime.schema import Integer, Items, Record, Row, SchemaError, Shape, Such, Text, parse_object
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.http_server import MOST_WAIT_S, PUT_PLACES, HttpAnswer, HttpRequest, RendezvousHandler
 from paddle_cluster.elastic.keyvalue.notices import NoticeBoard
@@ -32,7 +32,14 @@ OWN_HEADERS = (GENERATION_HEADER.lower(), REVISION_HEADER.lower())  # the signat
 MOST_TEXT = 200  # maximum characters of an incarnation and of an address
 MOST_ADDRESSES = 64
 MOST_JSON_BYTES = 16 << 10
-_MOST_NUMBER = (1 << 31) - 1
+_TEXT = Such(Text(MOST_TEXT), str.isprintable, "a printable text")
+_FIELDS: dict[str, Shape] = {
+    "incarnation": _TEXT,
+    "holder": _TEXT,
+    "generation": Integer(0, (1 << 31) - 1),
+    "addresses": Items(Row((_TEXT, Integer(1, 65535))), MOST_ADDRESSES),
+}
+_BODY, _ADDRESSES = Record(*_FIELDS, **_FIELDS), Record("incarnation", "holder", "generation", **_FIELDS)
 
 
 class Desk(Protocol):
@@ -82,10 +89,6 @@ class Desk(Protocol):
         """Record that a worker has finished its work."""
 
 
-class _FaultyRequestError(ValueError):
-    """A malformed request."""
-
-
 def create_rendezvous_handler(driver: Any) -> type[RendezvousHandler]:
     """Return a handler for a `RendezvousServer` that passes requests to a driver."""
     desk: Desk = driver
@@ -98,7 +101,7 @@ def create_rendezvous_handler(driver: Any) -> type[RendezvousHandler]:
                 return HttpAnswer(HTTPStatus.SERVICE_UNAVAILABLE, b"the driver does not know its workers yet\n")
             try:
                 given = answer_worker(desk, request)
-            except _FaultyRequestError as exc:
+            except SchemaError as exc:
                 return HttpAnswer(HTTPStatus.BAD_REQUEST, f"{exc}\n".encode())
             except Exception as exc:  # a single request must end neither the driver nor the server
                 glog.error(
@@ -114,7 +117,7 @@ def create_rendezvous_handler(driver: Any) -> type[RendezvousHandler]:
 def answer_worker(desk: Desk, request: HttpRequest) -> HttpAnswer | None:
     """Return the answer to a worker's request, or None if the store has to answer the request.
 
-    Raises: _FaultyRequestError: the request is malformed.
+    Raises: SchemaError: the request is malformed.
     """
     match request.method, request.scope:
         case "GET", scope if scope == GET_RANK_AND_SIZE:
@@ -135,7 +138,8 @@ def answer_worker(desk: Desk, request: HttpRequest) -> HttpAnswer | None:
 
 def _answer_rank(desk: Desk, request: HttpRequest) -> HttpAnswer:
     host, local_rank = _read_slot(request.key)
-    incarnation = _check_text(request.query.get("incarnation", ""), "incarnation")
+    incarnation = request.query.get("incarnation", "")
+    _TEXT.check(incarnation, "incarnation")
     generation = _read_number(request.query.get("generation", "0"), "generation")
     wait = request.wait if "wait" in request.query else MOST_WAIT_S
     has_state = request.query.get("state", "1") != "0"
@@ -159,54 +163,31 @@ def _answer_notices(desk: Desk, request: HttpRequest) -> HttpAnswer:
 
 def _take(desk: Desk, request: HttpRequest, host: str, local_rank: int) -> HttpAnswer:
     if len(request.body) > MOST_JSON_BYTES:
-        raise _FaultyRequestError("the body is too long")
-    try:
-        fields = parse_bounded(request.body, depth=3, values=4 * MOST_ADDRESSES)
-    except BoundedJsonError as exc:
-        raise _FaultyRequestError(f"a body {exc}") from exc
-    incarnation = _check_text(fields.get("incarnation", ""), "incarnation")
-    holder = _check_text(fields.get("holder", ""), "holder")
+        raise SchemaError("size", "the body is too long")
+    shape = _ADDRESSES if request.scope == PUT_WORKER_ADDRESSES else _BODY
+    fields = parse_object(request.body, shape, "the body", depth=3, values=4 * MOST_ADDRESSES)
+    incarnation, holder = fields.get("incarnation", ""), fields.get("holder", "")
+    addresses = [(host, port) for host, port in fields.get("addresses", [])]
     if request.scope == PUT_PLACES:
         found = desk.claim_place(host, local_rank, incarnation, holder)
         return HttpAnswer(HTTPStatus.OK, json.dumps({"holder": found}).encode())
     if request.scope == "done":
         desk.record_done(host, local_rank, incarnation)
     elif request.scope == "heartbeat":
-        generation = fields.get("generation", 0)
-        if not is_integer(generation, 0, _MOST_NUMBER):
-            raise _FaultyRequestError("generation is no number")
-        addresses = _read_addresses(fields.get("addresses", []))
-        desk.record_heartbeat(host, local_rank, incarnation, generation, addresses, holder)
+        desk.record_heartbeat(host, local_rank, incarnation, fields.get("generation", 0), addresses, holder)
     else:
-        desk.register_worker_addresses(host, local_rank, incarnation, _read_addresses(fields.get("addresses")))
+        desk.register_worker_addresses(host, local_rank, incarnation, addresses)
     return HttpAnswer(HTTPStatus.OK)
-
-
-def _read_addresses(found: Any) -> list[tuple[str, int]]:
-    if not isinstance(found, list) or len(found) > MOST_ADDRESSES:
-        raise _FaultyRequestError(f"addresses is no list of at most {MOST_ADDRESSES} pairs")
-    addresses = []
-    for pair in found:
-        if not isinstance(pair, list) or len(pair) != 2 or not is_integer(pair[1], 1, 65535):
-            raise _FaultyRequestError("an address is no pair of a host and a port")
-        addresses.append((_check_text(pair[0], "address"), int(pair[1])))
-    return addresses
 
 
 def _read_slot(key: str) -> tuple[str, int]:
     host, colon, local_rank = key.rpartition(":")
     if not host or not colon:
-        raise _FaultyRequestError("a slot has the form <host>:<local rank>")
+        raise SchemaError("form", "a slot has the form <host>:<local rank>")
     return host, _read_number(local_rank, "local rank")
 
 
 def _read_number(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise _FaultyRequestError(f"{name} is no number")
+        raise SchemaError("form", f"{name} is no number")
     return int(text)
-
-
-def _check_text(value: Any, name: str) -> str:
-    if not isinstance(value, str) or len(value) > MOST_TEXT or not value.isprintable():
-        raise _FaultyRequestError(f"{name} is no printable text of at most {MOST_TEXT} characters")
-    return value

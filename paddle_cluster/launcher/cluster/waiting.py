@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
 from paddle_base.runtime.network.redaction import Secrets
@@ -15,8 +16,8 @@ from paddle_cluster.launcher.cluster.pods import IdMap, in_id_order, parse_pods
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, say
-from paddle_cluster.launcher.volume import Answer
 
+Answer = TypeVar("Answer")
 # maximum number of times in one second that all launchers of a job together check for the announcement of an attempt
 LOOKS_PER_SECOND = 1000
 LAST_LOOK_S = 1.0  # seconds allowed for all pages of a list that begins at the deadline of a wait

@@ -7,12 +7,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from paddle_base.runtime.durable_files import read_text_file, retry_stale
 from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord, parse_record
 from paddle_cluster.launcher.cluster.pods import IdMap, in_id_order
 from paddle_cluster.launcher.cluster.quorum import Quorum
 from paddle_cluster.launcher.command_lines import is_local, wanted_passes, whole_number
 from paddle_cluster.launcher.settings import LauncherConfig
-from paddle_cluster.launcher.volume import on_volume, read_file, write_atomically
+from paddle_cluster.launcher.volume import write_atomically
 
 RECORD_COPY = ".job.json"  # name of the copy beside job.json
 
@@ -20,7 +21,7 @@ RECORD_COPY = ".job.json"  # name of the copy beside job.json
 def read_record(output: Path, name: str = "job.json") -> JobRecord | None:
     """Return the record in a file of output/, or None if the file does not exist or contains no record."""
     try:
-        return parse_record(on_volume(lambda: read_file(output / name)))
+        return parse_record(retry_stale(lambda: read_text_file(output / name)))
     except (OSError, ValueError):
         return None
 

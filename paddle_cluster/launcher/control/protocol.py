@@ -8,7 +8,7 @@ pod without a trainer reports that all trainers have left the pserver.
 from __future__ import annotations
 
 from paddle_base.messages.envelope import MAX_BYTES
-from paddle_base.messages.schema import Call, Fields, Integer, Items, Maybe, Number, Protocol, Text
+from paddle_base.runtime.schema import Call, Fields, Integer, Items, Maybe, Number, Protocol, Text
 
 LONGEST_MESSAGE = 8000  # maximum characters of an error's message, which quotes at most 4,000 bytes of a log
 

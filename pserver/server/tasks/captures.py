@@ -12,6 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from paddle_base.runtime.errors import BugError, ConfigError, DamagedError
+from paddle_base.runtime.schema import SchemaError
 from pserver.server.tasks.roster import Roster
 from pserver.store import snapshot
 from pserver.store.shard import DenseShard, Shard
@@ -93,13 +94,13 @@ def read_capture(capture: ServiceCapture, threads: int) -> tuple[DenseShard | Sp
     Raises: DamagedError: the parts of the capture are inconsistent.
     """
     record = TaskRecord.read(capture.note)
-    flaw = snapshot.find_flaw(capture.note.get("counters"))
-    if flaw or snapshot.VALUES not in capture.arrays:
-        raise DamagedError(f"it has {flaw or 'no values'}")
+    if snapshot.VALUES not in capture.arrays:
+        raise DamagedError("it has no values")
     try:
+        snapshot.COUNTERS.check(capture.note.get("counters"), "counters")
         part = snapshot.Part(capture.note["counters"], capture.arrays)
         return restore_shard(record.model, record.setup, part, threads), record
-    except (BugError, ConfigError) as exc:
+    except (BugError, ConfigError, SchemaError) as exc:
         raise DamagedError(f"its parts do not fit each other: {exc}") from exc
 
 

@@ -14,11 +14,12 @@ from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
 from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MAX_BYTES, MemberId
-from paddle_base.messages.errors import NoAnswerError, RequestRefusedError, SchemaError
+from paddle_base.messages.errors import NoAnswerError, RequestRefusedError
 from paddle_base.messages.gate.gate import GateLimits
 from paddle_base.messages.keys import CurveKeys, derive_keys
 from paddle_base.messages.server import ControlAccess, ControlServer
 from paddle_base.messages.server_core import ServerCore
+from paddle_base.runtime.schema import SchemaError
 
 SECRET = "0123456789abcdef"
 SOON = 20.0  # seconds, for what takes milliseconds on a quiet machine

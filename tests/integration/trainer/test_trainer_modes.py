@@ -7,7 +7,7 @@ import socket
 import numpy as np
 import pytest
 
-from trainer.storage.model_files import pass_name
+from paddle_base.runtime.saves import pass_name
 
 FLAGS = ["--config=config.py", "--save_dir=out", "--dot_period=0", "--log_period=2"]
 PARAMETERS = ("___fc_layer_0__.w0", "___fc_layer_0__.wbias")

@@ -19,5 +19,5 @@ def test_each_launcher_is_measured_once(
 
     starts = recovery.make_launchers({"now": ROOT}, tmp_path, stale_s)
     assert list(starts) == labels and all(path.is_file() for path in starts.values())
-    volumes = [(path.parent / "paddle_cluster/launcher/volume.py").read_text() for path in starts.values()]
-    assert ["_read_fresh" in volume for volume in volumes] == [False, True][: len(labels)]
+    firsts = [(path.parent / "paddle_cluster/launcher/__init__.py").read_text() for path in starts.values()]
+    assert ["_read_fresh" in first for first in firsts] == [False, True][: len(labels)]

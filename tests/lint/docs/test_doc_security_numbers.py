@@ -5,7 +5,7 @@ from docpages.blocks import ROOT
 import paddle_cluster.launcher.control.sides
 from paddle_base.messages import envelope, server_core
 from paddle_base.messages.gate import gate, zmtp
-from paddle_base.runtime import environment, rate_limit
+from paddle_base.runtime import durable_files, environment, rate_limit
 from paddle_base.runtime.health import pages
 from paddle_base.runtime.kubernetes import account, answers, client
 from paddle_base.runtime.kubernetes import text as api_text
@@ -13,7 +13,7 @@ from paddle_base.runtime.network import open_files
 from paddle_cluster.elastic import http_server, worker
 from paddle_cluster.elastic.collectives import joining, peers
 from paddle_cluster.elastic.keyvalue import freshness
-from paddle_cluster.launcher import failures, status, volume
+from paddle_cluster.launcher import failures, status
 from paddle_cluster.launcher import text as launcher_text
 from paddle_cluster.launcher.cluster import kubernetes
 from paddle_cluster.master import protocol as master_protocol
@@ -70,7 +70,7 @@ TABLES = [
     f"{kubernetes.POD_LIMIT // KIB} KiB for each pod",
     f"{answers.REQUEST_TIMEOUT_S:.0f} s to connect",
     f"`Retry-After`**: {answers.RETRY_AFTER_LIMIT_S:.0f} s",
-    f"`prepared.json`**: {volume.FILE_LIMIT // MIB} MiB",
+    f"`prepared.json`**: {durable_files.MOST_TEXT_BYTES // MIB} MiB",
     f"`error.json`**: {failures.ERROR_LIMIT // MIB} MiB",
     f"at most {launcher_text.DEPTH_LIMIT} levels",
     f"of kubectl**: {status.ANSWER_LIMIT // MIB} MiB, {status.KUBECTL_LIMIT_S:.0f} s",

@@ -142,7 +142,7 @@ def test_what_cannot_be_read_now_is_not_damaged(
     def refuse(path: Path, *_: object, **__: object) -> bytes:
         raise OSError(code, os.strerror(code), str(path))
 
-    monkeypatch.setattr("paddle_cluster.launcher.checkpoints.read_file", refuse)
+    monkeypatch.setattr("paddle_cluster.launcher.checkpoints.read_text_file", refuse)
     monkeypatch.setattr(Path, "open", refuse)
     saved = set_aside_damaged(config.output)
     assert (saved.states, saved.passes) == (("pass-00000",), (0,))

@@ -46,7 +46,7 @@ from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.overlay import Overlay
 from paddle_cluster.launcher.staging import stage_data, stage_shard
 from paddle_cluster.launcher.supervisor import prepare_node_dir
-from paddle_cluster.launcher.volume import describe_volume_error, on_volume
+from paddle_cluster.launcher.volume import describe_volume_error
 from trainer.flags import parse_flags
 from trainer.report import facts
 from trainer.storage.save_directory import SaveDirectory
@@ -730,20 +730,6 @@ def test_S24_data_split_for_another_number_of_trainers_are_refused(config: Launc
     (config.job_dir / "prepared.json").write_text('{"split_count": 4}')
     with pytest.raises(MissingInputError, match="split into 4 shards for 3 trainers"):
         stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
-
-
-def test_estale_is_retried_and_other_errors_are_not() -> None:
-    """An NFS client answers ESTALE after a rename on another node."""
-    problems = [OSError(errno.ESTALE, "stale")] * 3
-
-    def read() -> str:
-        if problems:
-            raise problems.pop()
-        return "text"
-
-    assert on_volume(read) == "text"
-    with pytest.raises(PermissionError):
-        on_volume(lambda: (_ for _ in ()).throw(PermissionError(errno.EACCES, "no")))
 
 
 def test_S24_the_number_of_trainers_is_checked_against_the_pods() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddle_base.messages.envelope import MAX_BYTES, Envelope, MemberId, decode, encode, error
-from paddle_base.messages.errors import SchemaError
+from paddle_base.runtime.schema import SchemaError
 
 GOOD = {"v": 1, "kind": "beat", "id": 0, "ack": 0, "body": {}}
 

@@ -338,18 +338,6 @@ def test_our_own_bug_shows_a_traceback_and_ends_with_70(tmp_path, monkeypatch, c
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_stale_nfs_handle_is_tried_again(tmp_path):
-    tries = []
-
-    def step():
-        tries.append(1)
-        if len(tries) < 3:
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        return "done"
-
-    assert tree._again_if_stale(step) == "done"
-
-
 def test_without_test_samples_there_is_no_test_list(tmp_path):
     run(tmp_path, 2, "--test_fraction=0")
     assert names(tmp_path / "0" / "data") == ["dict.txt", "labels.list", "train.list", "train.txt"]

@@ -7,8 +7,8 @@ from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paddle_base.runtime.schema import SchemaError
 from paddle_cluster.elastic.agent.protocol import (
-    AgentProtocolError,
     AgentState,
     StreamMark,
     StreamPart,
@@ -53,13 +53,19 @@ def test_what_is_written_is_read() -> None:
     ],
 )
 def test_a_launch_that_is_none_is_refused(body: bytes) -> None:
-    with pytest.raises(AgentProtocolError):
+    with pytest.raises(SchemaError):
+        read_launch(body)
+
+
+def test_the_value_of_a_variable_is_not_in_an_error() -> None:
+    body = WorkerLaunch(("python",), {"PASSWORD": "sesame\0"}, 0).encode()
+    with pytest.raises(SchemaError, match=r"environ\['PASSWORD'\] is not a text without null characters$"):
         read_launch(body)
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"agent":"a b","workers":0}', b'{"agent":"a","workers":-1}'])
 def test_a_state_that_is_none_is_refused(body: bytes) -> None:
-    with pytest.raises(AgentProtocolError):
+    with pytest.raises(SchemaError):
         read_state(body)
 
 
@@ -76,7 +82,7 @@ def test_a_state_that_is_none_is_refused(body: bytes) -> None:
     ],
 )
 def test_news_that_are_none_are_refused(body: bytes) -> None:
-    with pytest.raises(AgentProtocolError):
+    with pytest.raises(SchemaError):
         read_news(body)
 
 
@@ -84,13 +90,13 @@ def test_news_that_are_none_are_refused(body: bytes) -> None:
 @given(st.binary(max_size=200))
 def test_no_bytes_do_more_than_be_refused_by_either_side(body: bytes) -> None:
     for read in (read_launch, read_state, read_news):
-        with pytest.raises(AgentProtocolError):
+        with pytest.raises(SchemaError):
             read(body)
 
 
 @each("text", ["", "1", "1.", "-2.0", "1.2.3", "1.-1", "9" * 30 + ".0"])
 def test_a_mark_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(AgentProtocolError):
+    with pytest.raises(SchemaError):
         read_mark(text)
 
 

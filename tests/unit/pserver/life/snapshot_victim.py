@@ -9,10 +9,10 @@ import numpy as np
 from elastic_wire import ElasticWire
 
 from paddle_base.registry.directory import DirectoryClaim, DirectoryRegistry
+from paddle_base.runtime import durable_files
 from pserver.life import snapshots as of_snapshots
 from pserver.life.recovery import recover
 from pserver.life.snapshots import Snapshots, SnapshotStore
-from pserver.store import snapshot_files
 
 
 def kill_at(owner: object, name: str, when: str) -> None:
@@ -41,9 +41,9 @@ def main(folder: str, step: str, when: str) -> None:
     print("stores", wire.service.steps, flush=True)
     owners = {
         "mkdir": (pathlib.Path, "mkdir"),
-        "write_file": (snapshot_files, "write_file"),
+        "write_file": (durable_files, "write_file"),
         "replace": (pathlib.Path, "replace"),
-        "sync_directory": (snapshot_files, "sync_directory"),
+        "sync_directory": (durable_files, "sync_directory"),
         "put": (DirectoryClaim, "put"),
         "remove": (of_snapshots, "remove_if_possible"),
     }

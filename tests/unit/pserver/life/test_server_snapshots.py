@@ -12,12 +12,12 @@ from elastic_wire import ElasticWire
 
 from paddle_base.registry.directory import DirectoryRegistry
 from paddle_base.registry.records import find_checkpoint
+from paddle_base.runtime import durable_files
 from paddle_base.runtime.errors import ConfigError, DamagedError, LeaseLostError, LostFileError, VolumeError
 from pserver.life import snapshots as module
 from pserver.life.recovery import name_directory, recover
 from pserver.life.snapshots import RETRY_S, Snapshots, SnapshotStore
 from pserver.optim.settings import Optimization
-from pserver.store import snapshot_files
 
 ADAM = Optimization("adam", 0.1, algorithm="async_sgd")
 INTERVAL = 600.0
@@ -316,7 +316,7 @@ def test_a_volume_that_is_full_leaves_the_older_snapshot(place, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(snapshot_files, "write_file", full)
+    monkeypatch.setattr(durable_files, "write_file", full)
     wire.trainers[0].push_alone(2, np.ones(7))
     with pytest.raises(VolumeError, match="No space left"):
         snapshots.store_last()

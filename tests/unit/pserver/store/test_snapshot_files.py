@@ -12,8 +12,8 @@ from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paddle_base.runtime import durable_files
 from paddle_base.runtime.errors import DamagedError, LostFileError, VolumeError
-from pserver.store import snapshot_files
 from pserver.store.snapshot_files import check_directory, path_of_new, read_snapshot, remove_others, write_snapshot
 
 NOTE = {"setup": {"parameters": [["w", 700, 0.5]]}, "done": [3, 4], "text": "ü"}
@@ -152,7 +152,7 @@ def test_a_write_that_fails_leaves_what_there_was(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(snapshot_files, "write_file", full)
+    monkeypatch.setattr(durable_files, "write_file", full)
     with pytest.raises(VolumeError, match="No space left"):
         write_snapshot(path, [])
     assert read_snapshot(path, crc) == []

@@ -13,10 +13,11 @@ import pytest
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from paddle_base.runtime import durable_files
 from paddle_base.runtime.errors import ConfigError, DamagedError, DataError, MissingInputError, VolumeError
+from paddle_base.runtime.saves import clean, list_saves
 from pserver.store.snapshot import CheckpointState, Part
 from trainer.arrays.parameters import ParameterTable
 from trainer.storage import checkpoint, checkpoint_reader
-from trainer.storage.checkpoint import clean, keep_newest, list_checkpoints, write_checkpoint
+from trainer.storage.checkpoint import keep_newest, write_checkpoint
 from trainer.storage.checkpoint_reader import read_checkpoint
 from trainer.storage.sums import sum_of
 
@@ -96,7 +97,7 @@ def test_at_every_moment_of_a_save_only_complete_checkpoints_count(tmp_path, mon
     seen = 0
     for one in pictures:
         for _ in range(2):  # before and after the next attempt cleans up
-            complete = list_checkpoints(one)
+            complete = list_saves(one)
             for name in complete:
                 table, gathered = read(one, name)
                 assert table["w"].value[0] == gathered.services[0].counters["steps"]
@@ -125,12 +126,12 @@ def test_a_save_that_fails_anywhere_loses_nothing(tmp_path, monkeypatch, code):
             write(tmp_path, "pass-00001", 2.0)
         except VolumeError as error:
             assert "cannot save to" in str(error)
-            assert set(list_checkpoints(tmp_path)) <= {"pass-00000", "pass-00001"}
+            assert set(list_saves(tmp_path)) <= {"pass-00000", "pass-00001"}
             assert read(tmp_path, "pass-00000")[0]["w"].value[0] == 1.0
         else:
             break
     assert 10 < fails_at < 99
-    assert list_checkpoints(tmp_path) == ["pass-00000", "pass-00001"]
+    assert list_saves(tmp_path) == ["pass-00000", "pass-00001"]
 
 
 @pytest.mark.parametrize("name", ["pass-00001", "pass-00000"])
@@ -154,7 +155,7 @@ def test_a_volume_that_fills_up_at_any_file_leaves_only_complete_checkpoints(tmp
             write(tmp_path, name, 2.0)
         except VolumeError:
             clean(tmp_path)  # as the next attempt does
-            assert list_checkpoints(tmp_path) == ["pass-00000"]
+            assert list_saves(tmp_path) == ["pass-00000"]
             assert read(tmp_path, "pass-00000")[0]["w"].value[0] == 1.0
         else:
             break
@@ -181,7 +182,7 @@ def test_on_a_volume_that_does_not_answer_a_save_is_kept_and_going_on_may_be_tri
 def test_the_newest_are_kept_and_those_of_a_later_place_go(tmp_path, capsys):
     for name in ("pass-00000-001", "pass-00000-002", "pass-00000", "pass-00001-001", "pass-00007"):
         write(tmp_path, name)
-    assert list_checkpoints(tmp_path) == [
+    assert list_saves(tmp_path) == [
         "pass-00000-001",
         "pass-00000-002",
         "pass-00000",
@@ -189,7 +190,7 @@ def test_the_newest_are_kept_and_those_of_a_later_place_go(tmp_path, capsys):
         "pass-00007",
     ]
     keep_newest(tmp_path, "pass-00001-001", 2)
-    assert list_checkpoints(tmp_path) == ["pass-00000", "pass-00001-001"]
+    assert list_saves(tmp_path) == ["pass-00000", "pass-00001-001"]
     assert "pass-00007 is removed: this run has not reached the checkpoint's position" in capsys.readouterr().err
 
 

@@ -20,6 +20,7 @@ from paddle_base.proto.TrainerConfig_pb2 import OptimizationConfig, TrainerConfi
 from paddle_base.runtime.durable_files import write_whole_file
 from paddle_base.runtime.errors import DataError, MissingInputError, PaddleError, VolumeError
 from paddle_base.runtime.regular_files import open_regular
+from paddle_base.runtime.saves import pass_name
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.config.scripts.python2 import use_directories
@@ -30,7 +31,6 @@ from trainer.storage.job_inputs import read_config
 from trainer.storage.model_files import (
     decode_parameter,
     encode_parameter,
-    pass_name,
     prepare_save_directory,
     remove_pass,
     save_pass,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from paddle_base.runtime.directory_lock import is_abandoned
-from paddle_base.runtime.durable_files import PENDING, PendingMove, find_pending_move
 from paddle_base.runtime.errors import DirectoryInUseError, UsageError, VolumeError
+from paddle_base.runtime.saves import PENDING, PendingMove, find_pending_move
 from trainer.flags import parse_flags
 from trainer.storage.save_directory import LOCK, SaveDirectory
 

@@ -1,4 +1,4 @@
-"""The content of a protocol's messages: tables with which the two sides check each message.
+"""Tables of fields: with them, programs check the messages of a protocol, and the JSON files of other programs.
 
     RENDEZVOUS = Protocol(
         name="rendezvous",
@@ -9,26 +9,33 @@
         pushes={"stop": Fields(reason=Text(1000))},
     )
 
-A message with a missing, unknown, out-of-range or wrongly typed field is refused, with an error that names the field.
-No field is optional. The two sides must therefore have the same version of a table, and a change of a table needs a new
-`version`. No I/O.
+A message or a file with a missing, unknown, out-of-range or wrongly typed field is refused, with an error that names
+the field. No field of a message is optional. The two sides must therefore have the same version of a table, and a
+change of a table needs a new `version`. Files that other releases may have written are `Record`s. No I/O.
 """
 
 from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddle_base.messages.errors import SchemaError
-from paddle_base.runtime.bounded_json import is_integer, show_value
+from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded, show_value
 
 JsonObject = dict[str, Any]
 
 _NUMBERS = (int, float)
 MOST_EXACT = (1 << 63) - 1  # integers of all programs fit into 64 bits with a sign
+
+
+class SchemaError(ValueError):
+    """A message or a file does not match its table. `code` names the kind of mismatch by one word."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class Shape(typing.Protocol):
@@ -144,6 +151,70 @@ class Maybe:
 
 
 @dataclass(frozen=True)
+class Either:
+    """A value of one of several shapes. `expected` describes the shapes."""
+
+    shapes: tuple[Shape, ...]
+    expected: str
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return any(shape.fits(value) for shape in self.shapes)
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not self.fits(value):
+            _refuse(value, path, self.expected)
+
+
+@dataclass(frozen=True)
+class Such:
+    """A value of another shape that a function accepts, for example a path. `expected` describes such a value.
+
+    Attributes: is_secret: whether no error may show the value.
+    """
+
+    shape: Shape
+    accepts: Callable[[Any], bool]
+    expected: str
+    is_secret: bool = False
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return self.shape.fits(value) and self.accepts(value)
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if self.is_secret and not self.fits(value):
+            raise SchemaError("schema", f"{path} is not {self.expected}")
+        self.shape.check(value, path)
+        if not self.accepts(value):
+            _refuse(value, path, self.expected)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A list with one value of each shape, in this order. The last `optional` values may be absent."""
+
+    shapes: tuple[Shape, ...]
+    optional: int = 0
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return self._has_length(value) and all(shape.fits(one) for shape, one in zip(self.shapes, value, strict=False))  # type: ignore[call-overload]
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not self._has_length(value):
+            _refuse(value, path, f"a list of {len(self.shapes)} values")
+        for number, (shape, one) in enumerate(zip(self.shapes, value, strict=False)):  # type: ignore[call-overload]
+            shape.check(one, f"{path}[{number}]")
+
+    def _has_length(self, value: object) -> bool:
+        return isinstance(value, list) and 0 <= len(self.shapes) - len(value) <= self.optional
+
+
+@dataclass(frozen=True)
 class Items:
     """A list of at most `most` values of one shape."""
 
@@ -195,6 +266,54 @@ class Fields:
             shape.check(value[name], f"{path}.{name}")
 
 
+class Record:
+    """An object that has these fields, and possibly others: other releases may have written it into a file.
+
+    Args: optional: names of fields that may be absent.
+    """
+
+    def __init__(self, *optional: str, **shapes: Shape) -> None:
+        self._optional, self._shapes = optional, shapes
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        return isinstance(value, dict) and all(
+            shape.fits(value[name]) if name in value else name in self._optional for name, shape in self._shapes.items()
+        )
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not isinstance(value, dict):
+            _refuse(value, path, "an object")
+        for name, shape in self._shapes.items():
+            if name in value:
+                shape.check(value[name], f"{path}.{name}")
+            elif name not in self._optional:
+                raise SchemaError("schema", f"{path} has no {name}")
+
+
+@dataclass(frozen=True)
+class Named:
+    """An object of at most `most` values of one shape, under names of one shape."""
+
+    name: Shape
+    value: Shape
+    most: int
+
+    def fits(self, value: object) -> bool:
+        """See `Shape`."""
+        is_short = isinstance(value, dict) and len(value) <= self.most
+        return is_short and all(self.name.fits(name) and self.value.fits(one) for name, one in value.items())  # type: ignore[attr-defined]
+
+    def check(self, value: object, path: str) -> None:
+        """See `Shape`."""
+        if not isinstance(value, dict) or len(value) > self.most:
+            _refuse(value, path, f"an object of at most {self.most} values")
+        for name, one in value.items():
+            self.name.check(name, f"a name in {path}")
+            self.value.check(one, f"{path}[{show_value(name)}]")
+
+
 @dataclass(frozen=True)
 class Call:
     """A request's fields and its answer's fields."""
@@ -222,6 +341,21 @@ class Protocol:
     def title(self) -> str:
         """The title, which is name and version. The two sides of a connection must have equal titles."""
         return f"{self.name}/{self.version}"
+
+
+def parse_object(data: bytes | str, shape: Shape, name: str, *, depth: int, values: int) -> JsonObject:
+    """Return the object that a text from outside contains.
+
+    Args: name: name of the object in error messages.  depth, values: see `parse_bounded`.
+    Raises: SchemaError: the text exceeds the limits, is no JSON, or does not match the shape; the message has the name.
+    """
+    try:
+        text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data  # a surrogate is then an error
+        found = parse_bounded(text, depth=depth, values=values)
+    except BoundedJsonError as exc:
+        raise SchemaError("form", f"{name} is a text {exc}") from exc
+    shape.check(found, name)
+    return found
 
 
 def _refuse(value: object, path: str, expected: str) -> typing.NoReturn:
