@@ -175,8 +175,8 @@ class DirectoryClaim:
     """See `Claim`."""
 
     def __init__(self, directory: Path, key: str, token: int, ttl: float) -> None:
-        self.key, self.token = key, token
-        self._directory, self._ttl = directory, ttl
+        self.key, self.token, self.ttl = key, token, ttl
+        self._directory = directory
         self._path = path_of(directory, key, CLAIM, token)
         self._valid_until = time.monotonic() + ttl
 
@@ -210,7 +210,7 @@ class DirectoryClaim:
             except FileNotFoundError as exc:
                 raise self._lost("the claim's file was removed") from exc
         self._check()
-        self._valid_until = began + self._ttl
+        self._valid_until = began + self.ttl
 
     def update(self, value: str) -> None:
         """See `Claim`."""
@@ -246,7 +246,7 @@ class DirectoryClaim:
         raise _restless(self._directory)
 
     def _fill(self, value: str, *, is_over: bool = False) -> None:
-        content = {"value": value, "ttl": self._ttl, "is_over": is_over}
+        content = {"value": value, "ttl": self.ttl, "is_over": is_over}
         _replace(self._directory, self._path, write_staging(self._directory, content))
 
     def _check(self) -> None:
@@ -255,7 +255,7 @@ class DirectoryClaim:
         Raises: LeaseLostError.
         """
         if time.monotonic() >= self._valid_until:
-            raise self._lost(f"the claim was not renewed for {self._ttl:g} s; the process froze or the volume is slow")
+            raise self._lost(f"the claim was not renewed for {self.ttl:g} s; the process froze or the volume is slow")
         with volume_errors(self._directory):
             newest = scan(self._directory).newest(self.key)
         if newest != self.token:

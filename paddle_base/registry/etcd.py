@@ -132,7 +132,7 @@ class EtcdClaim:
         self.key, self.token = key, token
         self._etcd, self._prefix, self._lease = etcd, prefix, lease
         self._condition = made_at(prefix + key, token)
-        self._ttl = valid_until - time.monotonic()
+        self.ttl = valid_until - time.monotonic()
         self._valid_until = valid_until
 
     @property
@@ -149,7 +149,7 @@ class EtcdClaim:
         question = {"compare": [self._condition], "success": [], "failure": []}
         if not self._etcd.call(lambda client: client.transaction(question)).get("succeeded"):
             raise self._lost("the key was removed, or another process holds it")
-        self._valid_until = began + self._ttl
+        self._valid_until = began + self.ttl
 
     def update(self, value: str) -> None:
         """See `Claim`."""
