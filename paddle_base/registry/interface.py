@@ -22,6 +22,7 @@ from paddle_base.runtime.errors import BugError
 # Maximum bytes of a value in UTF-8. The record of an elastic driver has 80 to 150 bytes for each worker. etcd accepts
 # requests of 1.5 MiB.
 MOST_VALUE_BYTES = 1 << 20
+LEADER = "master/lock"  # key whose claim is the lead of a job's masters
 _KEY = re.compile(r"[a-z0-9_-]{1,64}(/[a-z0-9_-]{1,64}){0,3}")
 
 

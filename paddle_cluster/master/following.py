@@ -15,7 +15,7 @@ from paddle_base.messages.errors import NoAnswerError
 from paddle_base.messages.server_core import REPLACED, TAKEN
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, PeerUnreachableError, VolumeError
-from paddle_cluster.master.store.interface import AddressBook
+from paddle_cluster.master.store.interface import MasterStore
 from paddle_cluster.master.tasks.records import TaskView
 
 # seconds between two log lines about an unreachable master, and seconds until the first of these lines
@@ -89,7 +89,7 @@ class FollowedLeader:
         if before is not None:
             before.close()
 
-    def look_around(self, job: str, book: AddressBook) -> None:
+    def look_around(self, job: str, book: MasterStore) -> None:
         """Find out why no master has an address; the job may have another name, or no master was started."""
         if time.monotonic() >= self._look_due:
             self._look_due = time.monotonic() + ABSENCE_S
