@@ -73,10 +73,10 @@ class MasterStore(ABC):
         has_noted = False
         while not is_stopped():
             try:
+                taken = self._registry.read(LEADER)
                 claim = self._registry.claim(LEADER, "")
                 if claim is not None:
                     return self._lead(claim)
-                taken = self._registry.read(LEADER)
                 if not has_noted:
                     has_noted = True
                     note(f"the master at {self.find() or 'an unknown address'} leads; this master stands by")

@@ -227,8 +227,9 @@ def test_an_etcd_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_ports(1)[0]
     with pytest.raises(PeerUnreachableError, match=f"no etcd answers: http://127.0.0.1:{port}: .*refused"):
         open_registry([f"http://127.0.0.1:{port}"], None, "job")
-    with pytest.raises(UsageError, match="--etcd_endpoints has 'ftp://a'"):
-        open_registry(["ftp://a"], None, "job")
+    for endpoint in ("ftp://a:1", "http://", "a:b", "http://a:99999", "http://a:1/x"):
+        with pytest.raises(UsageError, match=f"--etcd_endpoints has '{endpoint}'; write each endpoint as http://host"):
+            open_registry([endpoint], None, "job")
 
 
 def test_a_claim_ends_when_etcd_is_away_for_a_whole_lease(etcd: EtcdProcess) -> None:

@@ -7,15 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from each import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import paddle_base.registry.directory as registry_directory
 import paddle_cluster.master.store.interface as store_interface
-from paddle_base.registry.directory import MOST_TTL, DirectoryClaim, read_claim_file, scan
+from paddle_base.registry.directory import DirectoryClaim, scan
 from paddle_base.registry.interface import LEADER
-from paddle_base.runtime.errors import DamagedError, LeaseLostError, VolumeError
+from paddle_base.runtime.errors import DamagedError, LeaseLostError
 from paddle_cluster.master.store import directory as directory_store
 from paddle_cluster.master.store import segment
 from paddle_cluster.master.store.directory import DirectoryLeadership, DirectoryStore
@@ -137,53 +136,12 @@ def test_a_leader_that_is_succeeded_while_it_appends_answers_nobody(
     leader.resign()
 
 
-@each("content", ["", "{", "[]", '{"ttl": []}', '{"address": 5}', "\0" * 10_000, "[" * 3000, "\xff"])
-def test_a_claim_that_makes_no_sense_is_a_claim_all_the_same(tmp_path: Path, content: str) -> None:
-    (tmp_path / "claim-000000000003").write_text(content)
-    assert scan(tmp_path).newest(LEADER) == 3
-    assert read_claim_file(tmp_path, LEADER, 3).value is None
-    assert DirectoryStore(tmp_path).find() == ""
-
-
-@each(
-    ("ttl", "used"),
-    [
-        ("1" + "0" * 400, None),
-        ("1e999", None),
-        ("NaN", None),
-        ("-1", None),
-        ("0", None),
-        ("1e12", MOST_TTL),
-        ("7", 7.0),
-    ],
-    ids=lambda one: str(one)[:8],
-)
-def test_a_claim_has_a_time_that_a_standby_can_wait_for(tmp_path: Path, ttl: str, used: float | None) -> None:
-    """The standby takes its own time to live in place of None."""
-    (tmp_path / "claim-000000000003").write_text(f'{{"ttl": {ttl}}}')
-    assert read_claim_file(tmp_path, LEADER, 3).ttl == used
-
-
-@pytest.mark.parametrize("token", ["²", "١" * 12, "5", "1" * 5000], ids=["square", "arabic", "short", "long"])
-def test_a_file_whose_name_has_no_token_is_no_claim(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str
-) -> None:
-    monkeypatch.setattr(os, "listdir", lambda _: [f"claim-{token}"])
-    assert scan(tmp_path).newest(LEADER) == 0
-
-
 def test_a_record_nested_too_deeply_is_damaged(tmp_path: Path) -> None:
     text = b"[" * 200_000
     header = segment._START.pack(len(text), zlib.crc32(text))
     (tmp_path / "segment").write_bytes(header + zlib.crc32(header).to_bytes(4, "little") + text)
     with pytest.raises(DamagedError, match="no transaction"):
         read_segment(tmp_path / "segment")
-
-
-def test_a_directory_that_is_away_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(VolumeError, match=r"--store_dir: .*file.* cannot be used"):
-        lead(tmp_path / "file" / "job")
 
 
 # ----- A store that a master wrote before its lead was a claim of the registry
