@@ -1,5 +1,7 @@
 """The directory store: what a crash or a damaged disk leaves, and segments that are written anew."""
 
+import contextlib
+import itertools
 import json
 import os
 import zlib
@@ -142,6 +144,67 @@ def test_a_record_nested_too_deeply_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "segment").write_bytes(header + zlib.crc32(header).to_bytes(4, "little") + text)
     with pytest.raises(DamagedError, match="no transaction"):
         read_segment(tmp_path / "segment")
+
+
+def lead_and_freeze(directory: Path, step: int, patch: pytest.MonkeyPatch) -> tuple[dict[str, str], bool]:
+    """Lead, and let another master take over at the step with a number: a look, an append or a replacement of a file.
+
+    Return the last values that a leader has confirmed, and whether there is such a step.
+    """
+    clock, left, confirmed = Clock(), step, dict[str, str]()
+    steps = [(registry_directory, "scan"), (registry_directory, "_replace")]
+    real = {name: getattr(place, name) for place, name in steps}
+    steps += [(DirectoryLeadership, "_begin"), (DirectoryLeadership, "_append")]  # type: ignore[list-item]
+    for module in (registry_directory, store_interface):
+        patch.setattr(module, "time", clock)
+
+    def be_succeeded() -> None:
+        for name, function in real.items():
+            patch.setattr(registry_directory, name, function)
+        began = clock.now
+        second = lead(directory)
+        confirmed.update(second.load())
+        second.commit([("second", "2")])
+        second.resign()
+        confirmed["second"] = "2"
+        clock.now = began  # the clock of the frozen master has not counted
+
+    def count(function: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object) -> object:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                be_succeeded()
+            return function(*arguments)
+
+        return call
+
+    for place, name in steps:
+        patch.setattr(place, name, count(getattr(place, name)))
+    first = DirectoryStore(directory, 10.0).campaign(clock.stop_after(100.0), lambda _: None)
+    if first is not None:
+        with contextlib.suppress(LeaseLostError):
+            first.load()
+            for number in range(3):
+                first.commit([("first", str(number))])
+                confirmed["first"] = str(number)
+        first.resign()
+    return confirmed, left <= 0
+
+
+def test_what_a_leader_confirms_is_kept_wherever_it_is_frozen(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in itertools.count(1):
+        directory = tmp_path_factory.mktemp("job")
+        with monkeypatch.context() as patch:
+            confirmed, was_frozen = lead_and_freeze(directory, step, patch)
+        last = lead(directory)
+        assert dict(last.load()) == confirmed, step
+        last.resign()
+        if not was_frozen:
+            break
+    assert step > 20
 
 
 # ----- A store that a master wrote before its lead was a claim of the registry
