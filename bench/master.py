@@ -23,7 +23,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,10 +42,12 @@ from paddle_base.messages.client import ControlClient
 from paddle_base.messages.client_core import ClientCore
 from paddle_base.messages.envelope import Envelope, MemberId
 from paddle_base.messages.errors import ClosedError
+from paddle_base.registry.keeping import ClaimKeeper
 from paddle_base.runtime.network.open_files import make_room
 from paddle_cluster.master.client import MasterClient
 from paddle_cluster.master.protocol import MASTER, TRAINER
-from paddle_cluster.master.store.choice import MasterStore, open_store
+from paddle_cluster.master.store.choice import open_store
+from paddle_cluster.master.store.interface import MasterStore
 from paddle_cluster.master.tasks.dataset import digest_of
 from paddle_cluster.master.tasks.encoding import decode_state, encode_change
 from paddle_cluster.master.tasks.events import FINISHED, DatasetGiven, MemberIn, TaskReported, TaskWanted, TicketAnswer
@@ -136,23 +137,21 @@ def fill(place: Place, tasks: int) -> None:
     """Store a job in which every task except one is done."""
     leadership = place.open().campaign(lambda: False, lambda _: None)
     assert leadership is not None
-    stop = threading.Event()
-    keeper = threading.Thread(target=lambda: [leadership.renew() for _ in iter(lambda: stop.wait(TTL_S / 3), True)])
-    keeper.start()
-    list(leadership.load())
-    names = [f"/data/part-{number:07d}" for number in range(tasks)]
-    digest = digest_of(names)
-    for number, first in enumerate(range(0, tasks, PART)):
-        part = tuple((name,) for name in names[first : first + PART])
-        leadership.commit([encode_change(PutFiles(digest, number, part))])
-    leadership.commit([encode_change(PutHead(Head(digest, "", tasks, tasks)))])
-    hold = (Hold(MEMBER, 1, 3, time.time(), 0.0),)
-    for first in range(1, tasks, PART):
-        some = range(first, min(tasks, first + PART))
-        record = TaskRecord(0, TaskStatus.DONE, 3, 0, 1, hold, 12.345678, 6400)
-        leadership.commit([encode_change(PutTask(number, record)) for number in some])
-    stop.set()
-    keeper.join()
+    lost: list[Exception] = []
+    with ClaimKeeper(leadership.claim, lost.append):
+        list(leadership.load())
+        names = [f"/data/part-{number:07d}" for number in range(tasks)]
+        digest = digest_of(names)
+        for number, first in enumerate(range(0, tasks, PART)):
+            part = tuple((name,) for name in names[first : first + PART])
+            leadership.commit([encode_change(PutFiles(digest, number, part))])
+        leadership.commit([encode_change(PutHead(Head(digest, "", tasks, tasks)))])
+        hold = (Hold(MEMBER, 1, 3, time.time(), 0.0),)
+        for first in range(1, tasks, PART):
+            some = range(first, min(tasks, first + PART))
+            record = TaskRecord(0, TaskStatus.DONE, 3, 0, 1, hold, 12.345678, 6400)
+            leadership.commit([encode_change(PutTask(number, record)) for number in some])
+    assert not lost
     leadership.resign()
 
 

@@ -6,7 +6,7 @@ import importlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from paddle_base.registry.directory import DirectoryRegistry
 from paddle_base.registry.interface import Registry
@@ -27,8 +27,9 @@ def open_registry(endpoints: Sequence[str], directory: Path | None, job: str, tt
     """
     if directory is not None:
         return DirectoryRegistry(directory / job / DIRECTORY, ttl)
-    registry: Registry = import_etcd("paddle_base.registry.etcd").EtcdRegistry(endpoints, job, ttl)
-    return registry
+    registry = import_etcd("paddle_base.registry.etcd").EtcdRegistry(endpoints, job, ttl)
+    registry.check()
+    return cast(Registry, registry)
 
 
 def import_etcd(module: str) -> Any:

@@ -3,6 +3,7 @@
 KEY@TOKEN    This file is a claim of KEY, created exclusively. The claim with the largest TOKEN holds KEY. Only the
              owner of a claim changes the content and times of the file. The content is {"value": "...", "ttl": 5.0,
              "is_over": false}. The file is empty until the owner has rewritten the keys of the earlier claim.
+claim-TOKEN  This file is a claim of LEADER, in the directory of a master, and has "address" in place of "value".
 KEY=TOKEN    This file is a key without lease, so it does not expire. The content is {"value": "...", "through":
              "ps/0"}. TOKEN is the token of the claim of "ps/0" through which the key was written.
 
@@ -27,18 +28,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paddle_base.registry.interface import MOST_VALUE_BYTES, Claim, Entry, check_key, check_value
+from paddle_base.registry.interface import LEADER, MOST_VALUE_BYTES, Entry, check_key, check_value
 from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
 from paddle_base.runtime.durable_files import remove_if_possible, sync_directory, write_file
 from paddle_base.runtime.errors import DamagedError, LeaseLostError, PaddleError, VolumeError
 
 MOST_FILES = 100_000  # maximum file names in the directory
 MOST_FILE_BYTES = 6 * MOST_VALUE_BYTES + 1024  # JSON may use up to six bytes for each character
-MOST_TTL = 3600.0  # maximum time to live, in seconds, that is accepted in another process's claim
+MOST_TTL = 30 * 86400.0  # maximum of the flag --ttl in seconds; a larger time in another process's claim is cut
 LOOKS = 20  # maximum attempts to read a directory whose files are being replaced
 CLAIM, VALUE = "@", "="
 
-_NAME = re.compile(r"([a-z0-9_.-]{1,300})([@=])([0-9]{12})")
+_LEADS = "claim-"
+_NAME = re.compile(rf"(?:([a-z0-9_.-]{{1,300}})([@=])|{_LEADS})([0-9]{{12}})")
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class DirectoryRegistry:
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[int, ClaimFile, float]] = {}  # for each key: token, claim, time of its last change
 
-    def claim(self, key: str, value: str) -> Claim | None:
+    def claim(self, key: str, value: str) -> DirectoryClaim | None:
         """See `Registry`."""
         check_value(check_key(key), value)
         with volume_errors(self._directory):
@@ -175,8 +177,8 @@ class DirectoryClaim:
     """See `Claim`."""
 
     def __init__(self, directory: Path, key: str, token: int, ttl: float) -> None:
-        self.key, self.token = key, token
-        self._directory, self._ttl = directory, ttl
+        self.key, self.token, self.ttl = key, token, ttl
+        self._directory = directory
         self._path = path_of(directory, key, CLAIM, token)
         self._valid_until = time.monotonic() + ttl
 
@@ -192,46 +194,46 @@ class DirectoryClaim:
         Raises: FileExistsError, LeaseLostError: another process has the claim.  DamagedError, OSError.
         """
         os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
-        self._check()
+        self.check()
         self._carry_over()
         self._fill(value)
-        self._check()
+        self.check()
         for token in scan(self._directory).claims[self.key]:
             if token < self.token:
                 path_of(self._directory, self.key, CLAIM, token).unlink(missing_ok=True)
 
     def renew(self) -> None:
         """See `Claim`."""
-        self._check()
+        self.check()
         began = time.monotonic()
         with volume_errors(self._directory):
             try:
                 os.utime(self._path)
             except FileNotFoundError as exc:
                 raise self._lost("the claim's file was removed") from exc
-        self._check()
-        self._valid_until = began + self._ttl
+        self.check()
+        self._valid_until = began + self.ttl
 
     def update(self, value: str) -> None:
         """See `Claim`."""
         check_value(self.key, value)
-        self._check()
+        self.check()
         with volume_errors(self._directory):
             self._fill(value)
-        self._check()
+        self.check()
 
     def put(self, key: str, value: str) -> None:
         """See `Claim`."""
         check_value(check_key(key), value)
-        self._check()
+        self.check()
         with volume_errors(self._directory):
             write_value(self._directory, key, self.token, value, self.key)
-        self._check()
+        self.check()
 
     def release(self) -> None:
         """See `Claim`."""
         with suppress(PaddleError, OSError):
-            self._check()
+            self.check()
             self._fill("", is_over=True)
         self._valid_until = float("-inf")
 
@@ -246,16 +248,16 @@ class DirectoryClaim:
         raise _restless(self._directory)
 
     def _fill(self, value: str, *, is_over: bool = False) -> None:
-        content = {"value": value, "ttl": self._ttl, "is_over": is_over}
+        content = {_name_value(self.key): value, "ttl": self.ttl, "is_over": is_over}
         _replace(self._directory, self._path, write_staging(self._directory, content))
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Check that this process still holds the key.
 
         Raises: LeaseLostError.
         """
         if time.monotonic() >= self._valid_until:
-            raise self._lost(f"the claim was not renewed for {self._ttl:g} s; the process froze or the volume is slow")
+            raise self._lost(f"the claim was not renewed for {self.ttl:g} s; the process froze or the volume is slow")
         with volume_errors(self._directory):
             newest = scan(self._directory).newest(self.key)
         if newest != self.token:
@@ -285,8 +287,8 @@ def scan(directory: Path) -> Scan:
     for name in names:
         match = _NAME.fullmatch(name)
         if match:
-            tokens = found.claims if match[2] == CLAIM else found.values
-            tokens.setdefault(match[1].replace(".", "/"), []).append(int(match[3]))
+            tokens = found.values if match[2] == VALUE else found.claims
+            tokens.setdefault(match[1].replace(".", "/") if match[1] else LEADER, []).append(int(match[3]))
     for one in (*found.claims.values(), *found.values.values()):
         one.sort()
     return found
@@ -294,7 +296,13 @@ def scan(directory: Path) -> Scan:
 
 def path_of(directory: Path, key: str, kind: str, token: int) -> Path:
     """Return the file of a claim or of a key without lease."""
-    return directory / f"{key.replace('/', '.')}{kind}{token:012d}"
+    start = _LEADS if (key, kind) == (LEADER, CLAIM) else f"{key.replace('/', '.')}{kind}"
+    return directory / f"{start}{token:012d}"
+
+
+def _name_value(key: str) -> str:
+    """Return the name of a claim's value in the claim's file."""
+    return "address" if key == LEADER else "value"
 
 
 def read_claim_file(directory: Path, key: str, token: int) -> ClaimFile:
@@ -309,11 +317,11 @@ def read_claim_file(directory: Path, key: str, token: int) -> ClaimFile:
         fields = parse_bounded(data, depth=2, values=16)
     except BoundedJsonError:
         return ClaimFile(renewed)
-    value, ttl = fields.get("value"), fields.get("ttl")
+    value, ttl = fields.get(_name_value(key)), fields.get("ttl")
     return ClaimFile(
         renewed,
         value if isinstance(value, str) else None,
-        min(float(ttl), MOST_TTL) if isinstance(ttl, int | float) else None,
+        min(ttl, MOST_TTL) if isinstance(ttl, int | float) and ttl > 0 else None,
         fields.get("is_over") is True,
     )
 

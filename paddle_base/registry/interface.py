@@ -2,7 +2,8 @@
 
     registry = open_registry(endpoints, directory, "job", ttl=5.0)
     claim = registry.claim("ps/0", "...")        # the claim is None if another process holds the key
-    claim.renew()                                # a thread of the owner calls `renew` every third of the time to live
+    with ClaimKeeper(claim, on_loss):            # calls `renew` every third of the time to live; see `keeping`
+        ...
     claim.put("ckpt/0", "...")                   # this call is refused if another process holds "ps/0" now
 
 A key consists of lower case letters, digits, '_' and '-', in parts separated by '/'. A value is a text of at most
@@ -22,6 +23,7 @@ from paddle_base.runtime.errors import BugError
 # requests of 1.5 MiB.
 MOST_VALUE_BYTES = 1 << 20
 WATCH_S = 1.0  # maximum seconds of one `Registry.wait`, after which its caller looks at other events or tries again
+LEADER = "master/lock"  # key whose claim is the lead of a job's masters
 _KEY = re.compile(r"[a-z0-9_-]{1,64}(/[a-z0-9_-]{1,64}){0,3}")
 
 
@@ -38,14 +40,16 @@ class Entry(NamedTuple):
 class Claim(Protocol):
     """A key that this process holds until its claim expires or is released.
 
-    Attributes: key: the claimed key.  token: see `Entry`.  valid_until: time in seconds of `time.monotonic`; no other
-        process holds the key before that time. Every `renew` sets a later time.
+    Attributes: key: the claimed key.  token: see `Entry`.  ttl: seconds after which a claim without renewal expires.
+        valid_until: time in seconds of `time.monotonic`; no other process holds the key before that time. Every
+        `renew` sets a later time.
 
     Thread safety: `renew` may run concurrently with the other methods.
     """
 
     key: str
     token: int
+    ttl: float
 
     @property
     def valid_until(self) -> float:

@@ -12,8 +12,7 @@
      +- LostPeerError         75  a connected program of the job is lost
      +- PortInUseError        75  another process holds the port
      +- DirectoryInUseError   75  another run writes into the directory
-     +- LeadershipLostError   75  another master leads, or this master was frozen for too long; a standby continues
-     +- LeaseLostError        75  another process may hold this process's claim; a restart claims again
+     +- LeaseLostError        75  another process may hold this process's claim or lead; a restart claims again
      +- SetAsideError         75  a save that the launcher chose was damaged; the next attempt uses an older one
      +- ApiForbiddenError     77  the Kubernetes API server refuses this service account
      +- ConfigError           78  a bad environment or config, or something not supported yet
@@ -111,17 +110,11 @@ class DirectoryInUseError(PaddleError):
     exit_code = 75
 
 
-class LeadershipLostError(PaddleError):
-    """Another master or autoscaler leads, or this master or autoscaler could not renew its leadership.
-
-    The program with this error ends, and a standby or a restarted program continues.
-    """
-
-    exit_code = 75
-
-
 class LeaseLostError(PaddleError):
-    """Another process may hold this process's claim in the registry. After a restart, the process makes a new claim."""
+    """Another process may hold this process's claim in the registry, or its lease of Kubernetes.
+
+    A standby, or this program after a restart, makes a new claim.
+    """
 
     exit_code = 75
 

@@ -82,7 +82,6 @@ def _make_options(line: MasterFlags, name: str, job: JobEnvironment) -> MasterOp
         host=host,
         address=host if nic else find_address(list_nics()),
         port=line.number("port"),
-        ttl=line.seconds("ttl"),
         lease=lease,
         linger=line.seconds("linger"),
         files_per_task=line.number("chunk_per_task"),

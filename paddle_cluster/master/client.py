@@ -32,7 +32,7 @@ from paddle_base.runtime.errors import ConfigError, DataError, PaddleError, Peer
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_cluster.master.following import FollowedLeader
 from paddle_cluster.master.protocol import MASTER, TRAINER
-from paddle_cluster.master.store.interface import AddressBook
+from paddle_cluster.master.store.interface import MasterStore
 from paddle_cluster.master.tasks.dataset import digest_of, split_names
 from paddle_cluster.master.tasks.dispatch import JOB_DONE, JOB_FAILED, PASS_END, TASK
 from paddle_cluster.master.tasks.events import FAILED, FINISHED, RETURNED
@@ -89,7 +89,7 @@ class MasterClient:
 
     def __init__(
         self,
-        book: AddressBook,
+        book: MasterStore,
         job: str,
         member: MemberId,
         *,

@@ -17,7 +17,7 @@ from paddle_base.messages.server_core import REPLACED, TAKEN
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, PeerUnreachableError, VolumeError
 from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
-from paddle_cluster.master.store.interface import AddressBook
+from paddle_cluster.master.store.interface import MasterStore
 from paddle_cluster.master.tasks.records import TaskView
 
 FIRST_LINE_S = 3.0  # seconds until the first log line about an unreachable master
@@ -89,7 +89,7 @@ class FollowedLeader:
         if before is not None:
             before.close()
 
-    def look_around(self, job: str, book: AddressBook) -> None:
+    def look_around(self, job: str, book: MasterStore) -> None:
         """Find out why no master has an address; the job may have another name, or no master was started."""
         if time.monotonic() >= self._look_due:
             self._look_due = time.monotonic() + ABSENCE_S

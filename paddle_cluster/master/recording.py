@@ -21,7 +21,7 @@ from paddle_base.registry.records import JobEnd
 from paddle_base.registry.servers import JOB_END, find_servers
 from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import replace_file
-from paddle_base.runtime.errors import BugError, DamagedError, LeadershipLostError, PaddleError, VolumeError
+from paddle_base.runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError, VolumeError
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.health.steady_time import steady_time
 from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
@@ -209,7 +209,7 @@ class JobRecords:
         self._link.close()
         if self._recorder is None:
             return
-        if isinstance(error, LeadershipLostError):
+        if isinstance(error, LeaseLostError):
             self._recorder.abandon()
         elif error is None:
             self._recorder.close(self._state, 0, "")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,28 +14,24 @@ from paddle_base.messages.keys import derive_keys
 from paddle_base.messages.server import ControlAccess, ControlServer
 from paddle_base.messages.server_core import ServerCore
 from paddle_base.registry.interface import Registry
+from paddle_base.registry.keeping import ClaimKeeper
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import (
     DataError,
-    LeadershipLostError,
-    PaddleError,
+    LeaseLostError,
     PeerUnreachableError,
     PortInUseError,
-    VolumeError,
 )
 from paddle_base.runtime.health.liveness import LIVENESS
-from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.health.steady_time import steady_time
-from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
 from paddle_cluster.master.protocol import MASTER, MOST_MEMBERS
 from paddle_cluster.master.recording import JobRecords, check_output
 from paddle_cluster.master.service import TICK_S, MasterService
-from paddle_cluster.master.store.interface import Leadership, LeaderStore
+from paddle_cluster.master.store.interface import Leadership, MasterStore
 from paddle_cluster.master.tasks.encoding import decode_state
 from paddle_cluster.master.tasks.records import Phase
 from paddle_cluster.master.tasks.state import TaskSettings
 
-RENEWALS = 3  # number of times that the leadership is renewed during its time to live
 SILENCE = 0.5  # fraction of a lease after which a silent member is disconnected; until the lease ends, it may reconnect
 PROBE_S = 1.5  # seconds after which the connection of a silent member is probed; members send every second
 TELL_S = 30.0  # maximum seconds after the linger time until the end of the job is in the registry
@@ -49,8 +42,8 @@ class MasterOptions:
     """The options from the flags.
 
     host: address to listen on.  address: address that trainers find in the store.  lease: seconds after which a silent
-    member loses its tasks.  ttl: seconds after which a silent leader loses the lead.  linger: seconds for members to
-    learn of the end of the job.  output: the directory of tasks.json, or None.
+    member loses its tasks.  linger: seconds for members to learn of the end of the job.  output: the directory of
+    tasks.json, or None.
     """
 
     job: str
@@ -58,7 +51,6 @@ class MasterOptions:
     host: str
     address: str
     port: int
-    ttl: float
     lease: float
     linger: float
     files_per_task: int
@@ -69,7 +61,7 @@ class MasterOptions:
 class Master:
     """A master. The health pages of the master read `why_not_ready` and `service`."""
 
-    def __init__(self, store: LeaderStore, registry: Registry, options: MasterOptions) -> None:
+    def __init__(self, store: MasterStore, registry: Registry, options: MasterOptions) -> None:
         self._store, self._registry, self._options = store, registry, options
         self.why_not_ready = "this master has not begun to campaign yet"
         self.service: MasterService | None = None
@@ -91,7 +83,7 @@ class Master:
             check_output(self._options.output)
         leadership = self._campaign()
         try:
-            with _kept_alive(leadership, self._options.ttl, self.stop):
+            with ClaimKeeper(leadership.claim, self.stop, what="the leadership"):
                 self._lead(leadership)
         finally:
             leadership.resign()
@@ -100,9 +92,9 @@ class Master:
         self.why_not_ready = "another master leads, or the leadership is not decided"
         leadership = self._store.campaign(lambda: self._error is not None, glog.info)
         if leadership is None:
-            raise self._error or LeadershipLostError("the campaign has ended without a leader")
-        self.token = leadership.token
-        glog.info(f"this master leads job '{self._options.job}' as leader {leadership.token}")
+            raise self._error or LeaseLostError("the campaign has ended without a leader")
+        self.token = leadership.claim.token
+        glog.info(f"this master leads job '{self._options.job}' as leader {leadership.claim.token}")
         return leadership
 
     def _lead(self, leadership: Leadership) -> None:
@@ -111,7 +103,7 @@ class Master:
         options = self._options
         gc.disable()  # the garbage collector would repeatedly scan the objects of a million tasks, and free none
         try:
-            state = decode_state(options.tasks, leadership.load(), steady_time(), leadership.token)
+            state = decode_state(options.tasks, leadership.load(), steady_time(), leadership.claim.token)
         finally:
             gc.enable()
         gc.freeze()
@@ -123,9 +115,9 @@ class Master:
         self.service = service = MasterService(state, leadership, options.files_per_task)
         if self._error is not None:
             raise self._error
-        with self._open_server(service, leadership.token) as server:
+        with self._open_server(service, leadership.claim.token) as server:
             address = f"{options.address}:{server.port}"
-            facts = {"job": options.job, "leader": leadership.token, "address": address}
+            facts = {"job": options.job, "leader": leadership.claim.token, "address": address}
             with JobRecords(state, self._registry, options.output, facts) as records:
                 leadership.publish(address)
                 self.why_not_ready = ""
@@ -179,39 +171,6 @@ class Master:
         if state.discarded:
             raise DataError(state.discarded)
         glog.info("all passes are done")
-
-
-@contextlib.contextmanager
-def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseException], None]) -> Iterator[None]:
-    """Renew the leadership in a thread while this block runs; call `stop` when the leadership is lost."""
-    is_over = threading.Event()
-
-    def renew() -> None:
-        renewed = time.monotonic()
-        lines = RateLimit(PROBLEM_LINE_S)
-        while not is_over.wait(ttl / RENEWALS):
-            began = time.monotonic()
-            try:
-                leadership.renew()
-                renewed = began
-            except (VolumeError, PeerUnreachableError) as exc:
-                now = time.monotonic()
-                if now - renewed >= ttl:
-                    stop(LeadershipLostError(f"the leadership could not be renewed for {now - renewed:.1f} s: {exc}"))
-                    return
-                if lines.is_due(now):
-                    glog.warning(f"the leadership is not renewed yet: {exc}")
-            except PaddleError as exc:
-                stop(exc)
-                return
-
-    thread = ServiceThread(renew, "leadership")
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def _admit_all(address: str) -> bool:

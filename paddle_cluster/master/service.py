@@ -16,7 +16,7 @@ from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.server_core import MemberAsked, MemberJoined, ServerCore
 from paddle_base.runtime import glog
-from paddle_base.runtime.errors import LeadershipLostError
+from paddle_base.runtime.errors import LeaseLostError
 from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.master.protocol import MOST_SHOWN, TRAINER
 from paddle_cluster.master.store.interface import Leadership, Write
@@ -103,7 +103,7 @@ class MasterService:
     def work(self, timeout: float) -> None:
         """Wait at most `timeout` seconds for messages; then apply the rules, store the changes, and answer.
 
-        Raises: the error given to `stop`; LeadershipLostError and other errors of the store. After an error, no message
+        Raises: the error given to `stop`; LeaseLostError and other errors of the store. After an error, no message
             that this call has processed is answered.
         """
         heard: list[_Heard] = []
@@ -193,7 +193,7 @@ class MasterService:
         self._step(MemberLeaves(ticket, asked.member, "it leaves", is_polite=True))
 
     def _take_status(self, ticket: Ticket, asked: MemberAsked) -> None:
-        status = describe_status(self.state, self._leadership.token, MOST_SHOWN)
+        status = describe_status(self.state, self._leadership.claim.token, MOST_SHOWN)
         self._effects.append(TicketAnswer(ticket, status))
 
     # -----
@@ -239,10 +239,10 @@ class MasterService:
         The view is sent before the answers. A member that gets a task has therefore received a view that contains this
         member.
 
-        Raises: LeadershipLostError: the epochs are exhausted.
+        Raises: LeaseLostError: the epochs are exhausted.
         """
         if self.state.presence.is_exhausted:
-            raise LeadershipLostError(
+            raise LeaseLostError(
                 "this master has used all its epochs for views; start it again, because a new leader has new epochs"
             )
         self.dispatcher.call(ServerCore.push, "view", self._view())

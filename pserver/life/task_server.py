@@ -97,7 +97,7 @@ def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host
     glog.identify(record.index)
     glog.info(f"this is server {record.index} of {desired}, incarnation {record.incarnation}")
     health.index, health.waits_for = record.index, "it does not serve yet"
-    with LeaseKeeper(registry, claim, line.seconds("etcd_ttl")) as keeper, _released(claim):
+    with LeaseKeeper(registry, claim) as keeper, _released(claim):
         health.keeper = keeper
         options = make_options(line, job, name_job(line.text("job"), job.job), record.attempt)
         life = TaskLife(keeper, line.seconds("checkpoint_interval"))

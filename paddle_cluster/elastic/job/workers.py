@@ -113,7 +113,7 @@ class JobWorkers:
             return None, None
         if not self.secret:
             raise UsageError("--store-dir needs PADDLE_SECRET; a restarted driver needs the same secret")
-        journal = DriverJournal(open_registry([], self._store, "elastic", LEASE_S), LEASE_S, _end_at_once)
+        journal = DriverJournal(open_registry([], self._store, "elastic", LEASE_S), _end_at_once)
         record = journal.lead()
         if not self._settings.has_agents:  # an agent detects the end of a driver without the lock
             try:

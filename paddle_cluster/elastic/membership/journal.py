@@ -9,6 +9,7 @@ takes over the workers.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -16,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from paddle_base.registry.interface import MOST_VALUE_BYTES, WATCH_S, Claim, Registry
+from paddle_base.registry.keeping import ClaimKeeper
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError
-from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.schema import Integer, Items, Record, Row, SchemaError, Such, Text, Truth, parse_object
 from paddle_cluster.elastic.membership.members import Incarnation
 
@@ -132,12 +133,11 @@ class DriverJournal:
     Thread safety: every method may be called from any thread.
     """
 
-    def __init__(self, registry: Registry, ttl: float, on_loss: Callable[[PaddleError], None]) -> None:
-        self._registry, self._ttl, self._on_loss = registry, ttl, on_loss
+    def __init__(self, registry: Registry, on_loss: Callable[[PaddleError], None]) -> None:
+        self._registry, self._on_loss = registry, on_loss
         self._claim: Claim | None = None
         self._lock = threading.Lock()
-        self._is_over = threading.Event()
-        self._renewing = ServiceThread(self._renew, "lease")
+        self._kept = contextlib.ExitStack()
 
     def lead(self) -> DriverRecord | None:
         """Wait until no other driver leads; return the record of an earlier driver, or None.
@@ -156,7 +156,7 @@ class DriverJournal:
                     )
                 has_noted = True
                 self._registry.wait(LEAD, taken, WATCH_S)
-        self._renewing.start()
+        self._kept.enter_context(ClaimKeeper(self._claim, self._on_loss, what="the lease of the driver"))
         found = self._registry.read(STATE).get(STATE)
         return read_record(found.value) if found is not None and found.value else None
 
@@ -178,20 +178,7 @@ class DriverJournal:
 
     def close(self) -> None:
         """Release the lead to another driver."""
-        self._is_over.set()
-        if self._renewing.ident is not None:
-            self._renewing.join()
+        self._kept.close()
         if self._claim is not None:
             self._claim.release()
         self._registry.close()
-
-    def _renew(self) -> None:
-        while not self._is_over.wait(self._ttl / 3):
-            try:
-                if self._claim is not None:
-                    self._claim.renew()
-            except LeaseLostError as exc:
-                self._on_loss(exc)
-                return
-            except PaddleError as exc:
-                glog.warning(f"the lease of the driver could not be renewed: {exc}")

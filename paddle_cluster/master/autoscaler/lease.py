@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddle_base.runtime import glog
-from paddle_base.runtime.errors import LeadershipLostError
+from paddle_base.runtime.errors import LeaseLostError
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_cluster.master.autoscaler.api import ApiClient, ApiProblem
 
@@ -75,13 +75,13 @@ class ClusterLease(ServiceThread):
         self.leads = False
         self.took_over = False  # whether another program may have led just before this program
         self.problem: ApiProblem | None = None
-        self.loss: LeadershipLostError | None = None
+        self.loss: LeaseLostError | None = None
 
     def check(self) -> None:
-        """Raise LeadershipLostError if this program has lost the lead."""
+        """Raise LeaseLostError if this program has lost the lead."""
         if self.loss is None and self.leads and time.monotonic() - self._renewed > GIVE_UP_S:
             why = f": {self.problem}" if self.problem else ""
-            self.loss = LeadershipLostError(
+            self.loss = LeaseLostError(
                 f"the lease {self._name} could not be renewed for {GIVE_UP_S:.0f} s{why}; another autoscaler may lead"
             )
         if self.loss:
@@ -117,7 +117,7 @@ class ClusterLease(ServiceThread):
         self._view = view
         if view and not view.is_free(self._me, begun):
             if self.leads:
-                self.loss = LeadershipLostError(
+                self.loss = LeaseLostError(
                     f"{glog.clean(view.holder)} has the lease {self._name} now, and leads instead of this autoscaler"
                 )
                 self._changed()

@@ -98,7 +98,7 @@ class Autoscaler:
     def run(self) -> None:
         """Make decisions until `stop` is called; with `options.once`, make only one decision.
 
-        Raises: StoppedError, ApiForbiddenError, PeerUnreachableError, LeadershipLostError, ConfigError.
+        Raises: StoppedError, ApiForbiddenError, PeerUnreachableError, LeaseLostError, ConfigError.
         """
         self._cluster.start()
         try:
@@ -244,7 +244,7 @@ class Autoscaler:
                 glog.info(said)
 
     def _apply(self, snapshot: ClusterSnapshot, changes: Sequence[Change]) -> None:
-        """Make the changes. Raises: ApiProblem: a change failed.  LeadershipLostError: see `ClusterLease.check`."""
+        """Make the changes. Raises: ApiProblem: a change failed.  LeaseLostError: see `ClusterLease.check`."""
         jobs = [snapshot.facts[change.job] for change in changes]
         found = {job.uid: (job, change) for job, change in zip(jobs, changes, strict=True)}
         wishes = [

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from paddle_base.registry.choice import import_etcd
 from paddle_cluster.master.store.directory import DirectoryStore
-from paddle_cluster.master.store.interface import AddressBook, LeaderStore
-
-
-class MasterStore(LeaderStore, AddressBook, Protocol):
-    """A store that masters write to and in which trainers find the leader."""
+from paddle_cluster.master.store.interface import MasterStore
 
 
 def open_store(endpoints: Sequence[str], directory: Path | None, job: str, ttl: float) -> MasterStore:

@@ -1,42 +1,29 @@
 """A store in etcd (`--etcd_endpoints`), which the library etcd3gw reaches over HTTP.
 
-    /JOB/master/lock      the leader's lock, with its lease; etcd removes the key if the leader does not renew the lease
+    /JOB/master/lock      the claim of the leader (see `paddle_base.registry.etcd`)
     /JOB/master/addr      "host:port" of the leader, with the same lease
     /JOB/master/...       the state, see `tasks.encoding`
 
-Every write is a transaction that succeeds only if this leader still has the lock. The leader's token is the revision at
-which the lock was created. Therefore etcd itself refuses the writes of a former leader. A transaction has at most
-MOST_WRITES keys, because etcd's default limit is 128 operations. A longer commit consists of several transactions, in
-order.
+Every write is a transaction through the claim, so etcd itself refuses the writes of a former leader. A transaction has
+at most MOST_WRITES keys, because etcd's default limit is 128 operations. A longer commit consists of several
+transactions, in order.
 """
 
 from __future__ import annotations
 
 import base64
 import concurrent.futures
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from etcd3gw.lease import Lease
+from paddle_base.registry.endpoints import decode, encode
+from paddle_base.registry.etcd import EtcdClaim, EtcdRegistry, put_of
+from paddle_base.registry.interface import LEADER
+from paddle_base.runtime.errors import DamagedError, PeerUnreachableError
+from paddle_cluster.master.store.interface import MOST_JOBS, Leadership, MasterStore, Write
 
-from paddle_base.registry.endpoints import (
-    FIRST_S,
-    LEAST_TTL_S,
-    PAUSE_S,
-    EtcdEndpoints,
-    decode,
-    encode,
-    lease_at,
-    made_at,
-    make_leased,
-    revoke,
-    watch_once,
-)
-from paddle_base.runtime.errors import DamagedError, LeadershipLostError, PeerUnreachableError
-from paddle_cluster.master.store.interface import MOST_JOBS, Leadership, Write
-
+_STATE, ADDRESS = "master/", "master/addr"
 MOST_WRITES, MOST_BYTES = 120, 1 << 20  # limits of a transaction; etcd's defaults are 128 operations and 1.5 MiB
 # Maximum keys in one read of a leader. Each key takes about 300 bytes. In each read, etcd also counts the keys that
 # follow. Reading a million keys in pages of 10,000 therefore takes twice as long. After a page that is too large or too
@@ -44,55 +31,29 @@ MOST_WRITES, MOST_BYTES = 120, 1 << 20  # limits of a transaction; etcd's defaul
 PAGE, SMALLEST_PAGE = 50_000, 50
 
 
-class EtcdStore:
+class EtcdStore(MasterStore):
     """The keys of one job in an etcd.
 
-    Args: ttl: seconds after which a leader that has not renewed its leadership loses the lead.
+    Args: ttl: seconds after which a leader that has not renewed its claim loses the lead.
     """
 
     def __init__(self, endpoints: Sequence[str], job: str, ttl: float = 10.0) -> None:
-        self._etcd = EtcdEndpoints(endpoints)
-        self._prefix = f"/{job}/master/"
-        self._ttl = max(LEAST_TTL_S, math.ceil(ttl))
+        registry = EtcdRegistry(endpoints, job, ttl)
+        super().__init__(registry, ADDRESS)
+        self._registry: EtcdRegistry = registry
 
     def campaign(self, is_stopped: Callable[[], bool], note: Callable[[str], None]) -> Leadership | None:
-        """See `LeaderStore`."""
-        lock = f"{self._prefix}lock"
-        self._etcd.call(lambda etcd: etcd.get(lock), FIRST_S)
-        has_noted = False
-        while not is_stopped():
-            try:
-                leadership = self._try(lock)
-                if leadership is not None:
-                    return leadership
-                if not has_noted:
-                    has_noted = True
-                    note(f"the master at {self.find() or 'an unknown address'} leads; this master stands by")
-                watch_once(self._etcd, lock)
-            except PeerUnreachableError as exc:
-                note(f"this master stands by, and waits for etcd: {exc}")
-                time.sleep(PAUSE_S)
-        return None
-
-    def find(self) -> str:
-        """See `AddressBook`."""
-        values: list[bytes] = self._etcd.call(lambda etcd: etcd.get(f"{self._prefix}addr"))  # type: ignore[assignment]
-        return values[0].decode(errors="replace") if values else ""
-
-    def wait(self, known: str, timeout: float) -> str:
-        """See `AddressBook`."""
-        until = time.monotonic() + timeout
-        while (found := self.find()) in ("", known) and (left := until - time.monotonic()) > 0:
-            watch_once(self._etcd, f"{self._prefix}addr", left)
-        return found
+        """See `MasterStore`."""
+        self._registry.check()
+        return super().campaign(is_stopped, note)
 
     @property
     def place(self) -> str:
-        """See `AddressBook`."""
-        return f"--etcd_endpoints={self._etcd.names}"
+        """See `MasterStore`."""
+        return f"--etcd_endpoints={self._registry.etcd.names}"
 
     def list_jobs(self) -> list[str]:
-        """See `AddressBook`."""
+        """See `MasterStore`."""
         found: list[str] = []
         start = "/0"  # the name of a job begins with a digit or a letter
         for _ in range(MOST_JOBS):
@@ -105,19 +66,13 @@ class EtcdStore:
             start = f"/{name}0" if slash else f"{keys[0]}\0"  # skip this job's keys; "0" comes after "/"
         return found
 
-    def close(self) -> None:
-        """See `LeaderStore`."""
-        self._etcd.close()
-
     def _list_first(self, start: str, end: str) -> list[str]:
         """Return a list with the first key in [start, end), or [] if there is no such key."""
         question = {"key": encode(start), "range_end": encode(end), "limit": 1, "keys_only": True}
-        return self._etcd.call(lambda etcd: _read_keys(etcd.post(etcd.get_url("/kv/range"), json=question)))
+        return self._registry.etcd.call(lambda etcd: _read_keys(etcd.post(etcd.get_url("/kv/range"), json=question)))
 
-    def _try(self, lock: str) -> Leadership | None:
-        began = time.monotonic()
-        made = make_leased(self._etcd, lock, "leader", self._ttl)
-        return made and EtcdLeadership(self._etcd, self._prefix, *made, began + self._ttl)
+    def _lead(self, claim: EtcdClaim) -> Leadership:
+        return EtcdLeadership(claim)
 
 
 def _read_keys(page: dict[str, Any]) -> list[str]:
@@ -125,22 +80,16 @@ def _read_keys(page: dict[str, Any]) -> list[str]:
 
 
 class EtcdLeadership:
-    """See `Leadership`. The token is the revision at which the lock was created.
+    """See `Leadership`."""
 
-    Thread safety: `renew` may run concurrently with the other methods.
-    """
-
-    def __init__(self, etcd: EtcdEndpoints, prefix: str, lease: Lease, token: int, valid_until: float) -> None:
-        self.token = token
-        self._etcd, self._prefix, self._lease = etcd, prefix, lease
-        self._ttl = valid_until - time.monotonic()
-        self._valid_until = valid_until
+    def __init__(self, claim: EtcdClaim) -> None:
+        self.claim = claim
+        self._prefix = f"{claim.prefix}{_STATE}"
         self._page = PAGE
-        self._condition = made_at(f"{prefix}lock", token)
 
     def load(self) -> Iterable[tuple[str, str]]:
         """See `Leadership`."""
-        skip, own = len(self._prefix), (f"{self._prefix}lock", f"{self._prefix}addr")
+        skip, own = len(self._prefix), (f"{self.claim.prefix}{LEADER}", f"{self.claim.prefix}{ADDRESS}")
         for key, value in self._read_all():
             if key not in own:
                 yield key[skip:], value
@@ -148,24 +97,15 @@ class EtcdLeadership:
     def commit(self, writes: Sequence[Write]) -> None:
         """See `Leadership`."""
         for some in split_writes(writes):
-            self._commit([self._operation(key, value) for key, value in some.items()])
+            self.claim.write([self._operation(key, value) for key, value in some.items()])
 
     def publish(self, address: str) -> None:
         """See `Leadership`."""
-        put = {"key": encode(f"{self._prefix}addr"), "value": encode(address), "lease": str(self._lease.id)}
-        self._commit([{"request_put": put}])
-
-    def renew(self) -> None:
-        """See `Leadership`."""
-        began = time.monotonic()
-        left = self._etcd.call(lambda etcd: lease_at(self._lease, etcd).refresh())
-        if left <= 0:
-            raise LeadershipLostError(f"the lease of this master, leader {self.token}, has ended; another may lead")
-        self._valid_until = began + self._ttl
+        self.claim.write([put_of(self.claim.prefix, ADDRESS, address, self.claim.lease)])
 
     def resign(self) -> None:
         """See `Leadership`."""
-        revoke(self._etcd, self._lease)
+        self.claim.release()
 
     # -----
 
@@ -174,24 +114,6 @@ class EtcdLeadership:
         if value is None:
             return {"request_delete_range": {"key": name}}
         return {"request_put": {"key": name, "value": encode(value)}}
-
-    def _commit(self, operations: list[dict[str, Any]]) -> None:
-        """Execute operations in one transaction while this leader may write. A repeated transaction changes nothing.
-
-        Raises: LeadershipLostError: etcd refuses the transaction, or has not answered before the end of the lease.
-        """
-        transaction = {"compare": [self._condition], "success": operations, "failure": []}
-        try:
-            left = max(0.0, self._valid_until - time.monotonic())
-            answer = self._etcd.call(lambda etcd: etcd.transaction(transaction), left)  # type: ignore[arg-type]
-        except PeerUnreachableError as exc:
-            raise LeadershipLostError(
-                f"this master, leader {self.token}, could not write to etcd before its lease ended: {exc}"
-            ) from exc
-        if not answer.get("succeeded"):
-            raise LeadershipLostError(
-                f"etcd refuses the writes of this master, leader {self.token}: its lock is gone; another may lead"
-            )
 
     def _read_all(self) -> Iterator[tuple[str, str]]:
         """Yield all keys in order; etcd reads the next page while the caller processes the current page."""
@@ -213,9 +135,9 @@ class EtcdLeadership:
         question: dict[str, Any] = {"key": encode(start), "range_end": encode(end)}
         while True:
             question["limit"] = self._page
-            left = max(0.0, self._valid_until - time.monotonic()) if self._page == SMALLEST_PAGE else 0.0
+            left = max(0.0, self.claim.valid_until - time.monotonic()) if self._page == SMALLEST_PAGE else 0.0
             try:
-                page: dict[str, Any] = self._etcd.call(
+                page: dict[str, Any] = self.claim.etcd.call(
                     lambda etcd: etcd.post(etcd.get_url("/kv/range"), json=question), left
                 )
                 return page

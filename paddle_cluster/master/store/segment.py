@@ -23,7 +23,6 @@ from paddle_base.runtime.errors import DamagedError
 from paddle_cluster.master.store.interface import Write
 
 _HEADER, _START, _SUM = struct.Struct("<III"), struct.Struct("<II"), struct.Struct("<I")
-MOST_BYTES = 1 << 30  # maximum bytes of a record
 PAIRS = 5000  # maximum keys in a record of the state with which a segment begins
 
 

@@ -18,7 +18,7 @@ from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.master.client import MasterClient, TaskGrant
 from paddle_cluster.master.store.directory import DirectoryStore
 from paddle_cluster.master.store.etcd import EtcdStore
-from paddle_cluster.master.store.interface import AddressBook
+from paddle_cluster.master.store.interface import MasterStore
 
 FILES = [f"part-{number:02d}" for number in range(20)]
 TTL = 2.0
@@ -27,7 +27,7 @@ TTL = 2.0
 class Place:
     """A store, by the flags that a master gets and the book that a trainer has."""
 
-    def __init__(self, directory: Path, flag: str, book: Callable[[], AddressBook]) -> None:
+    def __init__(self, directory: Path, flag: str, book: Callable[[], MasterStore]) -> None:
         self.directory, self.flag, self.book = directory, flag, book
         self.masters = 0
 

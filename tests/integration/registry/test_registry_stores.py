@@ -226,9 +226,10 @@ def test_an_etcd_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paddle_base.registry.etcd.FIRST_S", 0.1)
     port = free_ports(1)[0]
     with pytest.raises(PeerUnreachableError, match=f"no etcd answers: http://127.0.0.1:{port}: .*refused"):
-        EtcdRegistry([f"http://127.0.0.1:{port}"], "job")
-    with pytest.raises(UsageError, match="--etcd_endpoints has 'ftp://a'"):
-        EtcdRegistry(["ftp://a"], "job")
+        open_registry([f"http://127.0.0.1:{port}"], None, "job")
+    for endpoint in ("ftp://a:1", "http://", "a:b", "http://a:99999", "http://a:1/x"):
+        with pytest.raises(UsageError, match=f"--etcd_endpoints has '{endpoint}'; write each endpoint as http://host"):
+            open_registry([endpoint], None, "job")
 
 
 def test_a_claim_ends_when_etcd_is_away_for_a_whole_lease(etcd: EtcdProcess) -> None:
@@ -257,10 +258,10 @@ def test_a_claim_whose_key_was_removed_is_lost(etcd: EtcdProcess) -> None:
 def test_a_key_of_etcd_that_is_no_text_is_damage(etcd: EtcdProcess) -> None:
     registry = open_registry([etcd.endpoint], None, "job", TTL)
     assert isinstance(registry, EtcdRegistry)
-    registry._etcd.call(lambda client: client.put("/job/ckpt/0", b"\xff\xfe"))
+    registry.etcd.call(lambda client: client.put("/job/ckpt/0", b"\xff\xfe"))
     with pytest.raises(DamagedError, match="the key /job/ckpt/0 of etcd is damaged"):
         registry.read("ckpt/")
-    registry._etcd.call(lambda client: client.put("/job/ckpt/0", b"x" * (MOST_VALUE_BYTES + 1)))
+    registry.etcd.call(lambda client: client.put("/job/ckpt/0", b"x" * (MOST_VALUE_BYTES + 1)))
     with pytest.raises(DamagedError, match="the key /job/ckpt/0 of etcd is damaged"):
         registry.read("ckpt/")
     assert registry.read("ps/") == {}

@@ -62,7 +62,7 @@ def test_what_is_no_record_is_refused(text: str) -> None:
 
 def test_a_driver_writes_what_it_decides_before_a_worker_begins_and_another_goes_on(tmp_path: Path) -> None:
     lost: list[PaddleError] = []
-    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lost.append)
+    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lost.append)
     assert journal.lead() is None
     job = ScriptedJob({"a": 2, "b": 1}, failures=1, journal=journal)
     job.driver.port = 7000
@@ -74,7 +74,7 @@ def test_a_driver_writes_what_it_decides_before_a_worker_begins_and_another_goes
     journal.close()
     job.end()
 
-    second = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lost.append)
+    second = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lost.append)
     record = second.lead()
     assert record is not None
     assert (record.generation, record.resets, record.port, record.blacklist) == (2, 1, 7000, ("b",))
@@ -99,8 +99,8 @@ def test_a_driver_writes_what_it_decides_before_a_worker_begins_and_another_goes
 
 
 def test_a_second_driver_waits_until_the_first_is_gone(tmp_path: Path) -> None:
-    first = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
-    second = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    first = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
+    second = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
     first.lead()
     first.save(RECORD)
     found: list[DriverRecord | None] = []
@@ -116,7 +116,7 @@ def test_a_second_driver_waits_until_the_first_is_gone(tmp_path: Path) -> None:
 def test_a_driver_that_comes_back_too_late_ends_before_it_decides(tmp_path: Path) -> None:
     """It had been frozen; the reports that had queued up made it decide, fail, and end the workers of the next one."""
     lost: list[PaddleError] = []
-    journal = DriverJournal(DirectoryRegistry(tmp_path, 60.0), 60.0, lost.append)
+    journal = DriverJournal(DirectoryRegistry(tmp_path, 60.0), lost.append)
     journal.lead()
     journal.save(RECORD)
     (lead,) = tmp_path.rglob("elastic.lead@*")
@@ -131,7 +131,7 @@ def test_a_driver_that_cannot_write_ends_and_leaves_its_workers_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost: list[PaddleError] = []
-    journal = DriverJournal(DirectoryRegistry(tmp_path, 60.0), 60.0, lost.append)
+    journal = DriverJournal(DirectoryRegistry(tmp_path, 60.0), lost.append)
     journal.lead()
     full = VolumeError("no space left")
     monkeypatch.setattr(journal._claim, "put", mock.Mock(side_effect=full))
@@ -146,7 +146,7 @@ def test_a_driver_that_cannot_write_ends_and_leaves_its_workers_to_the_next(
 
 def test_a_driver_that_goes_on_misses_a_worker_that_the_first_one_has_heard(tmp_path: Path) -> None:
     """A worker froze when the driver was killed: the next one left it alone, as if it had never said anything."""
-    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
     journal.lead()
     job = ScriptedJob({"a": 2}, journal=journal)
     job.driver.port = 7000
@@ -155,7 +155,7 @@ def test_a_driver_that_goes_on_misses_a_worker_that_the_first_one_has_heard(tmp_
     journal.close()
     job.end()
 
-    next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
     record = next_journal.lead()
     assert record is not None
     assert [one.has_spoken for one in record.members] == [False, True]
@@ -173,7 +173,7 @@ def test_a_driver_that_takes_over_sends_notices_to_a_new_rank_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knew the addresses of the old rank 0 only: after the loss of rank 0, a host that came back stayed unused."""
-    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
     journal.lead()
     job = ScriptedJob({"a": 1, "b": 1}, journal=journal)
     job.driver.port = 7000
@@ -194,7 +194,7 @@ def test_a_driver_that_takes_over_sends_notices_to_a_new_rank_0(
 
     monkeypatch.setattr("paddle_cluster.elastic.reports.WorkerNotificationClient", Client)
     monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
-    next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
     record = next_journal.lead()
     assert record is not None
     again = ScriptedJob({"b": 1}, journal=next_journal)
@@ -243,7 +243,7 @@ def test_a_driver_whose_clock_is_behind_tells_of_changes_after_a_takeover(
             state.check_host_updates()
         state.check_host_updates()  # each change counts once
 
-    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
     journal.lead()
     job = ScriptedJob({"a": 1}, journal=journal)
     job.driver.port = 7000
@@ -254,7 +254,7 @@ def test_a_driver_whose_clock_is_behind_tells_of_changes_after_a_takeover(
 
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() - 3600)
-    next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
     record = next_journal.lead()
     assert record is not None
     again = ScriptedJob({"a": 1}, journal=next_journal)

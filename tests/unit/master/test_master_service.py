@@ -1,7 +1,8 @@
 """The master's service over a fake network: lists in parts, questions that wait, answers after the store has them."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +13,10 @@ from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import NoAnswerError, RequestRefusedError
 from paddle_base.messages.fake import FakeClient, FakeNetwork
 from paddle_base.messages.server_core import ServerCore
-from paddle_base.runtime.errors import LeadershipLostError
+from paddle_base.runtime.errors import LeaseLostError
 from paddle_cluster.master.protocol import MASTER, TRAINER, WATCHER
 from paddle_cluster.master.service import MasterService
-from paddle_cluster.master.store.memory import MemoryStore
+from paddle_cluster.master.store.interface import Write
 from paddle_cluster.master.tasks import dataset
 from paddle_cluster.master.tasks.dataset import digest_of
 from paddle_cluster.master.tasks.encoding import decode_state
@@ -39,6 +40,45 @@ class Listening:
     def disconnected(self, reason: str) -> None: ...
 
 
+class MemoryStore:
+    """Keys and values, and the leader's token. `commit` raises LeaseLostError after `dies_after` writes."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[str, str] = {}
+        self.token = 0
+        self.dies_after: int | None = None
+
+
+class MemoryLeadership:
+    """See `Leadership`; the previous leader has lost the lead."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        store.token += 1
+        self.claim: Any = SimpleNamespace(token=store.token)
+        self.store = store
+
+    def load(self) -> Iterable[tuple[str, str]]:
+        return sorted(self.store.pairs.items())
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """Store some writes, one by one."""
+        for key, value in writes:
+            if self.store.token != self.claim.token:
+                raise LeaseLostError(f"leader {self.store.token} has taken over")
+            if self.store.dies_after is not None:
+                if not self.store.dies_after:
+                    raise LeaseLostError("the test ends this leadership")
+                self.store.dies_after -= 1
+            if value is None:
+                self.store.pairs.pop(key, None)
+            else:
+                self.store.pairs[key] = value
+
+    def publish(self, address: str) -> None: ...
+
+    def resign(self) -> None: ...
+
+
 class Stage:
     """A network with a master."""
 
@@ -53,11 +93,11 @@ class Stage:
 
     def begin(self) -> None:
         """Let another master lead."""
-        leadership = self.store.campaign(lambda: False, lambda _: None)
-        assert leadership is not None
-        state = decode_state(self.settings, leadership.load(), self.network.now, leadership.token)
+        leadership = MemoryLeadership(self.store)
+        token = leadership.claim.token
+        state = decode_state(self.settings, leadership.load(), self.network.now, token)
         self.service = MasterService(state, leadership, self.files_per_task, lambda: self.network.now)
-        core = ServerCore(MASTER, "job", MemberId("master", leadership.token), silence=3.0)
+        core = ServerCore(MASTER, "job", MemberId("master", token), silence=3.0)
         self.service.dispatcher = Dispatcher(core, self.service, self.network.notes.append)
         self.network.serve("m", self.service.dispatcher)
 
@@ -182,7 +222,7 @@ def test_nobody_hears_of_what_is_not_stored() -> None:
     stage.send(client, FILES)
     stage.store.dies_after = 0
     answer = client.caller.submit("get_task", {"request": 1, "patience": 30.0, "pass": 0}, 5.0)
-    with pytest.raises(LeadershipLostError):
+    with pytest.raises(LeaseLostError):
         stage.run()
     stage.network.run()
     assert not answer.done()
@@ -262,7 +302,7 @@ def test_a_member_hears_its_number_and_the_view_when_it_is_welcome() -> None:
 def test_a_member_is_welcome_when_its_number_is_stored() -> None:
     stage = Stage()
     stage.store.dies_after = 1
-    with pytest.raises(LeadershipLostError):
+    with pytest.raises(LeaseLostError):
         stage.join("a")
     stage.network.run()
     assert stage.heard["a"].heard == []

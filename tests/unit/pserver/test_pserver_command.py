@@ -287,7 +287,6 @@ def test_exit_codes_are_those_of_the_table():
         "PortInUseError": 75,
         "DirectoryInUseError": 75,
         "SetAsideError": 75,
-        "LeadershipLostError": 75,
         "LeaseLostError": 75,
         "ApiForbiddenError": 77,
         "ConfigError": 78,

@@ -19,8 +19,9 @@ from each import each
 import paddle_base.registry.endpoints as endpoints
 import paddle_base.registry.etcd_access as etcd_access
 from paddle_base.registry.endpoints import EtcdEndpoints, encode, watch_once
-from paddle_base.registry.etcd import EtcdRegistry
+from paddle_base.registry.etcd import EtcdClaim, EtcdRegistry
 from paddle_base.registry.etcd_access import PASSWORD_FILE, USER, EtcdAccess
+from paddle_base.registry.interface import LEADER
 from paddle_base.runtime.errors import PeerUnreachableError
 from paddle_cluster.master.store.etcd import PAGE, EtcdLeadership
 
@@ -289,6 +290,7 @@ def test_a_state_whose_page_is_too_large_is_read_in_smaller_pages(
         send(handler, json.dumps({"kvs": pairs}).encode())
 
     etcd = EtcdEndpoints([start(page)], EtcdAccess())
-    leadership = EtcdLeadership(etcd, "/job/master/", None, 1, time.monotonic() + 10)  # type: ignore[arg-type]
+    claim = EtcdClaim(etcd, "/job/", LEADER, None, 1, time.monotonic() + 10)  # type: ignore[arg-type]
+    leadership = EtcdLeadership(claim)
     assert list(leadership.load()) == [("task/1", "x")]
     assert leadership._page == PAGE // 10

@@ -12,8 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddle_base.registry import directory as module
-from paddle_base.registry.directory import DirectoryClaim, DirectoryRegistry, path_of, read_claim_file, write_value
-from paddle_base.registry.interface import MOST_VALUE_BYTES, Entry
+from paddle_base.registry.directory import (
+    ClaimFile,
+    DirectoryClaim,
+    DirectoryRegistry,
+    path_of,
+    read_claim_file,
+    write_value,
+)
+from paddle_base.registry.interface import LEADER, MOST_VALUE_BYTES, Entry
 from paddle_base.runtime.errors import BugError, DamagedError, LeaseLostError, VolumeError
 
 TTL = 5.0
@@ -337,9 +344,26 @@ def test_a_claim_that_makes_no_sense_is_held_until_it_was_looked_at(
     assert take(registry, clock).token == 4
 
 
-def test_a_time_to_live_without_end_is_not_believed(tmp_path: Path, clock: Clock) -> None:
-    path_of(tmp_path, "ps/0", "@", 1).write_text('{"value":"","ttl":1e300,"is_over":false}')
-    assert read_claim_file(tmp_path, "ps/0", 1).ttl == module.MOST_TTL
+@each(
+    ("ttl", "used"),
+    [
+        ("1" + "0" * 400, None),
+        ("1e999", None),
+        ("NaN", None),
+        ("-1", None),
+        ("0", None),
+        ("1e300", module.MOST_TTL),
+        ("7", 7.0),
+    ],
+    ids=lambda one: str(one)[:8],
+)
+def test_a_claim_has_a_time_to_live_that_a_process_can_wait_for(tmp_path: Path, ttl: str, used: float | None) -> None:
+    """An observer takes its own time to live in place of None."""
+    for key, value in (("ps/0", "value"), (LEADER, "address")):
+        path_of(tmp_path, key, "@", 1).write_text(f'{{"{value}":"","ttl":{ttl},"is_over":false}}')
+        assert read_claim_file(tmp_path, key, 1) == ClaimFile(
+            path_of(tmp_path, key, "@", 1).stat().st_mtime_ns, "" if used or ttl in ("-1", "0") else None, used
+        )
 
 
 @each(
@@ -367,11 +391,22 @@ def test_the_longest_value_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_names_of_others_are_not_looked_at(tmp_path: Path) -> None:
     registry = DirectoryRegistry(tmp_path, TTL)
-    for name in ("README", "ps.0@", "ps.0@12", "ps.0@00000000000x", "PS.0@000000000001", ".ps.0@000000000001.writing"):
+    for name in (
+        "README",
+        "ps.0@",
+        "ps.0@12",
+        "ps.0@00000000000x",
+        "PS.0@000000000001",
+        ".ps.0@000000000001.writing",
+        "claim-",
+        "claim-5",
+        "claim-١١١١١١١١١١١١",
+        "claim-" + "1" * 200,
+    ):
         (tmp_path / name).write_text("")
     (tmp_path / "sub").mkdir()
     assert registry.read("") == {}
-    assert hold(registry).token == 1
+    assert hold(registry).token == hold(registry, LEADER).token == 1
 
 
 def test_a_directory_with_too_many_names_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,21 +13,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
+import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from paddle_base.registry.interface import WATCH_S, Claim, Entry, Registry
+from paddle_base.registry.keeping import ClaimKeeper
 from paddle_base.registry.servers import INIT_DONE, INIT_LOCK
 from paddle_base.runtime import glog
 from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
-from paddle_base.runtime.errors import ConfigError, LeaseLostError, PeerUnreachableError, VolumeError
-from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.errors import ConfigError, LeaseLostError, PeerUnreachableError
 from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
 
 INIT = "init/"
-LEAST_RENEWAL_S = 0.05
 
 
 def agree_on_first_values(
@@ -76,7 +74,8 @@ def agree_on_first_values(
 def _give(registry: Registry, claim: Claim, name: str, digest: str, give: Callable[[], None]) -> None:
     """Send the values as the holder of the lock. If another holder has just sent values, do nothing."""
     try:
-        with _renewing(claim):
+        # without a lock this trainer goes on: its write through the claim is refused
+        with ClaimKeeper(claim, lambda _: None, patience=math.inf, what="the lock for sending the initial values"):
             if INIT_DONE in registry.read(INIT):
                 return
             glog.info("this trainer sends the parameter servers their initial values")
@@ -86,29 +85,6 @@ def _give(registry: Registry, claim: Claim, name: str, digest: str, give: Callab
         glog.warning(f"the lock for sending the initial values is lost; another trainer may send them: {exc}")
     finally:
         claim.release()
-
-
-@contextmanager
-def _renewing(claim: Claim) -> Iterator[None]:
-    """A context in which a thread renews a claim."""
-    is_over = threading.Event()
-
-    def renew() -> None:
-        while not is_over.wait(max((claim.valid_until - time.monotonic()) / 3, LEAST_RENEWAL_S)):
-            try:
-                claim.renew()
-            except LeaseLostError:
-                return  # the write through the claim will fail, too
-            except (PeerUnreachableError, VolumeError) as exc:
-                glog.warning(f"the lock for sending the initial values cannot be renewed now: {exc}")
-
-    thread = ServiceThread(renew, "first-values-lock")
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def _check_model(done: Entry, name: str, digest: str) -> None:

@@ -8,6 +8,8 @@ import pytest
 from etcd3gw.lease import Lease
 
 from paddle_base.registry.endpoints import EtcdEndpoints
+from paddle_base.registry.etcd import EtcdClaim
+from paddle_base.registry.interface import LEADER
 from paddle_base.runtime.errors import DamagedError
 from paddle_cluster.master.store.etcd import EtcdLeadership
 from paddle_cluster.master.tasks.encoding import decode_state
@@ -26,7 +28,8 @@ class Page:
 
 def load(*pairs: tuple[bytes, bytes]) -> None:
     etcd = cast(EtcdEndpoints, Page(*pairs))
-    leadership = EtcdLeadership(etcd, "/job/master/", cast(Lease, None), 1, time.monotonic() + 60.0)
+    claim = EtcdClaim(etcd, "/job/", LEADER, cast(Lease, None), 1, time.monotonic() + 60.0)
+    leadership = EtcdLeadership(claim)
     decode_state(TaskSettings(num_passes=1), leadership.load(), time.time())
 
 
