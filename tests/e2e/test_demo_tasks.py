@@ -22,7 +22,9 @@ def start(place: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("moment", [r"\$ prepare", "pserver-1 started", "a trainer is frozen", "kill -9 of the master"])
+@pytest.mark.parametrize(
+    "moment", [r"\$ paddle prepare", "pserver-1 started", "a trainer is frozen", "kill -9 of the master"]
+)
 def test_an_interrupt_leaves_no_process(tmp_path, moment):
     with start(tmp_path / "demo") as process:
         for line in process.stdout:
