@@ -175,7 +175,7 @@ class ElasticJob:
 def stage(work: Path, data: Path) -> None:
     """Make the working directory of the trainers, with config, provider and `data`."""
     work.mkdir(parents=True, exist_ok=True)
-    for path in HERE.glob("elastic_*.py"):
+    for path in HERE.glob("tasks_*.py"):
         shutil.copy(path, work)
     if not (work / "data").exists():
         (work / "data").symlink_to(data)

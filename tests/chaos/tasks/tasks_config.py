@@ -12,7 +12,7 @@ pace = get_config_arg("pace", float, 0.0)
 define_py_data_sources2(
     train_list="data/train.list",
     test_list="data/test.list",
-    module=("elastic_provider", "elastic_provider"),
+    module=("tasks_provider", "tasks_provider"),
     obj=(f"train_{data}", f"test_{data}"),
     args={"pace": pace, "dictionary": "data/dict.txt"},
 )
