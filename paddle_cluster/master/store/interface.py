@@ -11,13 +11,16 @@ none of its later writes takes effect, and `commit` raises an error.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from paddle_base.registry.interface import LEADER, WATCH_S, Claim, Entry, Registry
-from paddle_base.runtime.errors import PeerUnreachableError
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import DamagedError, PeerUnreachableError
 
 Write = tuple[str, str | None]  # a key and its value; the value None deletes the key
 MOST_ADDRESS = 300  # maximum characters of "host:port"
@@ -78,7 +81,10 @@ class MasterStore(ABC):
                     return self._lead(claim)
                 if not has_noted:
                     has_noted = True
-                    note(f"the master at {self.find() or 'an unknown address'} leads; this master stands by")
+                    leader = ""
+                    with contextlib.suppress(DamagedError):  # a trainer names what is wrong with the address
+                        leader = self.find()
+                    note(f"the master at {leader or 'an unknown address'} leads; this master stands by")
                 self._registry.wait(LEADER, taken, WATCH_S)
             except PeerUnreachableError as exc:
                 note(f"this master stands by, and waits for etcd: {exc}")
@@ -93,7 +99,10 @@ class MasterStore(ABC):
         return self._address_of(self._registry.read(self._address_key))
 
     def wait(self, known: str, timeout: float) -> str:
-        """Return the leader's address as soon as it differs from `known`, or after `timeout` seconds."""
+        """Return the leader's address as soon as it differs from `known`, or after `timeout` seconds.
+
+        Raises: see `find`.
+        """
         until = time.monotonic() + timeout
         while True:
             entries = self._registry.read(self._address_key)
@@ -107,8 +116,14 @@ class MasterStore(ABC):
         self._registry.close()
 
     def _address_of(self, entries: Mapping[str, Entry]) -> str:
-        entry = entries.get(self._address_key)
-        return entry.value[:MOST_ADDRESS] if entry else ""
+        address = entries[self._address_key].value if self._address_key in entries else ""
+        host, _, port = address.rpartition(":")
+        if address and not (len(address) <= MOST_ADDRESS and host and re.fullmatch(r"[0-9]{1,5}", port)):
+            raise DamagedError(
+                f"the store has {glog.clean(address[:100])} as the master's address, which is not host:port; another "
+                f"program uses the name of this job in {self.place}"
+            )
+        return address
 
     @property
     @abstractmethod

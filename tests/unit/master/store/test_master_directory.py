@@ -271,3 +271,13 @@ def test_a_directory_of_another_program_among_the_jobs_is_passed_over(
         (tmp_path / "mail" / str(number)).touch()
     monkeypatch.setattr(registry_directory, "MOST_FILES", 3)
     assert DirectoryStore(tmp_path / "other").list_jobs() == ["job"]
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", ":8080", "10.0.0.1:x", "10.0.0.1:123456", "a" * 400 + ":1"])
+def test_what_is_no_address_of_a_master_is_damaged(tmp_path: Path, address: str) -> None:
+    """A trainer read its port as a number, and the error ended the trainer."""
+    (tmp_path / "job").mkdir()
+    claim = json.dumps({"address": address, "ttl": 10.0, "is_over": False})
+    (tmp_path / "job" / "claim-000000000001").write_text(claim)
+    with pytest.raises(DamagedError, match="as the master's address, which is not host:port"):
+        DirectoryStore(tmp_path / "job", 10.0).find()
