@@ -24,6 +24,7 @@ import numpy.typing as npt
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
 
 Image = npt.NDArray[Any]
+_Unpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]  # the class in Python
 MAX_PIXELS = 64 << 20  # of one image; its pixels take up to 4 bytes each. A camera's image has up to about 50 million
 _TOO_LARGE = f"too large: an image may have {MAX_PIXELS:,} pixels; scale it down, or leave it out"
 _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, struct.error, ArithmeticError, LookupError, TypeError)
@@ -175,8 +176,11 @@ _ARRAY_PARTS: Mapping[tuple[str, str], Any] = {
 }
 
 
-class _ArrayUnpickler(pickle.Unpickler):
-    """Reads only numpy arrays and plain values, and refuses a pickle that names any other class or function."""
+class _ArrayUnpickler(_Unpickler):  # type: ignore[misc]
+    """Reads only numpy arrays and plain values, and refuses a pickle that names any other class or function.
+
+    For the largest number of PUT, the reader in C would allocate a table of up to 64 GB; the one in Python has a dict.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ARRAY_PARTS:
@@ -186,7 +190,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 _NO_MEAN = (
     pickle.UnpicklingError, zipfile.BadZipFile, ArithmeticError, AttributeError, EOFError, ImportError, LookupError,
-    TypeError, ValueError,
+    MemoryError, TypeError, ValueError,
 )  # fmt: skip
 
 

@@ -3,7 +3,9 @@
 import io
 import os
 import pickle
+import resource
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,6 +73,19 @@ def test_a_mean_that_is_none_is_bad_data(tmp_path, content):
     (tmp_path / "meta").write_bytes(content)
     with pytest.raises(DataError, match="meta is no file of arrays"):
         image_util.load_meta(str(tmp_path / "meta"), 6, 4)
+
+
+def test_a_mean_with_a_huge_number_of_put_takes_no_memory(tmp_path):
+    """The reader in C allocated a table of up to 64 GB."""
+    (tmp_path / "meta").write_bytes(b"Nr\xff\xff\xff\xff.")
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 30), limits[1]))
+    try:
+        with pytest.raises(DataError, match="meta is no file of arrays: 'NoneType' object is not subscriptable"):
+            image_util.load_meta(str(tmp_path / "meta"), 6, 4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def test_an_image_of_another_form_is_refused():
