@@ -58,7 +58,7 @@ lint: setup  ## ruff, mypy, import rules, bounds of sizes, dead code, codespell,
 	$(BIN)/python tests/house.py
 	$(BIN)/python tests/dead_code.py
 	$(BIN)/codespell
-	$(BIN)/shellcheck start.sh tests/etcd/build tests/arm64/run .ci/run paddle/bin/paddle paddle/bin/paddle_* tests/chaos/pod_network.sh tests/install-go tests/install-packages tests/newest-python tests/temporary-directory \
+	$(BIN)/shellcheck start.sh tests/etcd/build tests/arm64/run .ci/run paddle/bin/* tests/chaos/pod_network.sh tests/install-go tests/install-packages tests/newest-python tests/temporary-directory \
 		$(addprefix tests/kubernetes/,base-image cluster compile custom-resources/make autoscale/run helm/build install kueue/build kwok/build moosefs run) \
 		$(addprefix tests/observability/,install run)
 	$(BIN)/yamllint --strict k8s tests

@@ -134,6 +134,7 @@ setup(
         "paddle/bin/paddle_merge_model",
         "paddle/bin/paddle_pserver_main",
         "paddle/bin/paddle_trainer",
+        "paddle/bin/prepare",
         "start_paddle.py",
     ],
 )

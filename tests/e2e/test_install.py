@@ -125,6 +125,7 @@ def test_the_sdist_has_all_that_the_wheel_is_made_of(built):
 def test_both_programs_work_where_there_was_no_compiler(installed, scripts):
     assert start(installed / "paddle", "version", cwd=scripts).startswith("PaddlePaddle 0.11.0")
     assert "compiled kernels: not installed" in start(installed / "paddle", "doctor", "--timeout=100", cwd=scripts)
+    assert "usage: paddle prepare" in start(installed / "prepare", "--help", cwd=scripts), "older manifests start it"
     assert "usage: start_paddle.py" in start(installed / "start_paddle.py", "--help", cwd=scripts)
     start(installed / "paddle", "train", "--config=config.py", "--num_passes=1", "--save_dir=out", cwd=scripts)
     assert (scripts / "out/pass-00000/done").is_file()

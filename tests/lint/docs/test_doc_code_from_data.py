@@ -64,7 +64,7 @@ ALLOWED = {
     ("paddle/doctor/probing.py", "importlib.import_module"): OURS,
     ("trainer/layers/__init__.py", "importlib.import_module"): OURS,
     ("paddle/trainer_config_helpers/__init__.py", "importlib.import_module"): f"{OURS}: a submodule of this package",
-    ("paddle/utils/image_util.py", "pickle.Unpickler"): "admits the parts of numpy arrays and no other name",
+    ("paddle/utils/image_util.py", "pickle._Unpickler"): "admits the parts of numpy arrays and no other name",
     ("pserver/server/event_loop.py", "importlib.import_module"): OURS,
     ("paddle_base/registry/choice.py", "importlib.import_module"): OURS,
 }
