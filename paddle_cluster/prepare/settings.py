@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from paddle_base.runtime.errors import ConfigError, UsageError
+from paddle_base.runtime.gflags import suggest_flag
 from paddle_cluster.prepare.dataset import Source
-from paddle_cluster.prepare.errors import ArgumentsError, SettingsError
 from paddle_cluster.prepare.sources import SOURCES
 from paddle_cluster.prepare.values import MARKER, Settings
 
@@ -86,10 +86,7 @@ OPTIONS = (
 
 class _SettingsParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        unknown = re.search(r"unrecognized arguments: (-[^\s=]+)", message)
-        close = difflib.get_close_matches(unknown[1], [f"--{one.name}" for one in OPTIONS], 1) if unknown else []
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise ArgumentsError(f"{message}{hint}; see paddle prepare --help")
+        raise UsageError(f"{message}{suggest_flag(message, help_table())}; see paddle prepare --help")
 
 
 def help_table() -> str:
@@ -124,7 +121,7 @@ def make_parser() -> argparse.ArgumentParser:
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     """Return the settings of this run.
 
-    Raises: ArgumentsError: if the command line is invalid.  SettingsError: if settings are wrong; the message names all
+    Raises: UsageError: if the command line is invalid.  ConfigError: if settings are wrong; the message names all
     wrong settings.
     """
     flags = vars(make_parser().parse_args(argv))
@@ -177,7 +174,7 @@ class _Reading:
         )
         self._check_input(settings)
         if self.problems:
-            raise SettingsError("; ".join(self.problems))
+            raise ConfigError("; ".join(self.problems))
         return settings
 
     def _choice(self, name: str, allowed: Sequence[str], default: str) -> str:

@@ -28,8 +28,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from paddle_base.runtime.durable_files import retry_stale, sync_directory
+from paddle_base.runtime.errors import DataError, VolumeError
 from paddle_cluster.prepare.dataset import Content, Shard
-from paddle_cluster.prepare.errors import InputError, OutputError, writing_to
+from paddle_cluster.prepare.errors import writing_to
 from paddle_cluster.prepare.input.folder import Folder
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.values import MARKER
@@ -105,7 +106,7 @@ def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> Non
 def copy_config(example: Path, target: Path) -> None:
     """Copy an example's directory, without the `__pycache__` directories in it.
 
-    Raises: InputError: if a link leads out of the directory or is circular, or a file is not regular.
+    Raises: DataError: if a link leads out of the directory or is circular, or a file is not regular.
     """
     with Folder(example) as folder:
         names = _config_files(folder)
@@ -130,7 +131,7 @@ def same_files(one: Path, other: Path) -> bool:
         with Folder(one) as first, Folder(other) as second:
             names = _config_files(first)
             return names == _config_files(second) and all(_is_same(first, second, name) for name in names)
-    except InputError:
+    except DataError:
         return False
 
 
@@ -155,11 +156,11 @@ def write_marker(directory: Path, marker: Mapping[str, object]) -> None:
 def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
     """Move the content of the staging directory to its final place; the module's docstring describes the order.
 
-    Raises: OutputError: if the directory cannot be written, or if another run has started meanwhile. In the second case
+    Raises: VolumeError: if the directory cannot be written, or if another run has started meanwhile. In the second case
     nothing is changed.
     """
     if not (directory / TOKEN).exists():
-        raise OutputError(f"another run of prepare started meanwhile and has taken over {out_dir}")
+        raise VolumeError(f"another run of prepare started meanwhile and has taken over {out_dir}")
     _check_places(out_dir, count)
     retired = directory / RETIRED
     with writing_to(out_dir):
@@ -210,11 +211,11 @@ def give_to(owner: Owner, path: Path) -> None:
 def _check_places(out_dir: Path, count: int) -> None:
     """Check that no file has the name of a shard's directory.
 
-    Raises: OutputError.
+    Raises: VolumeError.
     """
     for place in (*(out_dir / str(shard) for shard in range(count)), out_dir / "output"):
         if place.exists() and not place.is_dir():
-            raise OutputError(f"{place} is no directory, but the job needs one of this name; move it away")
+            raise VolumeError(f"{place} is no directory, but the job needs one of this name; move it away")
 
 
 def _find_kept(directory: Path, out_dir: Path) -> Path | None:

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from paddle_cluster.prepare.errors import InputError, writing_to
+from paddle_base.runtime.errors import DataError
+from paddle_cluster.prepare.errors import writing_to
 from paddle_cluster.prepare.input import tar
 from paddle_cluster.prepare.input.packed import from_start, unpacked
 from paddle_cluster.prepare.limits import DEPTH, FILES, Meter
@@ -30,8 +31,8 @@ def unpack_if_archive(descriptor: int, name: str, folder: Path, disk: Meter, mem
     """Unpack a zip archive or a tar archive (packed or not) into a new directory; return False for any other file.
 
     Args: descriptor, name: the file, and its name for messages.  folder: the new directory.
-    Raises: InputError: if the archive is damaged, if a member is a link or a device or lies outside the directory, or
-    if the number of files or bytes exceeds a limit.  OutputError: if the files cannot be written.
+    Raises: DataError: if the archive is damaged, if a member is a link or a device or lies outside the directory, or
+    if the number of files or bytes exceeds a limit.  VolumeError: if the files cannot be written.
     """
     with unpacked(from_start(descriptor), name, disk.fresh(), memory.limit) as content:
         is_tar = tar.is_tar(content.read(tar.BLOCK))
@@ -55,7 +56,7 @@ def _unpack_zip(source: IO[bytes], name: str, folder: Path, disk: Meter, memory:
     with _reading(name):
         archive = zipfile.ZipFile(_Directory(source, name, memory))  # type: ignore[arg-type]
     if len(archive.filelist) > FILES:
-        raise InputError(f"archive {name} has more than {FILES} members; give it in parts")
+        raise DataError(f"archive {name} has more than {FILES} members; give it in parts")
     for member in archive.filelist:
         if member.is_dir():
             continue
@@ -66,11 +67,11 @@ def _unpack_zip(source: IO[bytes], name: str, folder: Path, disk: Meter, memory:
 def _require_plain(member: zipfile.ZipInfo) -> None:
     file_type = (member.external_attr >> 16) & 0o170000
     if file_type not in (0, 0o100000):
-        raise InputError(f"archive member {member.filename!r} is a link or a device; only plain files are unpacked")
+        raise DataError(f"archive member {member.filename!r} is a link or a device; only plain files are unpacked")
     if member.flag_bits & ENCRYPTED:
-        raise InputError(f"archive member {member.filename!r} is encrypted; make the archive without a password")
+        raise DataError(f"archive member {member.filename!r} is encrypted; make the archive without a password")
     if member.compress_type not in STORED_OR_DEFLATED:
-        raise InputError(
+        raise DataError(
             f"archive member {member.filename!r} is packed by method {member.compress_type}, which cannot be unpacked "
             "piece by piece; make the archive with deflate, or as a tar"
         )
@@ -105,7 +106,7 @@ class _Directory:
         if size < 0:
             size = os.fstat(self._source.fileno()).st_size - self._source.tell()
         if size > self._most:
-            raise InputError(
+            raise DataError(
                 f"archive {self._name}: its list of members has {size} bytes, and must fit into memory; set "
                 f"{self._memory.variable} to 16 times that number, or give the archive in parts"
             )
@@ -117,15 +118,15 @@ def _reading(name: str) -> Iterator[None]:
     try:
         yield
     except DAMAGES as error:
-        raise InputError(f"archive {name} is damaged: {error}; give another copy of it") from error
+        raise DataError(f"archive {name} is damaged: {error}; give another copy of it") from error
 
 
 def _target(folder: Path, name: str) -> Path:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
-        raise InputError(f"archive member {name!r} lies outside the archive's folder")
+        raise DataError(f"archive member {name!r} lies outside the archive's folder")
     if len(parts) > DEPTH or any(len(os.fsencode(part)) > NAME_BYTES for part in parts):
-        raise InputError(f"archive member {name[:100]!r}... has too long a name; rename it")
+        raise DataError(f"archive member {name[:100]!r}... has too long a name; rename it")
     return folder.joinpath(*parts)
 
 
@@ -137,7 +138,7 @@ def _write(pieces: Iterator[bytes], target: Path, name: str) -> None:
         except OSError as error:
             if error.errno not in IMPOSSIBLE:
                 raise
-            raise InputError(f"archive member {name!r} cannot be a file: {error.strerror}; rename it") from error
+            raise DataError(f"archive member {name!r} cannot be a file: {error.strerror}; rename it") from error
     with output:
         for piece in pieces:
             with writing_to(target):

@@ -14,14 +14,14 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from paddle_cluster.prepare.errors import (
-    ForbiddenError,
-    InputError,
-    InputMissingError,
-    SettingsError,
-    UnreachableError,
-    writing_to,
+from paddle_base.runtime.errors import (
+    ApiForbiddenError,
+    ConfigError,
+    DataError,
+    MissingInputError,
+    PeerUnreachableError,
 )
+from paddle_cluster.prepare.errors import writing_to
 from paddle_cluster.prepare.input.archive import unpack_if_archive
 from paddle_cluster.prepare.input.folder import DIRECTORY, Folder
 from paddle_cluster.prepare.input.inputs import Input
@@ -40,15 +40,15 @@ LAST_DELAY = 10.0
 def fetch(settings: Settings, scratch: Path) -> Input:
     """Return the input, which is one file or a directory; an archive is unpacked into the directory `scratch`.
 
-    Raises: InputMissingError, ForbiddenError, UnreachableError: if the input cannot be obtained.  InputError: if the
-    input does not match DATA_SHA256, exceeds DATA_MAX_BYTES, or is an archive with members outside its directory.
-    OutputError: if `scratch` cannot be written.
+    Raises: MissingInputError, ApiForbiddenError, PeerUnreachableError: if the input cannot be obtained.
+    DataError: if the input does not match DATA_SHA256, exceeds DATA_MAX_BYTES, or is an archive with members outside
+    its directory.  VolumeError: if `scratch` cannot be written.
     """
     path = _download(settings, scratch) if settings.data_url else settings.data_path
     disk, memory = disk_meter(settings.data_max_bytes), memory_meter(settings.data_max_memory)
     descriptor = -1 if path is None else _open(path)
     if path is None or descriptor < 0:
-        raise InputMissingError(f"DATA_PATH {path} does not exist; mount the data there, or set DATA_URL")
+        raise MissingInputError(f"DATA_PATH {path} does not exist; mount the data there, or set DATA_URL")
     is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
     if settings.data_sha256:
         _check_digest(path, descriptor if is_file else -1, settings.data_sha256)
@@ -74,11 +74,11 @@ def _open(path: Path) -> int:
 
 def _check_digest(path: Path, descriptor: int, expected: str) -> None:
     if descriptor < 0:
-        raise SettingsError(f"DATA_SHA256 is set, but {path} is not a file")
+        raise ConfigError(f"DATA_SHA256 is set, but {path} is not a file")
     with from_start(descriptor) as content:
         found = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
     if found != expected:
-        raise InputError(
+        raise DataError(
             f"{path.name} has SHA-256 {found}, not {expected} (DATA_SHA256); it is another file, or damaged"
         )
 
@@ -89,7 +89,7 @@ def _download(settings: Settings, scratch: Path) -> Path:
     if url.scheme == "file":
         path = Path(unquote(url.path))
         if not path.exists():
-            raise InputMissingError(f"DATA_URL {settings.data_url}: there is no such file; correct DATA_URL")
+            raise MissingInputError(f"DATA_URL {settings.data_url}: there is no such file; correct DATA_URL")
         return path
     target = scratch / (Path(unquote(url.path)).name or "download")
     deadline = time.monotonic() + settings.data_timeout
@@ -101,7 +101,7 @@ def _download(settings: Settings, scratch: Path) -> Path:
             _raise_if_final(settings.data_url, error)
             if time.monotonic() + delay > deadline:
                 waited = f"tried for {settings.data_timeout:g} s"
-                raise UnreachableError(f"DATA_URL {settings.data_url}: {error} ({waited}); {INSTEAD}") from error
+                raise PeerUnreachableError(f"DATA_URL {settings.data_url}: {error} ({waited}); {INSTEAD}") from error
             say(f"{settings.data_url}: {error}; next try in {delay:.1f} s")
             time.sleep(delay)
             delay = min(2 * delay, LAST_DELAY)
@@ -114,12 +114,12 @@ def _raise_if_final(url: str, error: Exception) -> None:
     if isinstance(error, HTTPError):
         error.close()
         if error.code in (401, 403):
-            raise ForbiddenError(f"DATA_URL {url}: {error.code} {error.reason}; the server denies access") from error
+            raise ApiForbiddenError(f"DATA_URL {url}: {error.code} {error.reason}; the server denies access") from error
         if 400 <= error.code < 500 and error.code not in (408, 425, 429):
-            raise InputMissingError(f"DATA_URL {url}: {error.code} {error.reason}") from error
+            raise MissingInputError(f"DATA_URL {url}: {error.code} {error.reason}") from error
     reason = error.reason if isinstance(error, URLError) else error
     if isinstance(reason, ssl.SSLCertVerificationError):
-        raise SettingsError(
+        raise ConfigError(
             f"DATA_URL {url}: the certificate is not trusted ({reason.verify_message}); for a private CA, set "
             "SSL_CERT_FILE"
         ) from error
@@ -130,7 +130,7 @@ class _HttpsOnly(HTTPRedirectHandler):
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage, newurl: str
     ) -> Request | None:
         if urlsplit(newurl).scheme != "https":
-            raise InputError(f"DATA_URL {req.full_url} leads to {newurl}, which is not https")
+            raise DataError(f"DATA_URL {req.full_url} leads to {newurl}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -149,7 +149,8 @@ def _copy(url: str, target: Path, deadline: float, disk: Meter) -> None:
                     output.write(chunk)
                 if time.monotonic() > deadline:
                     had = f"{received} of {expected or 'an unknown number of'} bytes"
-                    raise UnreachableError(f"DATA_URL {url}: {had} had arrived when DATA_TIMEOUT was over; {INSTEAD}")
+                    late = f"{had} had arrived when DATA_TIMEOUT was over; {INSTEAD}"
+                    raise PeerUnreachableError(f"DATA_URL {url}: {late}")
             with writing_to(target):
                 output.flush()
     if expected is not None and expected.isdecimal() and received != int(expected):

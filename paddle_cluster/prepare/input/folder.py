@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from paddle_cluster.prepare.errors import InputError
+from paddle_base.runtime.errors import DataError
 from paddle_cluster.prepare.limits import DEPTH, FILES
 
 LINKS = 40  # maximum number of links that are followed for one name; Linux has the same limit
@@ -49,7 +49,7 @@ class Folder:
         """Return the descriptor of a regular file or a directory, for reading.
 
         Args: name: relative to this directory, with `/` between components.
-        Raises: InputError: if a link leads out of the directory or is circular, or if the name belongs to a special
+        Raises: DataError: if a link leads out of the directory or is circular, or if the name belongs to a special
         file, such as a device.  OSError: if the name does not exist or is not readable.
         """
         try:
@@ -66,7 +66,7 @@ class Folder:
         Args: linked: whether to enter links to directories.  hidden: whether to include names that begin with a dot.
         leave_out: called with the descriptor of each directory and its name relative to this directory; returns whether
         to skip the directory.
-        Raises: InputError: if there are too many entries or levels, or a link is circular, or leads to nothing or out
+        Raises: DataError: if there are too many entries or levels, or a link is circular, or leads to nothing or out
         of the directory.
         """
         root = os.open(".", DIRECTORY, dir_fd=self._root)
@@ -78,7 +78,7 @@ class Folder:
     def kind(self, name: str) -> int:
         """Return the mode of the file that a name leads to, without opening it.
 
-        Raises: InputError, OSError: for the same reasons as `open`.
+        Raises: DataError, OSError: for the same reasons as `open`.
         """
         return _Way(self.path, self._root, name).status().st_mode
 
@@ -99,9 +99,9 @@ class _Walk:
         here = (facts.st_dev, facts.st_ino)
         shown = self._folder.path / place
         if here in above:
-            raise InputError(f"{shown} is a link that forms a loop; remove it")
+            raise DataError(f"{shown} is a link that forms a loop; remove it")
         if len(above) > DEPTH:
-            raise InputError(f"{shown}: directories are more than {DEPTH} deep; name a smaller folder")
+            raise DataError(f"{shown}: directories are more than {DEPTH} deep; name a smaller folder")
         for name, kind in self._entries(directory, place):
             if stat.S_ISDIR(kind):
                 below = self._folder.open(name)
@@ -120,7 +120,7 @@ class _Walk:
             for entry in entries:
                 self._passed += 1
                 if self._passed > FILES:
-                    raise InputError(f"{self._folder.path} has more than {FILES} files; name a smaller folder")
+                    raise DataError(f"{self._folder.path} has more than {FILES} files; name a smaller folder")
                 name = str(place / entry.name)
                 if entry.name.startswith(".") and not self._hidden:
                     continue
@@ -178,7 +178,7 @@ class _Way:
                 self._follow(part)
             elif stat.S_ISDIR(mode):
                 if len(self._passed) > DEPTH:
-                    raise InputError(f"{self._shown}: directories are more than {DEPTH} deep; name a smaller folder")
+                    raise DataError(f"{self._shown}: directories are more than {DEPTH} deep; name a smaller folder")
                 self._passed.append(os.open(part, PLACE | os.O_NOFOLLOW, dir_fd=self._passed[-1]))
             elif self._left:
                 raise NotADirectoryError(20, "Not a directory")
@@ -192,7 +192,7 @@ class _Way:
         except FileNotFoundError as error:
             if not self._links:
                 raise
-            raise InputError(
+            raise DataError(
                 f"{self._shown} is a link to a path that does not exist; remove the link, or create the file or folder "
                 "that the link points to"
             ) from error
@@ -200,7 +200,7 @@ class _Way:
     def _follow(self, part: str) -> None:
         self._links += 1
         if self._links > LINKS:
-            raise InputError(f"{self._shown} is a link that forms a loop; remove it")
+            raise DataError(f"{self._shown} is a link that forms a loop; remove it")
         target = os.readlink(part, dir_fd=self._passed[-1])
         if target.startswith("/"):
             target = self._from_root(target)
@@ -215,8 +215,8 @@ class _Way:
                 return str(PurePosixPath(target).relative_to(root))
         raise self._leaves()
 
-    def _leaves(self) -> InputError:
-        return InputError(
+    def _leaves(self) -> DataError:
+        return DataError(
             f"{self._shown} is a link that leads out of {self._path}; replace the link by the file itself, or "
             "name the place that the link leads to"
         )
@@ -237,4 +237,4 @@ class _Way:
         if not stat.S_ISREG(mode):
             kinds = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a link by now"))
             kind = next((name for fits, name in kinds if fits(mode)), "a device")
-            raise InputError(f"{self._shown} is {kind}; only regular files are read, so remove it from the folder")
+            raise DataError(f"{self._shown} is {kind}; only regular files are read, so remove it from the folder")

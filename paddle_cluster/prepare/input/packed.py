@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from typing import IO, Protocol
 
-from paddle_cluster.prepare.errors import InputError
+from paddle_base.runtime.errors import DataError
 from paddle_cluster.prepare.limits import Meter
 
 CHUNK = 1 << 16  # number of packed bytes that are read at a time
@@ -70,7 +70,7 @@ def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
 
 
 def unpacked(source: IO[bytes], name: str, meter: Meter, memory: int) -> io.BufferedReader:
-    """Return a reader of a file's bytes, which unpacks a packed file. Reading a damaged file raises InputError.
+    """Return a reader of a file's bytes, which unpacks a packed file. Reading a damaged file raises DataError.
 
     Args: source: the file, read from its first byte.  name: the name of the file, for messages.  meter: counts the
     unpacked bytes.  memory: maximum number of bytes that the unpacker may need (only xz needs many bytes, for its
@@ -116,11 +116,11 @@ class _Stream(io.RawIOBase):
                 piece = self._unpacker.decompress(self._fresh, most)
             except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError) as error:
                 if "Memory usage limit" in str(error):
-                    raise InputError(
+                    raise DataError(
                         f"{self._name}: unpacking it needs more memory than DATA_MAX_MEMORY; raise this variable, "
                         "or pack the file with gzip"
                     ) from error
-                raise InputError(f"{self._name} is damaged: {error}; give another copy of it") from error
+                raise DataError(f"{self._name} is damaged: {error}; give another copy of it") from error
             if self._unpacker.eof:
                 self._begin_anew(self._unpacker.unused_data)
                 if piece:
@@ -130,7 +130,7 @@ class _Stream(io.RawIOBase):
             if piece:
                 return piece
             if not self._fresh:
-                raise InputError(f"{self._name} is cut off; give another copy of it")
+                raise DataError(f"{self._name} is cut off; give another copy of it")
         return b""
 
     def _begin_anew(self, rest: bytes) -> None:
@@ -142,5 +142,5 @@ class _Stream(io.RawIOBase):
         self._unpacker = None
         if rest:
             if self._make is None or _unpacker_of(self._fresh, 0) is None:
-                raise InputError(f"{self._name} has more bytes after its packed data; give another copy of it")
+                raise DataError(f"{self._name} has more bytes after its packed data; give another copy of it")
             self._unpacker = self._make()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from paddle_cluster.prepare.errors import InputError
+from paddle_base.runtime.errors import DataError
 from paddle_cluster.prepare.limits import FILES
 
 BLOCK = 512
@@ -35,7 +35,7 @@ class Member:
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the file.
 
-        Raises: InputError: if the archive ends too early.
+        Raises: DataError: if the archive ends too early.
         """
         left = self.size
         while left:
@@ -55,7 +55,7 @@ def members(source: IO[bytes], archive: str) -> Iterator[Member]:
     """Yield the files of a tar archive.
 
     Args: source: the unpacked bytes.  archive: name of the archive, for messages.
-    Raises: InputError: if the archive is damaged, or has a member that is neither a plain file nor a directory.
+    Raises: DataError: if the archive is damaged, or has a member that is neither a plain file nor a directory.
     """
     long_name, records = "", dict[bytes, bytes]()
     for _ in range(2 * FILES):
@@ -79,15 +79,15 @@ def members(source: IO[bytes], archive: str) -> Iterator[Member]:
         if kind in FILE_KINDS and not name.endswith("/"):
             yield Member(name, size, source, archive)
             _skip(source, -size % BLOCK, archive)
-    raise InputError(f"archive {archive} has more than {FILES} members; give it in parts")
+    raise DataError(f"archive {archive} has more than {FILES} members; give it in parts")
 
 
 def _require_plain(kind: bytes, name: str, records: dict[bytes, bytes]) -> None:
     is_sparse = any(key.startswith(b"GNU.sparse") for key in records)
     if is_sparse or kind == b"S":
-        raise InputError(f"archive member {name!r} is a sparse file; make the archive without --sparse")
+        raise DataError(f"archive member {name!r} is a sparse file; make the archive without --sparse")
     if kind not in (*FILE_KINDS, DIRECTORY_KIND, LABEL):
-        raise InputError(f"archive member {name!r} is a link or a device; only plain files are unpacked")
+        raise DataError(f"archive member {name!r} is a link or a device; only plain files are unpacked")
 
 
 def _extended(source: IO[bytes], size: int, archive: str) -> bytes:
@@ -148,5 +148,5 @@ def _has_its_sum(header: bytes) -> bool:
     return int(digits, 8) in (sum(blank), signed)
 
 
-def _damaged(archive: str, reason: str) -> InputError:
-    return InputError(f"archive {archive} is damaged: {reason}; give another copy of it")
+def _damaged(archive: str, reason: str) -> DataError:
+    return DataError(f"archive {archive} is damaged: {reason}; give another copy of it")

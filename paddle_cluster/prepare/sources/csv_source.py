@@ -16,8 +16,9 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from random import Random
 
+from paddle_base.runtime.errors import DataError, MissingInputError
 from paddle_cluster.prepare.dataset import Source, Split
-from paddle_cluster.prepare.errors import InputError, InputMissingError, writing_to
+from paddle_cluster.prepare.errors import writing_to
 from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.input.packed import SUFFIXES
@@ -35,8 +36,8 @@ STATISTICS = "columns.json"
 def read_csv(settings: Settings, scratch: Path) -> Split:
     """Split the rows of one or more tables into shards, and compute the statistics of the columns.
 
-    Raises: InputMissingError: if there is no table.  InputError: if rows have different lengths, there are no rows, or
-    the label is not a column.  OutputError: if scratch is full.
+    Raises: MissingInputError: if there is no table.  DataError: if rows have different lengths, there are no rows, or
+    the label is not a column.  VolumeError: if scratch is full.
     """
     with fetch(settings, scratch) as data:
         names, test_names = _files(data)
@@ -55,7 +56,7 @@ def _files(data: Input) -> tuple[list[str], list[str]]:
     )
     training = [name for name in found if not is_test_file(name)]
     if not training:
-        raise InputMissingError(f"{data.path} has no table; it needs files *.csv, *.tsv, *.txt or *.data")
+        raise MissingInputError(f"{data.path} has no table; it needs files *.csv, *.tsv, *.txt or *.data")
     return training, [name for name in found if name not in training]
 
 
@@ -69,7 +70,7 @@ class _Writing:
         self._label = LabelColumn(table, settings)
         self._skipped = {table.place_of("CSV_SKIP", name) for name in settings.csv_skip}
         if self._label.place in self._skipped:
-            raise InputError(f"CSV_SKIP has {settings.csv_label}, the column of CSV_LABEL; remove it from CSV_SKIP")
+            raise DataError(f"CSV_SKIP has {settings.csv_label}, the column of CSV_LABEL; remove it from CSV_SKIP")
         with writing_to(scratch):
             for folder in (self._folder, scratch / "training", scratch / "test"):
                 folder.mkdir()
@@ -98,7 +99,7 @@ class _Writing:
         has_own = bool(test_names)
         training, test = self._count(has_own)
         if not training.total():
-            raise InputError("the table has no training rows; give a table with rows")
+            raise DataError("the table has no training rows; give a table with rows")
         missing = {"", *self._settings.csv_missing}
         named = [(name, number) for name, number in self._label.classes.items() if name.strip() not in missing]
         warn_of_classes(*({name: part[number] for name, number in named} for part in (training, test)))

@@ -32,7 +32,7 @@ class LabelledRow(NamedTuple):
 class Appender:
     """Appends to more files than can be open at the same time.
 
-    Raises: OutputError: from `add` and `flush`, if a file cannot be written.
+    Raises: VolumeError: from `add` and `flush`, if a file cannot be written.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Spool:
     def add(self, key: float, row: LabelledRow) -> None:
         """Add a row; all rows must be added before the first row is read.
 
-        Raises: OutputError: if the row cannot be written.
+        Raises: VolumeError: if the row cannot be written.
         """
         self._appender.add(self._into, RECORD.pack(key, row.label, len(row.text)), row.text)
         self.count += 1
@@ -87,7 +87,7 @@ class Spool:
     def in_order(self) -> Iterator[LabelledRow]:
         """Yield all rows ordered by key; rows with equal keys stay in the order of arrival.
 
-        Raises: OutputError: if the pieces cannot be written.
+        Raises: VolumeError: if the pieces cannot be written.
         """
         self._appender.flush()
         if self.count:
