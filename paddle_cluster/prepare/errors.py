@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from paddle_base.runtime.errors import MissingInputError, VolumeError
 
@@ -37,6 +38,19 @@ def writing_to(directory: Path) -> Iterator[None]:
         if error.errno in (errno.EEXIST, errno.ENOTDIR):
             remedy = "a file has this name, or that of a directory above it: move it away, or name another OUT_DIR"
         raise VolumeError(f"cannot write below {directory}: {reason} ({_access(directory)}); {remedy}") from error
+
+
+def write_pieces(pieces: Iterable[bytes], output: IO[bytes], path: Path) -> None:
+    """Write pieces to an open file, and close the file; errors of the pieces stay as they are.
+
+    Raises: VolumeError: if the file cannot be written.
+    """
+    with output:
+        for piece in pieces:
+            with writing_to(path):
+                output.write(piece)
+        with writing_to(path):
+            output.flush()
 
 
 def _access(directory: Path) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from paddle_base.runtime.errors import DataError
-from paddle_cluster.prepare.errors import writing_to
+from paddle_cluster.prepare.errors import write_pieces, writing_to
 from paddle_cluster.prepare.input import tar
 from paddle_cluster.prepare.input.packed import from_start, unpacked
 from paddle_cluster.prepare.limits import DEPTH, FILES, Meter
@@ -25,6 +25,9 @@ ENCRYPTED = 0x1
 DAMAGES = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError, OverflowError)
 # errors of the file system if a member cannot be created, for example because its directory is a file
 IMPOSSIBLE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
+
+Members = Iterator[tuple[str, Iterator[bytes]]]
+"""The files of an archive: (name, pieces of the content)."""
 
 
 def unpack_if_archive(descriptor: int, name: str, folder: Path, disk: Meter, memory: Meter) -> bool:
@@ -44,15 +47,14 @@ def unpack_if_archive(descriptor: int, name: str, folder: Path, disk: Meter, mem
         folder.mkdir()
     if is_tar:
         with unpacked(from_start(descriptor), name, disk, memory.limit) as content:
-            for member in tar.members(content, name):
-                _write(member.pieces(), _target(folder, member.name), member.name)
+            _write_all(tar.members(content, name), folder)
     else:
         with from_start(descriptor) as source:
-            _unpack_zip(source, name, folder, disk, memory)
+            _write_all(_members_of_zip(source, name, disk, memory), folder)
     return True
 
 
-def _unpack_zip(source: IO[bytes], name: str, folder: Path, disk: Meter, memory: Meter) -> None:
+def _members_of_zip(source: IO[bytes], name: str, disk: Meter, memory: Meter) -> Members:
     with _reading(name):
         archive = zipfile.ZipFile(_Directory(source, name, memory))  # type: ignore[arg-type]
     if len(archive.filelist) > FILES:
@@ -61,7 +63,7 @@ def _unpack_zip(source: IO[bytes], name: str, folder: Path, disk: Meter, memory:
         if member.is_dir():
             continue
         _require_plain(member)
-        _write(_pieces(archive, member, name, disk), _target(folder, member.filename), member.filename)
+        yield member.filename, _pieces(archive, member, name, disk)
 
 
 def _require_plain(member: zipfile.ZipInfo) -> None:
@@ -130,18 +132,15 @@ def _target(folder: Path, name: str) -> Path:
     return folder.joinpath(*parts)
 
 
-def _write(pieces: Iterator[bytes], target: Path, name: str) -> None:
-    with writing_to(target):
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            output = target.open("wb")
-        except OSError as error:
-            if error.errno not in IMPOSSIBLE:
-                raise
-            raise DataError(f"archive member {name!r} cannot be a file: {error.strerror}; rename it") from error
-    with output:
-        for piece in pieces:
-            with writing_to(target):
-                output.write(piece)
+def _write_all(members: Members, folder: Path) -> None:
+    for name, pieces in members:
+        target = _target(folder, name)
         with writing_to(target):
-            output.flush()
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                output = target.open("wb")
+            except OSError as error:
+                if error.errno not in IMPOSSIBLE:
+                    raise
+                raise DataError(f"archive member {name!r} cannot be a file: {error.strerror}; rename it") from error
+        write_pieces(pieces, output, target)

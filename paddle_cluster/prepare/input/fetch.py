@@ -8,6 +8,7 @@ import os
 import ssl
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 from urllib.error import HTTPError, URLError
@@ -21,7 +22,7 @@ from paddle_base.runtime.errors import (
     MissingInputError,
     PeerUnreachableError,
 )
-from paddle_cluster.prepare.errors import writing_to
+from paddle_cluster.prepare.errors import write_pieces, writing_to
 from paddle_cluster.prepare.input.archive import unpack_if_archive
 from paddle_cluster.prepare.input.folder import DIRECTORY, Folder
 from paddle_cluster.prepare.input.inputs import Input
@@ -140,18 +141,18 @@ def _copy(url: str, target: Path, deadline: float, disk: Meter) -> None:
         expected = answer.headers.get("Content-Length")
         with writing_to(target):
             output = target.open("wb")
-        with output:
-            received = 0
-            while chunk := answer.read1(CHUNK):  # what is there: read() would wait for the whole piece
-                received += len(chunk)
-                disk.take(len(chunk), f"DATA_URL {url}")
-                with writing_to(target):
-                    output.write(chunk)
-                if time.monotonic() > deadline:
-                    had = f"{received} of {expected or 'an unknown number of'} bytes"
-                    late = f"{had} had arrived when DATA_TIMEOUT was over; {INSTEAD}"
-                    raise PeerUnreachableError(f"DATA_URL {url}: {late}")
-            with writing_to(target):
-                output.flush()
+        write_pieces(_arriving(answer, url, deadline, disk), output, target)
+        received = target.stat().st_size
     if expected is not None and expected.isdecimal() and received != int(expected):
         raise http.client.IncompleteRead(b"", int(expected) - received)
+
+
+def _arriving(answer: http.client.HTTPResponse, url: str, deadline: float, disk: Meter) -> Iterator[bytes]:
+    received = 0
+    while chunk := answer.read1(CHUNK):  # what is there: read() would wait for the whole piece
+        received += len(chunk)
+        disk.take(len(chunk), f"DATA_URL {url}")
+        yield chunk
+        if time.monotonic() > deadline:
+            had = f"{received} of {answer.headers.get('Content-Length') or 'an unknown number of'} bytes"
+            raise PeerUnreachableError(f"DATA_URL {url}: {had} had arrived when DATA_TIMEOUT was over; {INSTEAD}")

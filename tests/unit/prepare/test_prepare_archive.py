@@ -171,6 +171,38 @@ def test_a_name_that_would_fill_the_memory_is_refused(tmp_path, kind):
         unpack(tmp_path / "a.tar", tmp_path / "out")
 
 
+def header(kind, size=0, name="name", **records):
+    info = tarfile.TarInfo(name)
+    info.type, info.size, info.pax_headers = kind, size, records
+    return info.tobuf(tarfile.PAX_FORMAT)
+
+
+ENDLESS = {
+    "headers before a header": header(b"L") * 5000,
+    "the map of a sparse file": header(tarfile.REGTYPE, 1 << 40, **{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"})
+    + b"9" * 3_000_000,
+    "the map of a sparse file in headers": header(tarfile.REGTYPE, **{"GNU.sparse.map": "0,1," * 30_000}),
+}
+
+
+@pytest.mark.parametrize("content", ENDLESS.values(), ids=ENDLESS)
+def test_headers_without_an_end_are_refused(tmp_path, content):
+    """tarfile reads them to their end, and calls itself for a header that follows a header."""
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.tar is damaged"):
+        unpack(tmp_path / "a.tar", tmp_path / "out")
+
+
+def test_a_wrong_header_in_the_middle_does_not_end_the_archive(tmp_path):
+    """tarfile takes it for the end, and gives the members before it without an error."""
+    path = make_tar(tmp_path / "a.tar", *((name, b"x", tarfile.REGTYPE) for name in "abc"), mode="w")
+    content = bytearray(path.read_bytes())
+    content[1024] ^= 1  # in the name of the second member
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="the header of a member is cut off or has a wrong checksum"):
+        unpack(path, tmp_path / "out")
+
+
 @pytest.mark.parametrize("members", [("a", "a/b"), ("a/b", "a"), ("n" * 300,), ("/".join("d" * 80),)])
 def test_names_that_no_file_system_takes_are_bad_data_and_no_fault_of_the_volume(tmp_path, members):
     path = make_tar(tmp_path / "a.tar", *((name, b"x", tarfile.REGTYPE) for name in members))
