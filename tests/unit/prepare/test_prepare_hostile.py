@@ -147,8 +147,8 @@ def test_what_is_exchanged_between_a_look_and_its_opening_is_not_read(tmp_path, 
 
     def look_and_exchange(name, **options):
         facts = stat(name, **options)
-        looks.append(name)
-        if looks.count(place.name) == look and name == place.name:
+        looks.append(Path(name).name)
+        if looks.count(place.name) == look and looks[-1] == place.name:
             place.rename(tmp_path / "kept")
             if by == "FIFO":
                 os.mkfifo(place)
