@@ -11,8 +11,7 @@ import csv
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from random import Random
 
@@ -26,7 +25,7 @@ from paddle_cluster.prepare.sources.classes import warn_of_classes
 from paddle_cluster.prepare.sources.label import LabelColumn
 from paddle_cluster.prepare.sources.spool import Appender, LabelledRow, Spool
 from paddle_cluster.prepare.sources.table import DelimitedTable, warn_of_ids, warn_of_mixed
-from paddle_cluster.prepare.split import file_names, is_held_out, is_test_file
+from paddle_cluster.prepare.split import Dealer, file_names, is_held_out, is_test_file
 from paddle_cluster.prepare.values import Settings
 
 TABLES, TEXTS = (".csv", ".tsv"), (".txt", ".data")
@@ -138,8 +137,11 @@ class _Writing:
             [str(self._file(False, part % count, part // count)) for part in parts],
             [str(self._file(True, shard)) for shard in range(self._test_shards if test.total() else 0)],
         ]
-        classes = self._label.classes
-        dealers = [_Dealer(counts, classes, len(files[kind])) for kind, counts in enumerate((training, test))]
+        ordered = [number for _, number in sorted(self._label.classes.items())] or [0]
+        dealers = [
+            Dealer({number: counts[number] for number in ordered}, len(files[kind]))
+            for kind, counts in enumerate((training, test))
+        ]
         if self._table.header is not None and self._settings.csv_header == "keep":
             first = _Encoder(self._table.delimiter)(self._table.header)
             for path in (*files[0], *files[1]):
@@ -194,24 +196,6 @@ class _Writing:
         is_class = place == self._label.place and self._label.task == "classes"
         about = self._table.columns[place].describe(is_class=is_class)
         return {**about, "skipped": True} if place in self._skipped else about
-
-
-class _Dealer:
-    """Distributes rows to shards like `split.deal`, but needs only the number of rows of each class."""
-
-    def __init__(self, counts: Mapping[int, int], classes: Mapping[str, int], shards: int) -> None:
-        ordered = [number for _, number in sorted(classes.items())] or [0]
-        begins = [0]
-        for number in ordered:
-            begins.append(begins[-1] + counts.get(number, 0))
-        self._next = {number: begin for number, (begin, _) in zip(ordered, pairwise(begins), strict=True)}
-        self._shards = shards
-
-    def deal(self, label: int) -> int:
-        """Return the shard for the next row of a class."""
-        card = self._next[label]
-        self._next[label] = card + 1
-        return card % self._shards
 
 
 class _Encoder:
