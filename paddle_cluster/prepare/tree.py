@@ -25,9 +25,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO
 
-from paddle_base.runtime.durable_files import retry_stale, sync_directory
+from paddle_base.runtime.durable_files import retry_stale, sync_directory, write_file
 from paddle_base.runtime.errors import DataError, VolumeError
 from paddle_cluster.prepare.dataset import Content, Shard
 from paddle_cluster.prepare.errors import writing_to
@@ -99,7 +98,7 @@ def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> Non
                     _place(content, first)
                 elif not _link(first, data / name):
                     with first.open("rb") as source:
-                        _write_file(data / name, source)
+                        write_file(data / name, iter(partial(source.read, CHUNK), b""))
             sync_directory(data)
 
 
@@ -116,7 +115,7 @@ def copy_config(example: Path, target: Path) -> None:
                 (target / place).mkdir(mode=DIRECTORY_MODE)
         for name in names:
             with open(folder.open(name), "rb") as source, writing_to(target):  # noqa: PTH123
-                _write_file(target / name, source)
+                write_file(target / name, iter(partial(source.read, CHUNK), b""))
     with writing_to(target):
         for directory in (target, *(path for path in target.rglob("*") if path.is_dir())):
             sync_directory(directory)
@@ -150,7 +149,7 @@ def _is_same(one: Folder, other: Folder, name: str) -> bool:
 def write_marker(directory: Path, marker: Mapping[str, object]) -> None:
     """Write the marker into the staging directory; `publish` moves it to its place as the last file."""
     with writing_to(directory):
-        _write_file(directory / MARKER, json.dumps(marker, indent=2, sort_keys=True).encode() + b"\n")
+        write_file(directory / MARKER, [json.dumps(marker, indent=2, sort_keys=True).encode(), b"\n"])
 
 
 def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
@@ -260,7 +259,7 @@ def _make_directory(path: Path) -> None:
 def _place(content: Content, path: Path) -> None:
     """Create a file from bytes, or move a file of the volume to this path."""
     if isinstance(content, bytes):
-        _write_file(path, content)
+        write_file(path, [content])
         return
     content.chmod(FILE_MODE)
     descriptor = os.open(content, os.O_RDONLY)
@@ -269,17 +268,6 @@ def _place(content: Content, path: Path) -> None:
     finally:
         os.close(descriptor)
     content.rename(path)
-
-
-def _write_file(path: Path, content: bytes | IO[bytes]) -> None:
-    """Write and sync a new file with these bytes, or with the bytes of another file."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as output:  # noqa: PTH123
-        if isinstance(content, bytes):
-            output.write(content)
-        else:
-            shutil.copyfileobj(content, output, CHUNK)
-        output.flush()
-        os.fsync(output.fileno())
 
 
 def _link(existing: Path, name: Path) -> bool:

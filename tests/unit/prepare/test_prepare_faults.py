@@ -89,13 +89,13 @@ def test_a_file_in_place_of_the_directory_is_told_with_what_to_do(tmp_path):
 def test_d1_nothing_is_visible_before_it_is_whole(tmp_path, monkeypatch):
     """The original untarred and split inside `0/data`, where a job that started meanwhile read half of it."""
     seen = []
-    write = tree._write_file
+    write = tree.write_file
 
     def watched(path, content):
         seen.append([name for name in names(tmp_path) if not name.startswith(".")])
         write(path, content)
 
-    monkeypatch.setattr(tree, "_write_file", watched)
+    monkeypatch.setattr(tree, "write_file", watched)
     run(tmp_path, 3)
     assert seen
     assert all(visible == [] for visible in seen)
