@@ -8,7 +8,7 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable
-from typing import IO, Protocol
+from typing import IO
 
 from paddle_base.runtime.errors import DataError
 from paddle_cluster.prepare.limits import Meter
@@ -23,21 +23,6 @@ def from_start(descriptor: int) -> IO[bytes]:
     """Return a reader that begins at the first byte of a file. Closing the reader leaves the descriptor open."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     return open(descriptor, "rb", closefd=False)
-
-
-class Unpacker(Protocol):
-    """The common interface of the unpackers. The standard modules bz2 and lzma have an interface with these names."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the stream has ended."""
-
-    @property
-    def unused_data(self) -> bytes:
-        """The bytes after the end of the stream."""
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Return the next bytes, at most `max_length`."""
 
 
 class _Gzip:
@@ -56,6 +41,9 @@ class _Gzip:
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         return self._unpacker.decompress(self._unpacker.unconsumed_tail + data, max_length)
+
+
+Unpacker = _Gzip | bz2.BZ2Decompressor | lzma.LZMADecompressor
 
 
 def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:

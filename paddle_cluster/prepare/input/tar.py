@@ -89,8 +89,8 @@ def members(source: IO[bytes], archive: str) -> Iterator[tuple[str, Iterator[byt
             if stream.last.strip(b"\0"):  # for tarfile, a header that is none ends the archive
                 raise _damaged(archive, "the header of a member is cut off or has a wrong checksum")
             return
-        content.members.clear()
-        content.pax_headers.clear()  # they are of all members that follow, and none is needed
+        content.members = []  # type: ignore[attr-defined]
+        content.pax_headers = {}  # they are of all members that follow, and none is needed
         _require_plain(member, archive)
         if member.isreg() and not member.name.endswith("/"):
             yield member.name, stream.pieces(member.size, member.name)
