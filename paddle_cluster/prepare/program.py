@@ -14,13 +14,13 @@ from types import FrameType
 
 from paddle_base.runtime.environment import find_misspelt
 from paddle_base.runtime.errors import MissingInputError, PaddleError
-from paddle_cluster.prepare.dataset import Dataset, Shard, Split
+from paddle_cluster.prepare.dataset import Dataset, Split, arrange
 from paddle_cluster.prepare.errors import reading_input, writing_to
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.mounts import MOUNTINFO, require_volume
 from paddle_cluster.prepare.settings import OPTIONS, name_flags, read_settings
 from paddle_cluster.prepare.sources import SOURCES
-from paddle_cluster.prepare.split import LabelledLine, deal, file_names
+from paddle_cluster.prepare.split import LabelledLine, deal
 from paddle_cluster.prepare.tree import copy_config, give_to, publish, same_files, staging, write_marker, write_shards
 from paddle_cluster.prepare.values import Settings
 
@@ -121,32 +121,17 @@ def split_dataset(dataset: Dataset, settings: Settings) -> Split:
     Raises: DataError: if there are fewer samples than shards.
     """
     settings.check_counts(len(dataset.training), len(dataset.test))
-    shards, common = make_shards(dataset, settings), make_common(dataset, settings)
+    count = settings.split_count
+    training = [deal(samples, settings.shard_files) for samples in deal(dataset.training, count)]
+    test = deal(dataset.test, count if settings.test_data == "split" else 1) if dataset.test else []
+    shards, common = arrange(
+        (dataset.training_name, dataset.test_name),
+        [[_text(part) for part in parts] for parts in training],
+        [_text(part) for part in test],
+        dataset.common,
+        settings,
+    )
     return Split(len(dataset.training), len(dataset.test), shards, common, dataset.facts)
-
-
-def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
-    """Return the files of each trainer's shard."""
-    names = file_names(dataset.training_name, settings.shard_files)
-    shards = [
-        {name: _text(part) for name, part in zip(names, deal(samples, len(names)), strict=True)}
-        for samples in deal(dataset.training, settings.split_count)
-    ]
-    if settings.test_data == "split" and dataset.test:
-        for shard, samples in zip(shards, deal(dataset.test, settings.split_count), strict=True):
-            shard[dataset.test_name] = _text(samples)
-    return list[Shard](shards)
-
-
-def make_common(dataset: Dataset, settings: Settings) -> Shard:
-    """Return the files that are equal for all trainers: lists, dictionaries, and the test set if TEST_DATA=whole."""
-    names = file_names(dataset.training_name, settings.shard_files)
-    common = {**dataset.common, "train.list": "".join(f"data/{name}\n" for name in names).encode()}
-    if dataset.test:
-        common["test.list"] = f"data/{dataset.test_name}\n".encode()
-        if settings.test_data == "whole":
-            common[dataset.test_name] = _text(dataset.test)
-    return common
 
 
 def describe(split: Split, settings: Settings) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import os
 from collections.abc import Iterator
@@ -11,10 +12,12 @@ from types import TracebackType
 
 from paddle_base.runtime.errors import DataError, MissingInputError
 from paddle_cluster.prepare.input.folder import Folder
-from paddle_cluster.prepare.input.outputs import Outputs
 from paddle_cluster.prepare.input.packed import CHUNK, from_start, unpacked
 from paddle_cluster.prepare.limits import LINE_BYTES, OBJECT_BYTES, Meter
+from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.values import MARKER
+
+NAMED = 5  # maximum number of directories that a log line names
 
 
 class Input:
@@ -141,15 +144,35 @@ class Input:
 
 
 def _files(path: Path, folder: Folder, out_dir: Path | None) -> list[str]:
-    """Return the names of the files below a directory, except files that prepare has written."""
-    outputs = Outputs(out_dir)
-    names = folder.files(leave_out=outputs.take)
+    """Return the names of the files below a directory, except files that prepare has written.
+
+    A second run must not read the shards of the first run. Directories that are left out are named in the log.
+    """
+    found: list[str] = []
+    try:
+        own = out_dir.stat() if out_dir is not None else None
+    except OSError:  # OUT_DIR need not exist
+        own = None
+
+    def is_output(directory: int, name: PurePosixPath) -> bool:
+        if own is not None and os.path.samestat(os.fstat(directory), own):
+            found.append(f"{name} (OUT_DIR)")
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(MARKER, dir_fd=directory, follow_symlinks=False)
+            found.append(f"{name} (it has a {MARKER})")
+            return True
+        return False
+
+    names = folder.files(leave_out=is_output)
     if MARKER in names:
         raise DataError(
             f"{path} has a {MARKER}, so prepare made this directory; name the original data, or the data directory of "
             "one shard"
         )
-    outputs.tell(path)
+    if found:
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        say(f"{path}: directories that prepare made are not read: {', '.join(sorted(found)[:NAMED])}{more}")
     return names
 
 

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from random import Random
 
 from paddle_base.runtime.errors import DataError, MissingInputError
-from paddle_cluster.prepare.dataset import Source, Split
+from paddle_cluster.prepare.dataset import Source, Split, arrange
 from paddle_cluster.prepare.errors import writing_to
 from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
@@ -25,7 +25,7 @@ from paddle_cluster.prepare.sources.classes import warn_of_classes
 from paddle_cluster.prepare.sources.label import LabelColumn
 from paddle_cluster.prepare.sources.spool import Appender, LabelledRow, Spool
 from paddle_cluster.prepare.sources.table import DelimitedTable, warn_of_ids, warn_of_mixed
-from paddle_cluster.prepare.split import Dealer, file_names, is_held_out, is_test_file
+from paddle_cluster.prepare.split import Dealer, is_held_out, is_test_file
 from paddle_cluster.prepare.values import Settings
 
 TABLES, TEXTS = (".csv", ".tsv"), (".txt", ".data")
@@ -158,20 +158,14 @@ class _Writing:
         return self._folder / f"{'test' if is_test else 'train'}-{shard}-{number}"
 
     def _describe(self, training: int, test: int) -> Split:
-        names, is_whole = self._names, self._settings.test_data == "whole"
-        training_names = file_names(names[0], self._settings.shard_files)
-        shards: list[dict[str, bytes | Path]] = [
-            {name: self._file(False, shard, number) for number, name in enumerate(training_names)}
-            for shard in range(self._settings.split_count)
-        ]
-        common: dict[str, bytes | Path] = {"train.list": "".join(f"data/{one}\n" for one in training_names).encode()}
-        if test:
-            common["test.list"] = f"data/{names[1]}\n".encode()
-            if is_whole:
-                common[names[1]] = self._file(True, 0)
-        for shard, files in enumerate(shards if test and not is_whole else ()):
-            files[names[1]] = self._file(True, shard)
-        common[STATISTICS] = self._statistics(training, test)
+        counts = range(self._settings.split_count), range(self._settings.shard_files)
+        shards, common = arrange(
+            self._names,
+            [[self._file(False, shard, number) for number in counts[1]] for shard in counts[0]],
+            [self._file(True, shard) for shard in range(self._test_shards if test else 0)],
+            {STATISTICS: self._statistics(training, test)},
+            self._settings,
+        )
         facts = {"columns": len(self._table.columns), "delimiter": self._table.delimiter}
         return Split(training, test, shards, common, facts)
 

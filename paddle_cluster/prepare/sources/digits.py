@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from paddle_base.runtime.errors import DataError, MissingInputError
 from paddle_cluster.prepare.dataset import Dataset, Source
 from paddle_cluster.prepare.input.fetch import fetch
-from paddle_cluster.prepare.input.folder import FILE as READING
 from paddle_cluster.prepare.input.inputs import Input
-from paddle_cluster.prepare.limits import disk_meter, memory_meter
 from paddle_cluster.prepare.split import LabelledLine, hold_out, shuffle
 from paddle_cluster.prepare.values import Settings
 
@@ -36,8 +34,7 @@ def _input(settings: Settings, scratch: Path) -> Input:
     path = settings.examples_dir / "digits" / FILE
     if not path.is_file():
         raise MissingInputError(f"{path} does not exist; set EXAMPLES_DIR to the folder that holds digits/{FILE}")
-    disk, memory = disk_meter(settings.data_max_bytes), memory_meter(settings.data_max_memory)
-    return Input(path, disk, memory, descriptor=os.open(path, READING & ~os.O_NOFOLLOW))
+    return fetch(replace(settings, data_path=path.resolve(), data_sha256=""), scratch)
 
 
 def _samples(data: Input) -> Iterable[LabelledLine]:

@@ -333,7 +333,7 @@ def test_our_own_bug_shows_a_traceback_and_ends_with_70(tmp_path, monkeypatch, c
     def broken(*_):
         raise KeyError("bug")
 
-    monkeypatch.setattr("paddle_cluster.prepare.program.make_shards", broken)
+    monkeypatch.setattr("paddle_cluster.prepare.program.split_dataset", broken)
     assert main([f"--out_dir={tmp_path}", "--split_count=2", f"--examples_dir={EXAMPLES}"]) == 70
     assert "Traceback" in capsys.readouterr().err
 
