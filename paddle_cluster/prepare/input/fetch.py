@@ -15,6 +15,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
+from paddle_base.runtime.backoff import exponential_backoff
 from paddle_base.runtime.errors import (
     ApiForbiddenError,
     ConfigError,
@@ -46,13 +47,17 @@ def fetch(settings: Settings, scratch: Path) -> Input:
     its directory.  VolumeError: if `scratch` cannot be written.
     """
     path = _download(settings, scratch) if settings.data_url else settings.data_path
+    assert path is not None  # read_settings has checked that there is an input
     disk, memory = disk_meter(settings.data_max_bytes), memory_meter(settings.data_max_memory)
-    descriptor = -1 if path is None else _open(path)
-    if path is None or descriptor < 0:
-        raise MissingInputError(f"DATA_PATH {path} does not exist; mount the data there, or set DATA_URL")
+    try:
+        descriptor = _open(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingInputError(f"DATA_PATH {path} does not exist; mount the data there, or set DATA_URL") from None
     is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    if settings.data_sha256 and not is_file:
+        raise ConfigError(f"DATA_SHA256 is set, but {path} is not a file")
     if settings.data_sha256:
-        _check_digest(path, descriptor if is_file else -1, settings.data_sha256)
+        _check_digest(path, descriptor, settings.data_sha256)
     unpacked = scratch / "unpacked"
     if not is_file:
         return Input(path, disk, memory, folder=Folder(path, descriptor), out_dir=settings.out_dir)
@@ -63,19 +68,14 @@ def fetch(settings: Settings, scratch: Path) -> Input:
 
 
 def _open(path: Path) -> int:
-    """Return the descriptor of the input, or -1 if no input exists. A link must not lead out of its directory."""
-    try:
-        if path.name in ("", ".."):
-            return os.open(path, DIRECTORY)
-        with Folder(path.parent) as folder:
-            return folder.open(path.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return -1
+    """Return the descriptor of the input. A link must not lead out of its directory."""
+    if path.name in ("", ".."):
+        return os.open(path, DIRECTORY)
+    with Folder(path.parent) as folder:
+        return folder.open(path.name)
 
 
 def _check_digest(path: Path, descriptor: int, expected: str) -> None:
-    if descriptor < 0:
-        raise ConfigError(f"DATA_SHA256 is set, but {path} is not a file")
     with from_start(descriptor) as content:
         found = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
     if found != expected:
@@ -94,8 +94,7 @@ def _download(settings: Settings, scratch: Path) -> Path:
         return path
     target = scratch / (Path(unquote(url.path)).name or "download")
     deadline = time.monotonic() + settings.data_timeout
-    delay = FIRST_DELAY
-    while True:
+    for delay in exponential_backoff(FIRST_DELAY, LAST_DELAY, spread=0.0):
         try:
             _copy(settings.data_url, target, deadline, disk_meter(settings.data_max_bytes))
         except (OSError, http.client.HTTPException) as error:
@@ -105,9 +104,9 @@ def _download(settings: Settings, scratch: Path) -> Path:
                 raise PeerUnreachableError(f"DATA_URL {settings.data_url}: {error} ({waited}); {INSTEAD}") from error
             say(f"{settings.data_url}: {error}; next try in {delay:.1f} s")
             time.sleep(delay)
-            delay = min(2 * delay, LAST_DELAY)
         else:
-            return target
+            break
+    return target
 
 
 def _raise_if_final(url: str, error: Exception) -> None:
