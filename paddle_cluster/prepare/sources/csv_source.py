@@ -111,7 +111,7 @@ class _Writing:
         fraction = self._settings.test_fraction
         for position, row in enumerate(self._training.in_order()):
             yield not has_own and is_held_out(position, fraction), self._dealt(row)
-        for row in self._test.as_they_came():
+        for row in self._test.in_order():
             yield True, self._dealt(row)
 
     def _dealt(self, row: LabelledRow) -> LabelledRow:
