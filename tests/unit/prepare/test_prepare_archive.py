@@ -149,12 +149,6 @@ def test_a_tar_larger_than_the_limit_is_refused(tmp_path, mode):
     assert sum(file.stat().st_size for file in (tmp_path / "out").rglob("*")) <= 5_000_000
 
 
-def test_a_zip_larger_than_the_limit_is_refused_whatever_it_says_of_itself(tmp_path):
-    path = make_zip(tmp_path / "a.zip", big=bytes(10_000_000))
-    with pytest.raises(DataError, match=r"a\.zip, member 'big': .* 5000000 bytes .* DATA_MAX_BYTES"):
-        unpack(path, tmp_path / "out", disk=5_000_000)
-
-
 def test_a_list_of_members_that_would_fill_the_memory_is_refused(tmp_path):
     path = make_zip(tmp_path / "a.zip", **{f"{number:0100}": "" for number in range(10_000)})
     with pytest.raises(DataError, match=r"list of members has .* DATA_MAX_MEMORY to 16 times"):

@@ -188,14 +188,6 @@ def test_d2_a_shard_holds_no_line_and_no_file_of_another(tmp_path):
         assert {path.name for path in (tmp_path / str(shard) / "data").glob("train.*")} == {"train.list", "train.txt"}
 
 
-def test_d2_shards_differ_by_at_most_one_line(tmp_path):
-    """The original split by bytes, so that the number of lines, and of batches, differed from trainer to trainer."""
-    run(tmp_path, 7)
-    sizes = [len(lines(tmp_path, shard)) for shard in range(7)]
-    assert sum(sizes) == 48
-    assert max(sizes) - min(sizes) <= 1
-
-
 def test_d4_the_whole_test_set_lies_on_the_volume_once_for_all_trainers(tmp_path):
     """The original copied test data, dictionary and lists once for each trainer."""
     run(tmp_path, 3)

@@ -233,9 +233,6 @@ BOMBS = {
         "a.pos: the input has more",
     ),
     "tar": (one_file("a.tar", packed, tarred, "w"), *DISK, "a.tar: the input has more than 1048576 bytes"),
-    "tar.gz": (one_file("a.tgz", packed, tarred, "w:gz"), *DISK, "a.tgz: the input has more"),
-    "tar.bz2": (one_file("a.tbz", packed, tarred, "w:bz2"), *DISK, "a.tbz: the input has more"),
-    "tar.xz": (one_file("a.txz", packed, tarred, "w:xz"), *DISK, "a.txz: the input has more"),
     "zip": (one_file("a.zip", packed, zipped), *DISK, "a.zip, member 'd/a.pos': the input has more"),
     "archive that fits the disk and not the memory": (one_file("a.zip", packed, zipped), *MEMORY, "d/a.pos: the input"),
     "a file beside the data": (
