@@ -263,11 +263,11 @@ class AttemptHistory:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rendezvous:
-    """The pods that agree on an attempt, and its record. `ids` is empty if the Job has finished or has given up."""
+class Meeting:
+    """The pods that have met, and the attempt on which they agree. `ids` is empty if the Job has given up."""
 
     ids: IdMap
-    record: JobRecord | None = None
+    record: JobRecord
 
 
 @dataclasses.dataclass

@@ -28,7 +28,7 @@ from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.attempts import JobRecord
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import parse_pods
-from paddle_cluster.launcher.cluster.waiting import LAST_LOOK_S, Wait, WaitPolicy, wait_for_pods
+from paddle_cluster.launcher.cluster.waiting import LAST_LOOK_S, Wait, WaitPolicy
 from paddle_cluster.launcher.control.job_record import read_record
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.failures import read_errors
@@ -189,8 +189,9 @@ def test_every_wait_gives_its_list_the_time_that_remains(monkeypatch: pytest.Mon
         now[0] += seconds
 
     waiting = WaitPolicy(60.0, lambda: now[0], sleep, say=lambda _: None)
+    wait = Wait(make_api(), waiting)
     with pytest.raises(PeerUnreachableError):
-        wait_for_pods(Wait(make_api(), waiting), lambda _: "nothing")
+        wait.until(lambda: start_paddle.complete_set(wait.api.config, wait.list_pods()))
     assert given[0] <= 60.0 and given == sorted(given, reverse=True) and given[-1] == LAST_LOOK_S
 
 

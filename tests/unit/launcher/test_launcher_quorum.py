@@ -16,7 +16,7 @@ from test_launcher_api import URL, FastClock
 
 import start_paddle
 from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
-from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous, parse_record
+from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Meeting, parse_record
 from paddle_cluster.launcher.cluster.kubernetes import FEW, PodApi
 from paddle_cluster.launcher.cluster.pods import PodStatus, hosts_of, parse_pods
 from paddle_cluster.launcher.cluster.quorum import (
@@ -30,9 +30,11 @@ from paddle_cluster.launcher.cluster.quorum import (
 )
 from paddle_cluster.launcher.control.ending import is_left_alone, report_end
 from paddle_cluster.launcher.control.job_record import attempt_config, read_record, wanted_record, write_record
+from paddle_cluster.launcher.control.launcher import Launcher
 from paddle_cluster.launcher.control.returning import ReturnWatch, find_returned
 from paddle_cluster.launcher.control.sides import to_text
 from paddle_cluster.launcher.control.watch import AttemptWatch
+from paddle_cluster.launcher.errors import NotReadyError
 from paddle_cluster.launcher.failures import RETURNED_POD, describe_error, is_passed_on, make_error
 from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.resume import Saved, choose_origin
@@ -140,8 +142,13 @@ def test_with_whom_an_attempt_begins(
 ) -> None:
     pods = live_of(*(PODS[index] for index in live))
     assert pods is not None
-    found = choose_members(pods, gone, BESIDE, *([f"10.0.0.{index + 1}" for index in each] for each in (silent, late)))
-    assert (found if isinstance(found, str) else [one.index for one in found]) == expected
+    addresses = ([f"10.0.0.{index + 1}" for index in each] for each in (silent, late))
+    found: list[int | None] | str
+    try:
+        found = [one.index for one in choose_members(pods, gone, BESIDE, *addresses)]
+    except NotReadyError as waiting:
+        found = str(waiting)
+    assert found == expected
 
 
 def test_trainer_ids_are_dense_in_the_order_of_the_indexes() -> None:
@@ -259,12 +266,16 @@ class Told(FakeControl):
 
 def meet(
     config: LauncherConfig, clock: FastClock, control: FakeControl | None = None, seen: JobRecord | None = None
-) -> tuple[Rendezvous, FakeControl]:
-    launcher = make_launcher(config, clock.waiting(60.0), AttemptHistory(record=seen), num_passes="10")
-    launcher.control = control or Told(config.output)
+) -> tuple[Meeting, FakeControl]:
+    control = control or Told(config.output)
+    launcher = make_launcher(config, clock.waiting(60.0), AttemptHistory(record=seen), control, num_passes="10")
     found = start_paddle.meet(launcher)
-    assert isinstance(launcher.control, FakeControl)
-    return found, launcher.control
+    assert found
+    return found, control
+
+
+def launcher_with(config: LauncherConfig, control: FakeControl) -> Launcher:
+    return make_launcher(config, FastClock().waiting(60.0), control=control, num_passes="10")
 
 
 @responses.activate
@@ -343,7 +354,7 @@ def test_the_others_join_the_one_that_leads(root: Path) -> None:
 
     clock.sleep = hear  # type: ignore[method-assign]
     met, _ = meet(config, clock, control, first_record(config))
-    assert met == Rendezvous(record.ids, record) and met.ids[config.pod_ip] == 1
+    assert met == Meeting(record.ids, record) and met.ids[config.pod_ip] == 1
     assert clock.now - 1000.0 >= REJOIN_S
 
 
@@ -519,11 +530,11 @@ def test_an_attempt_that_is_over_is_waited_for_by_nobody(root: Path, fields: dic
     clock = FastClock()
     control = Told(config.output)
     control.silent = {"10.0.0.3"}
-    met, _ = meet(config, clock, control)
+    met = start_paddle.meet(make_launcher(config, clock.waiting(60.0), control=control, num_passes="10"))
     if fields:
-        assert met.record is None or met.record.given_up
+        assert met is None or met.record.given_up
     else:  # pod 0 is waited for, and pod 2's launcher does not come
-        assert met.ids == {"10.0.0.2": 0} and clock.now - 1000.0 >= REJOIN_S
+        assert met and met.ids == {"10.0.0.2": 0} and clock.now - 1000.0 >= REJOIN_S
 
 
 @responses.activate
@@ -573,7 +584,7 @@ def test_the_leader_admits_pods_and_asks_the_port_of_one_that_will_lead(
     monkeypatch.setattr(
         "paddle_cluster.launcher.control.returning.is_open", lambda ip, port: not ports.append((ip, port))
     )
-    watch = ReturnWatch(config, record, control, PodApi(config))
+    watch = ReturnWatch(launcher_with(config, control), record)
     control.silent = {"10.0.0.1", "10.0.0.3"}
     watch.look()
     assert watch.names == ["pod 0 (p-0 on n0)"] and ports == [("10.0.0.1", config.control_port)]
@@ -604,8 +615,7 @@ def test_an_attempt_ends_with_the_first_pass_that_is_saved_after_a_pod_is_back(
     record, control, clock = without(config, 0, 2), FakeControl(config.output), FastClock()
     write_record(config.output, record)
     monkeypatch.setattr("paddle_cluster.launcher.control.watch.time.monotonic", lambda: clock.now)
-    small = attempt_config(config, record)
-    watch = AttemptWatch(small, record.ids, record, control, PodApi(config), {"num_passes": "10"})
+    watch = AttemptWatch(launcher_with(config, control), Meeting(record.ids, record))
     assert watch._returning
 
     def look() -> AttemptResult | None:
@@ -639,15 +649,15 @@ def test_an_attempt_whose_launchers_have_left_before_it_trains_is_dissolved(root
     responses.get(URL, json=podlist(*PODS))
     config = make_config(root, 1, least=1)
     record, control = without(config, 1, 2), FakeControl(config.output)
-    small = attempt_config(config, record)
-    watch = AttemptWatch(small, record.ids, record, control, PodApi(config), {})
+    watch = AttemptWatch(launcher_with(config, control), Meeting(record.ids, record))
     assert watch.find_obstacle() is None
     control.silent = {"10.0.0.3"}
     obstacle = watch.find_obstacle()
     assert obstacle and obstacle.is_dissolved and not obstacle.status
     full, own = first_record(make_config(root, 0)), FakeControl(config.output)
     own.silent = {"10.0.0.3"}  # with all pods it may join again
-    assert AttemptWatch(make_config(root, 0), full.ids, full, own, PodApi(config), {}).find_obstacle() is None
+    first = launcher_with(make_config(root, 0), own)
+    assert AttemptWatch(first, Meeting(full.ids, full)).find_obstacle() is None
 
 
 @responses.activate
@@ -659,7 +669,7 @@ def test_a_launcher_whose_leader_has_left_before_the_attempt_trains_leaves_too(
     config, clock = make_config(root, 2, least=1), FastClock()
     monkeypatch.setattr("paddle_cluster.launcher.control.watch.time.monotonic", lambda: clock.now)
     record, control = without(config, 1, 2), FakeControl(config.output)
-    watch = AttemptWatch(attempt_config(config, record), record.ids, record, control, PodApi(config), {})
+    watch = AttemptWatch(launcher_with(config, control), Meeting(record.ids, record))
     assert watch.find_obstacle() is None
     control.missing = "no connection to it can be made"
     assert watch.find_obstacle() is None
@@ -677,11 +687,12 @@ def test_that_pods_are_back_is_no_failure(root: Path, trainer_id: int, capsys: p
     failure = make_error(record.name, 0, "p-0", result)
     assert not is_passed_on(failure) and "exit status" not in describe_error(failure, record)
     own = result if trainer_id == 0 else AttemptResult(75, "launcher", "another pod has ended it")
-    ended = report_end(config, Rendezvous(record.ids, record), own, failure, {"PATH": ""}, is_stopped=False)
+    launcher = launcher_with(config, FakeControl(config.output))
+    ended = report_end(launcher, Meeting(record.ids, record), own, failure, {"PATH": ""})
     said = capsys.readouterr().out
     assert "attempt 2 has ended: pod 1 (p-1) can take part again" in said
     assert "failed" not in said.replace("no report", "")
-    assert ended and (ended.failure is not None) == (trainer_id == 0)
+    assert (ended.failure is not None) == (trainer_id == 0)
     assert not list(config.output.glob("node_*/error.json"))
 
 

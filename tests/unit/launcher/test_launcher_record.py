@@ -16,23 +16,21 @@ from pathlib import Path
 import crafted
 import pytest
 from builders import pod, pod_environment, podlist
-from launching import FakeControl
+from launching import agree, make_launcher
 
 import start_paddle
 from paddle_base.runtime.errors import MissingInputError, StoppedError, VolumeError
-from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, is_later
+from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Meeting, is_later
 from paddle_cluster.launcher.checkpoints import find_saved
-from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import IdMap, in_id_order, parse_pods, why_not_ready
 from paddle_cluster.launcher.cluster.waiting import WaitPolicy
 from paddle_cluster.launcher.command_lines import resumed_flags, wanted_passes
 from paddle_cluster.launcher.control.ending import pause_before_next
 from paddle_cluster.launcher.control.job_record import read_record, write_record
 from paddle_cluster.launcher.control.watch import AttemptWatch
-from paddle_cluster.launcher.errors import NEVER_RETRY, GivenUpError
+from paddle_cluster.launcher.errors import NEVER_RETRY, GivenUpError, NotReadyError
 from paddle_cluster.launcher.failures import first_failure, give_up, make_error, read_errors, write_error
-from paddle_cluster.launcher.programs.process import Stop
-from paddle_cluster.launcher.rendezvous import agree, find_invitation
+from paddle_cluster.launcher.rendezvous import Rendezvous
 from paddle_cluster.launcher.resume import (
     Decision,
     Saved,
@@ -194,10 +192,7 @@ def agree_as(
 ) -> JobRecord:
     """What a launcher makes of the volume, for the first time or with a memory of its last attempt."""
     own = dataclasses.replace(config, pod_ip=in_id_order(IDS)[trainer_id])
-    control = FakeControl(own.output)
-    decided = agree(own, IDS, {**TEN_PASSES, **flags}, WaitPolicy(timeout_s), memory or AttemptHistory(), control)
-    assert decided
-    return decided
+    return agree(own, IDS, memory, timeout_s, **flags)
 
 
 def test_a_pass_without_marker_is_not_complete(config: LauncherConfig) -> None:
@@ -223,7 +218,8 @@ def test_a_record_of_another_set_of_pods_is_not_followed(config: LauncherConfig)
     config.output.mkdir(parents=True)
     write_record(config.output, record())
     own = dataclasses.replace(config, pod_ip="10.0.0.2")
-    assert agree(own, IDS, TEN_PASSES, WaitPolicy(0.2), AttemptHistory(), FakeControl(own.output)) is None
+    with pytest.raises(NotReadyError, match="trainer 0 has begun no attempt with this set"):
+        agree(own, IDS)
 
 
 def test_a_finished_earlier_job_is_moved_aside_whole_when_the_first_batch_is_read(config: LauncherConfig) -> None:
@@ -338,10 +334,11 @@ def test_a_launcher_that_comes_back_with_the_same_pods_demands_a_later_attempt(c
     first = agree_as(config, 0)
     own = dataclasses.replace(config, pod_ip="10.0.0.2")
     memory = AttemptHistory(record=first)
-    assert agree(own, IDS, TEN_PASSES, WaitPolicy(0.2), memory, FakeControl(own.output)) is None
+    with pytest.raises(NotReadyError, match="after attempt 1"):
+        agree(own, IDS, memory)
     assert agree_as(config, 1) == first, "for a new pod every record that names its set is news"
     second = agree_as(config, 0, AttemptHistory(record=first))
-    assert agree(own, IDS, TEN_PASSES, WaitPolicy(5.0), memory, FakeControl(own.output)) == second
+    assert agree(own, IDS, memory) == second
 
 
 def test_a_job_json_that_is_damaged_in_mid_job_loses_nothing(config: LauncherConfig) -> None:
@@ -377,21 +374,21 @@ def test_a_record_that_is_lost_with_launcher_0_costs_no_wait(
     save_pass(config.output, "pass-00000")
     lose(config.output)
     successor, ids = replace_pod_0(config)
-    decided = agree(successor, ids, TEN_PASSES, WaitPolicy(0.2), AttemptHistory(), FakeControl(successor.output))
-    assert decided and decided.origin == origin and not list(config.output.glob("run-*"))
+    decided = agree(successor, ids)
+    assert decided.origin == origin and not list(config.output.glob("run-*"))
     own = dataclasses.replace(config, pod_ip="10.0.0.2", pod_name="paddle-cluster-job-10-0-0-2")
-    assert agree(own, ids, TEN_PASSES, WaitPolicy(0.2), memory, FakeControl(own.output)) == decided
-    pods = parse_pods(podlist(pod("10.0.0.2").indexed(1)))
-    invitation = find_invitation(own, pods, memory, FakeControl(own.output))
-    assert invitation, "of many launchers each takes the set of the record"
+    assert agree(own, ids, memory) == decided
+    rendezvous = Rendezvous(make_launcher(own, WaitPolicy(0.2), memory))
+    rendezvous.pods = parse_pods(podlist(pod("10.0.0.2").indexed(1)))
+    assert rendezvous.find_invitation(), "of many launchers each takes the set of the record"
 
 
 def test_an_attempt_that_this_launcher_has_left_behind_is_no_news(config: LauncherConfig) -> None:
     """A network file system may show an old job.json once more."""
     first = agree_as(config, 0)
     successor, ids = replace_pod_0(config)
-    second = agree(successor, ids, TEN_PASSES, WaitPolicy(0.2), AttemptHistory(), FakeControl(successor.output))
-    assert second and second.attempt == 2
+    second = agree(successor, ids)
+    assert second.attempt == 2
     assert not is_later(first, second) and not is_later(second, second)
     assert is_later(second, first)
 
@@ -406,7 +403,7 @@ def test_launcher_0_writes_a_record_again_that_is_lost_in_mid_attempt(
         path.unlink()
     for own_ip, expected in (("10.0.0.2", None), ("10.0.0.1", first)):
         own = dataclasses.replace(config, pod_ip=own_ip)
-        watch = AttemptWatch(own, IDS, first, FakeControl(config.output), PodApi(own), {})
+        watch = AttemptWatch(make_launcher(own, WaitPolicy(5.0)), Meeting(IDS, first))
         assert watch.find_end() is None
         assert read_record(config.output) == expected
 
@@ -444,8 +441,8 @@ def test_the_count_belongs_to_the_job_and_not_to_the_pod(config: LauncherConfig)
     few = dataclasses.replace(config, restarts=1)
     assert [agree_as(few, 0, AttemptHistory()).given_up for _ in range(4)] == [False, False, True, True]
     of_next_job = IdMap(IDS.items(), pod_uids=IDS.pod_uids, job_uid="next")
-    begun = agree(few, of_next_job, TEN_PASSES, WaitPolicy(5.0), AttemptHistory(), FakeControl(few.output))
-    assert begun and not begun.given_up and begun.fruitless == 0
+    begun = agree(few, of_next_job)
+    assert not begun.given_up and begun.fruitless == 0
 
 
 def failed(config: LauncherConfig, attempt: str, trainer_id: int, code: int, message: str, **fields: object) -> None:
@@ -611,9 +608,8 @@ def test_S30_a_volume_that_is_full_ends_the_first_attempt_and_is_tried_again_lat
 
     monkeypatch.setattr(start_paddle, "prepare_node_dir", refuse)
     own = dataclasses.replace(config, pod_ip=in_id_order(IDS)[0])
-    launcher = start_paddle.Launcher(
-        own, {}, Stop(), PodApi(own), WaitPolicy(5.0), AttemptHistory(), agree_as(config, 0)
-    )
+    launcher = make_launcher(own, WaitPolicy(5.0))
+    launcher.attempt = agree_as(config, 0)
     with pytest.raises(VolumeError, match="the volume is full"):
         start_paddle.startPaddle(IDS, {}, launcher)
     assert start_paddle.startPaddle(IDS, {}, launcher) == 74
@@ -741,8 +737,8 @@ def test_S24_the_number_of_trainers_is_checked_against_the_pods() -> None:
 def test_a_signal_just_before_a_pause_ends_it(config: LauncherConfig) -> None:
     """Its handler ran after the pause: the interpreter runs handlers between two of its steps, not inside a sleep."""
     failed = dataclasses.replace(record(), fruitless=9)
-    stop = Stop()
-    stop.supervising = True  # so that nothing is raised before the pause
-    stop._handle(signal.SIGTERM, None)
+    launcher = make_launcher(dataclasses.replace(config, restarts=100), WaitPolicy(5.0), num_passes="10")
+    launcher.stop.supervising = True  # so that nothing is raised before the pause
+    launcher.stop._handle(signal.SIGTERM, None)
     with pytest.raises(StoppedError, match="stopped by SIGTERM"):
-        pause_before_next(dataclasses.replace(config, restarts=100), TEN_PASSES, failed, stop)
+        pause_before_next(launcher, failed)
