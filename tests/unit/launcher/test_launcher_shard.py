@@ -18,6 +18,7 @@ from builders import JOB, pod_environment
 from paddle_base.runtime.errors import DataError, MissingInputError
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.overlay import Overlay
+from paddle_cluster.launcher.shards.tree import check_config_dir
 from paddle_cluster.launcher.staging import stage_data
 
 ROOT = Path(__file__).parents[3]
@@ -113,6 +114,9 @@ def test_a_farm_of_links_is_counted_and_not_copied(
     (shard / "30").mkdir()
     with pytest.raises(DataError, match="more than 1000 files"):
         stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
+    monkeypatch.setattr("paddle_cluster.launcher.shards.tree.MOST_CONFIG_FILES", 1000)
+    with pytest.raises(DataError, match=rf"the config directory {shard} has more than 1000 files"):
+        check_config_dir(shard)
 
 
 def test_a_linked_directory_of_a_shard_is_copied(config: LauncherConfig, tmp_path: Path) -> None:
@@ -170,6 +174,7 @@ sys.path.insert(0, sys.argv[1])
 from paddle_base.runtime.errors import PaddleError
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.overlay import Overlay
+from paddle_cluster.launcher.shards.tree import check_config_dir
 from paddle_cluster.launcher.staging import stage_data
 if os.getuid() == 0:
     os.setgroups([])
