@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from paddle_base.runtime.errors import PeerUnreachableError, VolumeError
 from paddle_base.runtime.saves import FOLDER, is_set_aside
-from paddle_cluster.launcher.attempts import JobRecord, Meeting, to_clock
+from paddle_base.runtime.status_files import clock
+from paddle_cluster.launcher.attempts import JobRecord, Meeting
 from paddle_cluster.launcher.checkpoints import archive, earlier_output, find_saved, set_aside_damaged
 from paddle_cluster.launcher.cluster.pods import (
     IdMap,
@@ -313,9 +314,9 @@ def decide_attempt(launcher: Launcher, ids: IdMap, quorum: Quorum | None = None)
     origin = last.origin if last else ""
     is_aside = any(is_set_aside(place / origin) for place in (save_dir / FOLDER, save_dir) if origin)
     is_forgiven = history.is_dissolved or is_aside
-    started = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
     wanted = dataclasses.replace(wanted, attempt=record.attempt + 1 if record else 1)
-    following = next_record(wanted, last, decision, is_forgiven=is_forgiven, restarts=config.restarts, started=started)
+    started, restarts = clock(time.time()), config.restarts
+    following = next_record(wanted, last, decision, is_forgiven=is_forgiven, restarts=restarts, started=started)
     write_record(output, following)
     return following
 
@@ -324,7 +325,7 @@ def say_when(wait: Wait, config: LauncherConfig, *, is_over: bool) -> str:
     """Describe when the present pods continue without the missing pods."""
     if is_over:
         return f"the other pods continue with at least {config.gradient_min} trainers"
-    moment = to_clock(wait.began_at + config.rejoin_timeout)
+    moment = clock(wait.began_at + config.rejoin_timeout)
     left = f"at least {config.gradient_min} trainers continue without the pods that are missing then"
     return f"at {moment} (REJOIN_TIMEOUT) {left}"
 

@@ -20,7 +20,7 @@ from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.division import STAGED, Portion, ShardLists, assign_bases, divide, place_of
 from paddle_cluster.launcher.shards.overlay import Overlay, StagedData
 from paddle_cluster.launcher.shards.tree import LOOP, NOTHING, TOO_MANY, walk_tree
-from paddle_cluster.launcher.volume import describe_volume_error, load, volume_errors
+from paddle_cluster.launcher.volume import describe_owner, describe_volume_error, load, volume_errors
 
 # maximum number of files in a shard; only nested links to directories can produce a larger number
 MAX_FILES = 1_000_000
@@ -136,8 +136,7 @@ def describe_refusal(path: Path, problem: OSError) -> str:
     needed = [*((place, os.X_OK) for place in reversed(path.parents)), (path, last)]
     refused = next((place for place, right in needed if not os.access(place, right)), path)
     with contextlib.suppress(OSError):
-        facts = refused.lstat()
-        text += f"; {refused} belongs to uid {facts.st_uid} with mode {facts.st_mode & 0o7777:04o}"
+        text += f"; {describe_owner(refused)}"
     return f"{text}; let this user read it: chmod {'-R ' * (refused == path)}a+rX {refused}"
 
 

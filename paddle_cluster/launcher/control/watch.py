@@ -6,10 +6,11 @@ import contextlib
 import time
 
 from paddle_base.runtime.errors import LostPeerError
-from paddle_cluster.launcher.attempts import AttemptResult, Meeting, is_later
+from paddle_cluster.launcher.attempts import AttemptResult, Meeting
 from paddle_cluster.launcher.checkpoints import find_saved
 from paddle_cluster.launcher.cluster.pods import IdMap, own_trainer_id
 from paddle_cluster.launcher.cluster.waiting import is_first_live, is_whole
+from paddle_cluster.launcher.control.informer import find_later
 from paddle_cluster.launcher.control.job_record import read_record, write_record
 from paddle_cluster.launcher.control.launcher import Launcher
 from paddle_cluster.launcher.control.returning import ReturnWatch
@@ -139,7 +140,4 @@ class AttemptWatch:
         if newest is None:
             with contextlib.suppress(OSError):  # the volume is not reachable
                 write_record(self._output, self.record)
-        if newest and newest.job_uid == self.record.job_uid and is_later(newest, self.record):
-            message = f"attempt {newest.attempt} has begun without this pod"
-            return AttemptResult(LostPeerError.exit_code, "launcher", message)
-        return None
+        return find_later(newest, self.record) if newest else None
