@@ -231,6 +231,10 @@ ODD_FILES: dict[str, Callable[[Path], object]] = {
     "nested 900 deep": deep(900),
     "nested 100,000 deep": deep(100_000),
     "no text": lambda path: path.write_bytes(b"\xff\xfe\xff"),
+    "empty": Path.touch,
+    **{text: lambda path, text=text: path.write_text(text) for text in ("{", "[]", "null", '{"job_uid": "x"}')},
+    "unclosed arrays": lambda path: path.write_text("[" * 100_000),
+    "unclosed objects": lambda path: path.write_text('{"a":' * 100_000),
     "a number of 5000 digits": lambda path: path.write_text('{"split_count": ' + "9" * 5000 + "}"),
     "infinity": lambda path: path.write_text('{"split_count": 1e999, "time": 1e999, "attempt": Infinity}'),
 }

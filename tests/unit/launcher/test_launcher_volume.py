@@ -24,6 +24,7 @@ from paddle_cluster.launcher.rendezvous import Rendezvous, decide_attempt
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.overlay import Overlay
 from paddle_cluster.launcher.staging import stage_data
+from paddle_cluster.launcher.volume import describe_volume_error
 
 IN_AN_ATTEMPT = AttemptHistory(record=JobRecord("this", 10, False, attempt=1, pod_uids=["a"], start_pass=0))
 
@@ -179,3 +180,27 @@ def test_a_shard_on_a_sick_volume_is_not_a_missing_one(
 
 def raise_it(error: Exception) -> NoReturn:
     raise error
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "make room"),
+        (errno.EROFS, "mount it read-write"),
+        (errno.EACCES, "chown"),
+        (errno.EEXIST, "in the way"),
+    ],
+    ids=["full", "read-only", "forbidden", "something else of that name"],
+)
+def test_S30_a_volume_error_says_what_to_do(tmp_path: Path, number: int, advice: str) -> None:
+    problem = OSError(number, os.strerror(number), str(tmp_path / "x"))
+    assert advice in describe_volume_error(tmp_path, problem)
+
+
+def test_S30_a_volume_error_describes_what_was_refused_and_not_what_lies_above_it(tmp_path: Path) -> None:
+    """Moving aside an earlier Job's node_0 of another user named output/, which was this user's."""
+    tmp_path.chmod(0o750)
+    (tmp_path / "node_0").mkdir(mode=0o701)
+    refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "node_0"))
+    text = describe_volume_error(tmp_path, refused)
+    assert f"{tmp_path / 'node_0'} belongs to uid {os.getuid()} with mode 0701" in text
