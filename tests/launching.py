@@ -17,14 +17,14 @@ from paddle_cluster.launcher.control.channel import ControlChannel
 from paddle_cluster.launcher.control.informer import AttemptInformer
 from paddle_cluster.launcher.control.job_record import read_record
 from paddle_cluster.launcher.control.launcher import Launcher
-from paddle_cluster.launcher.control.sides import Alone
+from paddle_cluster.launcher.control.sides import RendezvousMember
 from paddle_cluster.launcher.programs.process import Stop
 from paddle_cluster.launcher.rendezvous import Rendezvous
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, LauncherLog
 
 
-class FakeControl(ControlChannel, Alone):
+class FakeControl(ControlChannel, RendezvousMember):
     """Replaces the control messages; the launcher of trainer 0 sends the content of job.json on the test's volume.
 
     All launchers take part. The attributes record the messages to each of them.

@@ -15,7 +15,7 @@ from paddle_base.runtime.errors import ConfigError, LostPeerError
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
 from paddle_cluster.launcher.control.informer import AttemptInformer, find_end_elsewhere
 from paddle_cluster.launcher.control.protocol import LONGEST_MESSAGE, RENDEZVOUS
-from paddle_cluster.launcher.control.sides import CAUSE_S, Alone, RendezvousHost, RendezvousMember
+from paddle_cluster.launcher.control.sides import CAUSE_S, RendezvousHost, RendezvousMember
 from paddle_cluster.launcher.failures import LOST_POD, make_error
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, say
@@ -38,7 +38,7 @@ class ControlChannel:
         self._config = config
         self._started = time.time_ns()  # names this launcher; an earlier launcher of the pod has another name
         self.informer = AttemptInformer()
-        self.side = Alone()
+        self.side = RendezvousMember()
         self._transport: typing.Any = None  # a ControlServer or ControlClient
         self._served = ""  # the address of the server that this launcher is connected to
         self._admitted: frozenset[str] = frozenset()
@@ -96,7 +96,7 @@ class ControlChannel:
         """Disconnect after all queued messages are sent."""
         if self._transport:
             self._transport.close()
-        self.side, self._transport, self._served = Alone(), None, ""
+        self.side, self._transport, self._served = RendezvousMember(), None, ""
         self.informer.forget()
 
     # ----- The attempt
@@ -133,7 +133,7 @@ class ControlChannel:
         """Return the first failure of an attempt that has ended, or None if it is unknown after `limit_s` seconds."""
         deadline = time.monotonic() + limit_s
         heard_at = time.monotonic()
-        while time.monotonic() < deadline and isinstance(self.side, RendezvousHost | RendezvousMember):
+        while time.monotonic() < deadline and self.side.has_peers:
             failure = self.informer.view.failure_in(record)
             if failure:
                 return failure

@@ -144,7 +144,7 @@ def test_a_pod_without_a_trainer_is_not_called_one() -> None:
     assert said.startswith("trainer 0 and pserver pods 2, 3, 4 have reported nothing; trainer 1 has ended, ")
     detector = FailureDetector(record.pod_uids[0], LauncherPlace("10.0.0.1", "pod-0"))
     detector.report(alone)
-    lost = detector.judge(record, 0.0, is_late=True)
+    lost = detector.judge(record, is_late=True)
     assert lost and lost["trainer_id"] == 2 and "the launchers of pserver pod 3 (paddle-cluster-job-" in lost["message"]
 
 
