@@ -213,17 +213,6 @@ FAILURES: dict[str, tuple[dict[str, Any], str, type[PaddleError], bool]] = {
         ConfigError,
         True,
     ),
-    "HTML": ({"body": "<html>login</html>"}, "no pod list", PeerUnreachableError, False),
-    "an empty body": ({"body": ""}, "no pod list", PeerUnreachableError, False),
-    "JSON of another kind": ({"json": {"kind": "Status"}}, "no items", PeerUnreachableError, False),
-    "a JSON list": ({"json": []}, "no pod list", PeerUnreachableError, False),
-    "items that are no pods": ({"json": {"items": [1]}}, "no pod list", PeerUnreachableError, False),
-    "a pod whose parts are lists": (
-        {"json": {"items": [{"metadata": [0]}]}},
-        "no pod list",
-        PeerUnreachableError,
-        False,
-    ),
     "a hang": (
         {"body": requests.ReadTimeout("no answer for 10 s")},
         "no answer for 10 s",
