@@ -200,7 +200,8 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
         config = LauncherConfig.from_env(os.environ)
         api, policy = PodApi.for_role(config), WaitPolicy(config.start_timeout)
         launcher = Launcher(config, train_args_dict, Stop.of_process(), api, policy)
-    launcher.passed, config, history, others = train_args_dict, launcher.config, launcher.history, launcher.control
+    launcher.passed = train_args_dict
+    config, history, others = launcher.config, launcher.history, launcher.control
     record = launcher.attempt or Rendezvous(launcher).agree_alone(ids)
     if record.given_up:
         return give_up(config, record, history)
@@ -223,7 +224,7 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
     environ = {**os.environ, **attempt_environ(config, record, train_args_dict)}
     met = Meeting(ids, record)
     with launcher.stop.noted():
-        with Supervisor(config, launcher.stop, environ, node, launcher.health) as supervisor:
+        with Supervisor(launcher, config, environ, node) as supervisor:
             try:
                 result = run_programs(supervisor, met, launcher)
             except PaddleError as error:

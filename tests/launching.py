@@ -111,7 +111,8 @@ def agree(
     config: LauncherConfig, ids: IdMap, history: AttemptHistory | None = None, limit_s: float = 0.2, **flags: str
 ) -> JobRecord:
     """The attempt that a launcher finds for a set of pods, by what job.json says."""
-    launcher = make_launcher(config, WaitPolicy(limit_s), history, **{"num_passes": "10", **flags})
+    launcher = make_launcher(config, WaitPolicy(limit_s), history)
+    launcher.passed = {"num_passes": "10", **flags}
     return Rendezvous(launcher).agree(ids, limit_s).record
 
 

@@ -242,15 +242,23 @@ class Rendezvous:
 
         Args: own: this pod. record: the last attempt.
         """
-        uids = live_uids(self.pods)
+        uids = {pod.uid for pod in self.pods if pod.is_live}
         is_whole_list = not self.wait.api.indexes
         rejoined = {str(pod.get("ip")): str(pod.get("uid")) for pod in record.pods if pod.get("uid") in uids}
         if is_whole_list and not self.control.side.find_silent(rejoined):
             return
-        if text := find_attempt_without(own, record, self.pods, is_whole_list):
-            self.wait.begin_again()
-            self.wait_beside(own, live, record)
-            raise NotReadyError(text)
+        # an attempt runs if the pod of its trainer 0 is live and job.json does not record the attempt's end
+        is_led = not is_whole_list or record.first_uid in uids
+        is_over = record.failure or record.finished or record.given_up
+        if not record.absent or own.uid in record.pod_uids or is_over or not is_led:
+            return
+        self.wait.begin_again()
+        self.wait_beside(own, live, record)
+        raise NotReadyError(
+            f"attempt {record.attempt} continues without this pod, with {record.gradient_num} of "
+            f"{record.job_trainers} trainers; this pod takes part after the next pass that is saved, unless that is "
+            "the last pass"
+        )
 
     def wait_beside(self, own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord) -> None:
         """Open a port or a connection, by which the leader of an attempt without this pod detects this pod's return.
@@ -328,24 +336,3 @@ def say_when(wait: Wait, config: LauncherConfig, *, is_over: bool) -> str:
     moment = clock(wait.began_at + config.rejoin_timeout)
     left = f"at least {config.gradient_min} trainers continue without the pods that are missing then"
     return f"at {moment} (REJOIN_TIMEOUT) {left}"
-
-
-def live_uids(pods: Sequence[PodStatus]) -> set[str]:
-    """Return the UIDs of the pods that are live."""
-    return {pod.uid for pod in pods if pod.is_live}
-
-
-def find_attempt_without(own: PodStatus, record: JobRecord, pods: Sequence[PodStatus], is_whole_list: bool) -> str:
-    """Describe an attempt that runs now without this pod, or return "" if no such attempt runs.
-
-    An attempt runs if the pod of its trainer 0 is live and job.json does not record the attempt's end.
-    Args: pods: listed pods of this Job. is_whole_list: whether `pods` lists all pods, including trainer 0's pod.
-    """
-    is_led = not is_whole_list or record.first_uid in live_uids(pods)
-    is_over = record.failure or record.finished or record.given_up
-    if not record.absent or own.uid in record.pod_uids or is_over or not is_led:
-        return ""
-    return (
-        f"attempt {record.attempt} continues without this pod, with {record.gradient_num} of {record.job_trainers} "
-        "trainers; this pod takes part after the next pass that is saved, unless that is the last pass"
-    )

@@ -13,7 +13,7 @@ from paddle_base.messages.envelope import MemberId
 from paddle_base.runtime.backoff import exponential_backoff
 from paddle_base.runtime.errors import ConfigError, LostPeerError
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
-from paddle_cluster.launcher.control.informer import AttemptInformer, find_end_elsewhere
+from paddle_cluster.launcher.control.informer import AttemptInformer, describe_elsewhere, find_later
 from paddle_cluster.launcher.control.protocol import LONGEST_MESSAGE, RENDEZVOUS
 from paddle_cluster.launcher.control.sides import CAUSE_S, RendezvousHost, RendezvousMember
 from paddle_cluster.launcher.failures import LOST_POD, make_error
@@ -113,7 +113,13 @@ class ControlChannel:
 
     def find_end(self, record: JobRecord, trainer_id: int) -> AttemptResult | None:
         """Return the result of an attempt that has ended in another pod, or None while the attempt continues."""
-        return find_end_elsewhere(self.informer.view, record, trainer_id)
+        view = self.informer.view
+        if view.record and (later := find_later(view.record, record)):
+            return later
+        failure = view.failure_in(record)
+        if record.name not in view.ends or (failure and failure["trainer_id"] == trainer_id):
+            return None
+        return AttemptResult(LostPeerError.exit_code, "launcher", describe_elsewhere(failure, record))
 
     def report(self, record: JobRecord, trainer_id: int, result: AttemptResult) -> AttemptResult:
         """Report this pod's result to the other launchers if it is the pod's first failure in the attempt.

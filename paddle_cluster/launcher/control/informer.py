@@ -107,15 +107,6 @@ class AttemptInformer:
         self.wakeup.call()
 
 
-def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) -> AttemptResult | None:
-    """Return the result of an attempt that has ended in another pod, or None. Args: trainer_id: id of this pod."""
-    if view.record and (later := find_later(view.record, record)):
-        return later
-    if record.name not in view.ends or ((failure := view.failure_in(record)) and failure["trainer_id"] == trainer_id):
-        return None
-    return AttemptResult(LostPeerError.exit_code, "launcher", describe_elsewhere(failure, record))
-
-
 def find_later(newest: JobRecord, record: JobRecord) -> AttemptResult | None:
     """Return the result of an attempt that a later attempt of the Job has replaced, or None."""
     if newest.job_uid != record.job_uid or not is_later(newest, record):

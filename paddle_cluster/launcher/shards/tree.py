@@ -56,7 +56,8 @@ def _inspect(path: Path) -> str | None:
     except OSError as problem:
         if problem.errno == errno.ELOOP:
             return LOOP
-        return NOTHING if problem.errno == errno.ENOENT and path.is_symlink() else "gone"
+        is_absent = problem.errno in (errno.ENOENT, errno.ENOTDIR)
+        return NOTHING if is_absent and path.is_symlink() else "gone"
     return None if stat.S_ISDIR(mode) else _KINDS.get(stat.S_IFMT(mode), "a device")
 
 

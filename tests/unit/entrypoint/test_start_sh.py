@@ -450,6 +450,10 @@ ODD: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a link to itself": (lambda config: (config / "a").symlink_to("a"), "a link that forms a loop"),
     "a link to nothing": (lambda config: (config / "a").symlink_to("b"), "a link to a path that does not exist"),
+    "a link below a file": (
+        lambda config: (config / "a").symlink_to("trainer_config.py/b"),
+        "a link to a path that does not exist",
+    ),
     "a FIFO": (lambda config: os.mkfifo(config / "pipe"), "a FIFO"),
     "a device": (lambda config: (config / "zero").symlink_to("/dev/zero"), "a device"),
 }
