@@ -83,7 +83,12 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["paddle*", "paddle_base*", "paddle_cluster*", "pserver*", "trainer*"]),
     ext_modules=[KERNELS],
-    package_data={"": ["py.typed"], "paddle_base.proto": ["*.proto", "*.pyi"], "trainer.report": ["*.css", "*.js"]},
+    package_data={
+        "": ["py.typed"],
+        "paddle.v2.dataset": ["digits.csv.gz"],
+        "paddle_base.proto": ["*.proto", "*.pyi"],
+        "trainer.report": ["*.css", "*.js"],
+    },
     py_modules=["start_paddle"],
     install_requires=[
         "numpy>=1.26",
