@@ -30,6 +30,13 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+try:
+    from fissix.pgen2.parse import ParseError
+    from fissix.pgen2.tokenize import TokenError
+    from fissix.refactor import RefactoringTool
+except ImportError:  # an optional package
+    RefactoringTool = None
+
 from paddle_base.runtime.errors import ConfigError
 from trainer.config.scripts import python2
 from trainer.config.scripts.python2 import SCRIPT_BUILTINS, compile_script, compile_tree
@@ -54,14 +61,10 @@ def compile_program(text: bytes, path: str) -> CodeType:
 
 def _parse(text: bytes, path: str, error: SyntaxError) -> ast.Module:
     """Return the tree of a file of Python 2, with the line numbers of the file."""
-    try:
-        from fissix.pgen2.parse import ParseError
-        from fissix.pgen2.tokenize import TokenError
-        from fissix.refactor import RefactoringTool
-    except ImportError as missing:
+    if RefactoringTool is None:
         raise ConfigError(
             f"{path} line {error.lineno} is Python 2, which the package fissix rewrites: pip install fissix"
-        ) from missing
+        )
     logging.getLogger("fissix").setLevel(logging.ERROR)
     fixers = [f"fissix.fixes.fix_{name}" for name in _FIXERS.split()]
     source = _decode(text)
