@@ -71,6 +71,8 @@ def add_parameter(
     parse.parameters[name] = parameter
     if device is not None:
         set_field(parameter, "device", device)
+    if attr.get("initializer") is not None:
+        parse.initializers[name] = attr["initializer"]
     attr = attr | _storage(parse, name)
     for key in _PLAIN_FIELDS:
         if attr.get(key) is not None:
