@@ -109,7 +109,7 @@ class Layer:
 
     def _call(self, made: Made) -> Any:
         arguments = {key: replace_layers(value, made) for key, value in self.arguments.items()}
-        if self._prefix:
+        if self.has_own_name:
             arguments["name"] = self.name
         return self.function(**arguments)
 
