@@ -58,8 +58,11 @@ REASONS = {
     ): "a part of its interface for tests (paddle_cluster/localcluster/__init__.py)",
     ("paddle_cluster/localcluster/api/server.py", "*"): _LIBRARY,
     ("paddle_base/messages/fake.py", "mend"): "the network for tests without sockets has the whole interface",
-    ("trainer/session.py", "infer"): _FACE,
     ("trainer/session.py", "make_session"): _FACE,
+    **{
+        (f"trainer/v2/{name}.py", "*"): _2017
+        for name in ("events", "groups", "optimizer", "parameters", "sgd", "topology")
+    },
     ("paddle/completion/tables.py", "*"): _IN_TABLE,
     ("paddle/doctor/*", "check_*"): _IN_TABLE,
     ("paddle/interrupts.py", "unraisablehook"): _LIBRARY,

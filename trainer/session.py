@@ -262,6 +262,10 @@ class Session:
         """
         with np.errstate(all="ignore"):
             self.network.forward(batch)
+        return self.outputs(layers)
+
+    def outputs(self, layers: Sequence[str] = ()) -> dict[str, Argument]:
+        """Return the outputs of layers for the last batch, as `infer` does."""
         computed = [replica.outputs for replica in self.network.replicas]
         for name in layers:
             if computed and name not in computed[0]:

@@ -9,9 +9,11 @@ from trainer.v2.optimizer import (
     L2Regularization,
     ModelAverage,
     Momentum,
-    Optimizer,
     RMSProp,
+    UpdateEquation,
 )
+
+Optimizer = UpdateEquation
 
 __all__ = [
     "AdaDelta",

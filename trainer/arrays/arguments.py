@@ -182,7 +182,7 @@ class Argument:
 
 
 def join_arguments(parts: Sequence[Argument]) -> Argument:
-    """Return the samples of all parts in order, in new arrays. Sparse rows become dense; extra outputs are left out."""
+    """Return the samples of all parts in order, in new arrays. Sparse rows become dense."""
 
     def join(arrays: Sequence[Any]) -> Any:
         return None if not arrays or any(one is None for one in arrays) else np.concatenate(arrays)
@@ -198,6 +198,7 @@ def join_arguments(parts: Sequence[Argument]) -> Argument:
         join([part.ids for part in parts]),
         starts=join_starts([part.starts for part in parts]),
         sub_starts=join_starts([part.sub_starts for part in parts]),
+        extras={name: join([part.extras.get(name) for part in parts]) for name in (parts[0].extras if parts else ())},
         grids=join([part.grids for part in parts]),
     )
 

@@ -131,7 +131,7 @@ class _BoundedFile:
 
 
 def _count_bytes(file: IO[bytes]) -> int:
-    """Return the size of a file. Of a file that decompresses, it is the size of the compressed file, or 0 if unknown."""
+    """Return the size of a file; of one that decompresses, that of the compressed file, or 0 if it is unknown."""
     if not isinstance(file, gzip.GzipFile | bz2.BZ2File):
         return file.seek(0, 2)
     try:

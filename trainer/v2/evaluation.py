@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainer.config.building.state import current
-from trainer.v2.graph import Layer, Made, name_layers, walk
+from trainer.v2.graph import LayerCall, Made, name_layers, walk
 
 
-def make_layers(wanted: Iterable[Layer], made: Made, group: Layer | None = None) -> None:
+def make_layers(wanted: Iterable[LayerCall], made: Made, group: LayerCall | None = None) -> None:
     """Make layers and what they need, in the order of the walk, and the evaluators whose inputs are all made.
 
     Args: group: the recurrent group whose step is made; None outside of groups.
@@ -23,5 +23,3 @@ def make_layers(wanted: Iterable[Layer], made: Made, group: Layer | None = None)
             if child not in made and all(one in made for one in child.parents()):
                 name_layers([child], parse.reserved)
                 made[child] = child.make(made, parse.names)
-
-

@@ -21,8 +21,8 @@ class Metrics(dict[str, float]):
 def read_metrics(total: Accumulator, configs: Sequence[EvaluatorConfig]) -> Metrics:
     """Return the metrics of a sum, under the names of v0.10.
 
-    v0.10 called the recall of precision_recall `recal`; it has both names here. Without a positive label, v0.10 also had
-    numbers of no class, which are 0 here.
+    v0.10 called the recall of precision_recall `recal`; it has both names here. Without a positive label, v0.10
+    also had numbers of no class, which are 0 here.
     """
     found = Metrics(total.metrics())
     for one in configs:
@@ -111,5 +111,3 @@ class EndIteration(WithMetric):
     def __init__(self, pass_id: int, batch_id: int, cost: float, evaluator: Metrics, gm: Any = None) -> None:
         super().__init__(evaluator)
         self.pass_id, self.batch_id, self.cost, self.gm = pass_id, batch_id, cost, gm
-
-

@@ -38,9 +38,8 @@ class DataFeeder:
             feeding = {name: column for column, name in enumerate(feeding)}
         missing = [name for name in names if name not in feeding]
         if missing:
-            raise DataError(
-                f"feeding has no column for the data layer {missing[0]!r}; it has {', '.join(map(str, feeding)) or 'none'}"
-            )
+            given = ", ".join(map(str, feeding)) or "none"
+            raise DataError(f"feeding has no column for the data layer {missing[0]!r}; it has {given}")
         self._columns = [feeding[name] for name in names]
 
     def __call__(self, batch: Sequence[Any]) -> dict[str, Argument]:
@@ -66,7 +65,8 @@ class DataFeeder:
         try:
             return [sample[column] for column in self._columns]
         except (IndexError, KeyError, TypeError) as error:
+            names = ", ".join(name for name, _ in self._types)
             raise DataError(
-                f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} columns, "
-                f"of which the data layers {', '.join(name for name, _ in self._types)} take {self._columns}"
+                f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} "
+                f"columns, of which the data layers {names} take {self._columns}"
             ) from error

@@ -13,18 +13,18 @@ from trainer.config.building.names import closest
 from trainer.config.language.layers import mixed as language
 from trainer.config.language.layers.basic import data_layer
 from trainer.data.input_types import InputType, to_input_type
-from trainer.v2.graph import Layer, Made
+from trainer.v2.graph import LayerCall, Made
 
 _LANGUAGE = "function_of_the_config_language"  # the attribute of a function of programs that has the other function
 
 
-class Network(Layer):
+class NetworkCall(LayerCall):
     """A call of a function that makes several layers."""
 
     is_network = True
 
 
-class Data(Layer):
+class Data(LayerCall):
     """A data layer. Attributes: type: the type of the column that it takes."""
 
     def __init__(self, name: str, type: InputType, arguments: Mapping[str, Any]) -> None:
@@ -40,13 +40,14 @@ class Data(Layer):
             if isinstance(other, Data) and other.name == self.name and other.arguments == self.arguments:
                 if other.type != self.type:
                     raise ArgumentError(
-                        f"data(name={self.name!r}) has the type {self.type} here and {other.type} elsewhere in the network"
+                        f"data(name={self.name!r}) has the type {self.type} here, and {other.type} elsewhere in the "
+                        "network"
                     )
                 return result
         return super().make(made, counts)
 
 
-class Mixed(Layer):
+class Mixed(LayerCall):
     """The sum of projections and operators, which are an argument or are added by `+=`, in a `with` block or not."""
 
     def __init__(self, function: Callable[..., Any], arguments: Mapping[str, Any], *, name: str, prefix: str) -> None:
@@ -77,26 +78,26 @@ def data(name: str, type: InputType, **more: Any) -> Data:
     return Data(to_text("name", name), type, more)
 
 
-def lazy(function: Callable[..., Any], prefix: str = "") -> Callable[..., Layer]:
-    """Return the function of programs for a layer function of the config language: it returns a `Layer`.
+def lazy(function: Callable[..., Any], prefix: str = "") -> Callable[..., LayerCall]:
+    """Return the function of programs for a layer function of the config language: it returns a `LayerCall`.
 
     Args: prefix: the prefix of automatic names; by default the name of the function, as in v0.10.
     """
-    kind = Mixed if function is language.mixed_layer else Layer
+    kind = Mixed if function is language.mixed_layer else LayerCall
     return _delay(function, kind, prefix)
 
 
-def lazy_network(function: Callable[..., Any]) -> Callable[..., Layer]:
+def lazy_network(function: Callable[..., Any]) -> Callable[..., LayerCall]:
     """Return the function of programs for a function of the config language that makes several layers."""
-    return _delay(function, Network)
+    return _delay(function, NetworkCall)
 
 
-def lazy_child(function: Callable[..., Any]) -> Callable[..., Layer]:
+def lazy_child(function: Callable[..., Any]) -> Callable[..., LayerCall]:
     """Return the function of programs for an evaluator or print layer, which is made with the layers that it reads."""
-    call = _delay(function, Layer)
+    call = _delay(function, LayerCall)
 
     @functools.wraps(function)
-    def attach(*args: Any, **kwargs: Any) -> Layer:
+    def attach(*args: Any, **kwargs: Any) -> LayerCall:
         child = call(*args, **kwargs)
         for parent in dict.fromkeys(child.parents()):
             parent.children.append(child)
@@ -105,25 +106,33 @@ def lazy_child(function: Callable[..., Any]) -> Callable[..., Layer]:
     return attach
 
 
-def _delay(function: Callable[..., Any], kind: type[Layer], prefix: str = "") -> Callable[..., Layer]:
-    signature = inspect.signature(function)
-    takes_name = "name" in signature.parameters
+def _delay(function: Callable[..., Any], kind: type[LayerCall], prefix: str = "") -> Callable[..., LayerCall]:
+    takes_name = "name" in inspect.signature(function).parameters
     prefix = (prefix or function.__name__) if takes_name else ""
-    renamed: Mapping[str, str] = getattr(function, "renamed", {})
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Layer:
-        given = {renamed.get(key, key): value for key, value in kwargs.items()}
-        try:
-            arguments = signature.bind(*args, **given).arguments
-        except TypeError as error:
-            raise ArgumentError(f"{function.__name__}(): {error}{_advice(signature, given)}") from None
+    def call(*args: Any, **kwargs: Any) -> LayerCall:
+        arguments = bind_arguments(function, args, kwargs)
         name = arguments.pop("name", None)
         arguments = {key: _of_language(value) for key, value in arguments.items()}
-        return kind(function, _flatten(signature, arguments), name="" if name is None else str(name), prefix=prefix)
+        return kind(function, arguments, name="" if name is None else str(name), prefix=prefix)
 
     setattr(call, _LANGUAGE, function)
     return call
+
+
+def bind_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call of a function of the config language by name.
+
+    Raises: ConfigError: the function does not have such arguments; the text has the nearest name.
+    """
+    signature = inspect.signature(function)
+    renamed: Mapping[str, str] = getattr(function, "renamed", {})
+    given = {renamed.get(key, key): value for key, value in kwargs.items()}
+    try:
+        return _flatten(signature, signature.bind(*args, **given).arguments)
+    except TypeError as error:
+        raise ArgumentError(f"{function.__name__}(): {error}{_advice(signature, given)}") from None
 
 
 def _of_language(value: Any) -> Any:
@@ -148,5 +157,3 @@ def _advice(signature: inspect.Signature, given: Mapping[str, Any]) -> str:
     if close:
         return f"; did you mean {close!r}?"
     return f"; its arguments are {', '.join(signature.parameters)}"
-
-

@@ -1,6 +1,6 @@
 """Layers that remember their arguments. A topology calls the layer functions of the config language with them.
 
-A `Layer` is one call of a function of `trainer.config`. A walk from the wanted layers to the data visits what they
+A `LayerCall` is one call of a function of `trainer.config`. A walk from the wanted layers to the data visits what they
 need, and the functions are called in the order of this walk. Layers that nothing needs are never made.
 
 The walk is iterative, because networks can be deeper than Python's recursion limit. No I/O.
@@ -16,7 +16,7 @@ from paddle_base.runtime.errors import ConfigError
 from trainer.config.building.argument_errors import is_number
 from trainer.v2.python2_dict import iteration_order
 
-Made = MutableMapping["Layer", Any]  # what the config language returned for each layer
+Made = MutableMapping["LayerCall", Any]  # what the config language returned for each layer
 
 # the automatic names since the last topology; as in v0.10, counting begins again after each topology
 COUNTS: Counter[str] = Counter()
@@ -25,19 +25,19 @@ COUNTS: Counter[str] = Counter()
 class OpenGroup(NamedTuple):
     """A recurrent group whose step function runs at the moment, and the layers that it has made so far."""
 
-    group: Layer
-    members: list[Layer]
+    group: LayerCall
+    members: list[LayerCall]
 
 
 OPEN_GROUPS: list[OpenGroup] = []  # the innermost last
 
 
-class Layer:
+class LayerCall:
     """A layer, projection, operator or network of a program, which has not been made yet.
 
-    Args: function: the function of the config language. arguments: its arguments; layers may be in lists. name: the name
-        that the user gave; "" if the layer gets an automatic one. prefix: the prefix of the automatic name; "" if the
-        function takes no name.
+    Args: function: the function of the config language. arguments: its arguments; layers may be in lists. name: the
+        name that the user gave; "" if the layer gets an automatic one. prefix: the prefix of the automatic name; "" if
+        the function takes no name.
 
     Attributes: group: the recurrent group in whose step function the layer was made; None outside of groups.
         has_own_name: whether the name is that of this layer alone.
@@ -54,7 +54,7 @@ class Layer:
         self.group = OPEN_GROUPS[-1].group if OPEN_GROUPS else None
         if OPEN_GROUPS:
             OPEN_GROUPS[-1].members.append(self)
-        self.children: list[Layer] = []
+        self.children: list[LayerCall] = []
         self.has_own_name = bool(name or prefix)
         self._prefix = "" if name else prefix
         self._number = 0
@@ -67,13 +67,13 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """The name, for example `__fc_layer_0__`. An automatic name may change until the first topology with the layer."""
+        """The name, such as `__fc_layer_0__`. An automatic name may change until the first topology with the layer."""
         return f"__{self._prefix}_{self._number}__" if self._prefix else self._given
 
     def __repr__(self) -> str:
         return f"<layer {self.name!r} of {getattr(self.function, '__name__', 'the program')}>"
 
-    def parents(self) -> list[Layer]:
+    def parents(self) -> list[LayerCall]:
         """Return the layers that must be made before this layer, in the order of the walk."""
         return [layer for key in iteration_order(self.arguments) for layer in find_layers(self.arguments[key])]
 
@@ -115,25 +115,25 @@ class Layer:
 
     # ----- Arithmetic
 
-    def __add__(self, other: Any) -> Layer:
+    def __add__(self, other: Any) -> LayerCall:
         return _Arithmetic("+", self, other)
 
-    def __radd__(self, other: Any) -> Layer:
+    def __radd__(self, other: Any) -> LayerCall:
         return _Arithmetic("+", self, other)
 
-    def __sub__(self, other: Any) -> Layer:
+    def __sub__(self, other: Any) -> LayerCall:
         return _Arithmetic("-", self, other)
 
-    def __rsub__(self, other: Any) -> Layer:
+    def __rsub__(self, other: Any) -> LayerCall:
         return _Arithmetic("reversed -", self, other)
 
-    def __mul__(self, other: Any) -> Layer:
+    def __mul__(self, other: Any) -> LayerCall:
         return _Arithmetic("*", self, other)
 
-    def __rmul__(self, other: Any) -> Layer:
+    def __rmul__(self, other: Any) -> LayerCall:
         return _Arithmetic("*", self, other)
 
-    def __neg__(self) -> Layer:
+    def __neg__(self) -> LayerCall:
         return _Arithmetic("*", self, -1.0)
 
 
@@ -145,7 +145,7 @@ _OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class _Arithmetic(Layer):
+class _Arithmetic(LayerCall):
     """`layer + x` and the like; the layers that compute it have names that are counted within the topology.
 
     Raises: TypeError: x is neither a layer nor a number.
@@ -153,15 +153,15 @@ class _Arithmetic(Layer):
 
     is_network = True
 
-    def __init__(self, sign: str, layer: Layer, other: Any) -> None:
-        if not isinstance(other, Layer) and not is_number(other):
+    def __init__(self, sign: str, layer: LayerCall, other: Any) -> None:
+        if not isinstance(other, LayerCall) and not is_number(other):
             raise TypeError(f"a layer {sign} {other!r}: only layers and numbers can be combined with a layer")
         super().__init__(_OPERATIONS[sign], {"a": layer, "b": other})
 
 
-def find_layers(value: Any) -> Iterator[Layer]:
+def find_layers(value: Any) -> Iterator[LayerCall]:
     """Yield the layers in an argument: itself, or the items of a list or tuple, in order."""
-    if isinstance(value, Layer):
+    if isinstance(value, LayerCall):
         yield value
     elif isinstance(value, list | tuple):
         for item in value:
@@ -170,20 +170,20 @@ def find_layers(value: Any) -> Iterator[Layer]:
 
 def replace_layers(value: Any, made: Made) -> Any:
     """Return an argument with what was made for its layers in their places."""
-    if isinstance(value, Layer):
+    if isinstance(value, LayerCall):
         return made[value]
     if isinstance(value, list | tuple):
         return [replace_layers(item, made) for item in value]
     return value
 
 
-def walk(wanted: Iterable[Layer], made: Made, group: Layer | None) -> list[Layer]:
+def walk(wanted: Iterable[LayerCall], made: Made, group: LayerCall | None) -> list[LayerCall]:
     """Return the layers that must still be made for `wanted`, each after the layers that it needs.
 
     Args: made: what exists already. group: the recurrent group whose step is made; None outside of groups.
     Raises: ConfigError: a layer outside the group is read inside of it without being its input, or the other way round.
     """
-    found: dict[Layer, None] = {}
+    found: dict[LayerCall, None] = {}
     for layer in wanted:
         waiting = [(layer, iter(_inputs_of(layer, group)))] if layer not in made and layer not in found else []
         entered = {layer}
@@ -202,7 +202,7 @@ def walk(wanted: Iterable[Layer], made: Made, group: Layer | None) -> list[Layer
     return list(found)
 
 
-def _inputs_of(layer: Layer, group: Layer | None) -> list[Layer]:
+def _inputs_of(layer: LayerCall, group: LayerCall | None) -> list[LayerCall]:
     parents = layer.parents()
     for one in (layer, *parents):
         if one.group is not group:
@@ -210,20 +210,20 @@ def _inputs_of(layer: Layer, group: Layer | None) -> list[Layer]:
     return parents
 
 
-def _crossing(layer: Layer, reader: Layer, group: Layer | None) -> str:
+def _crossing(layer: LayerCall, reader: LayerCall, group: LayerCall | None) -> str:
     if group is not None and (layer.group is None or _is_around(layer.group, group)):
         return (
             f"the layer {layer.name!r} is not in the recurrent group {group.name!r}, whose layer {reader.name!r} reads "
-            "it; make it an input of the group, and use StaticInput(...) if it is not a sequence to be read step by step"
+            "it; make it an input of the group, and use StaticInput(...) if it is no sequence to be read step by step"
         )
     return f"the layer {layer.name!r} is inside of a recurrent group; let its step function return this layer"
 
 
-def _is_around(outer: Layer, inner: Layer | None) -> bool:
+def _is_around(outer: LayerCall, inner: LayerCall | None) -> bool:
     return inner is not None and (inner.group is outer or _is_around(outer, inner.group))
 
 
-def name_layers(layers: Iterable[Layer], taken: set[str]) -> None:
+def name_layers(layers: Iterable[LayerCall], taken: set[str]) -> None:
     """Choose the names of layers that are made for the first time."""
     layers = [one for one in layers if one.has_own_name]
     taken |= {one.name for one in layers if one.is_final}
@@ -232,15 +232,13 @@ def name_layers(layers: Iterable[Layer], taken: set[str]) -> None:
             one.settle_name(taken)
 
 
-def check_layers(value: Any, what: str) -> list[Layer]:
+def check_layers(value: Any, what: str) -> list[LayerCall]:
     """Return the layers of an argument as a list.
 
     Raises: ValueError: it is no layer, or no list of layers.
     """
     given = list(value) if isinstance(value, list | tuple) else [value]
     for one in given:
-        if not isinstance(one, Layer):
+        if not isinstance(one, LayerCall):
             raise ValueError(f"{what}: layer should have type paddle.v2.config_base.Layer, not {type(one).__name__}")
     return given
-
-

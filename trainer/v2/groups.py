@@ -13,16 +13,17 @@ from typing import Any
 from paddle_base.runtime.errors import ConfigError
 from trainer.config.language.layers import groups as language
 from trainer.v2.evaluation import make_layers
-from trainer.v2.graph import OPEN_GROUPS, Layer, OpenGroup, Made, find_layers
+from trainer.v2.functions import bind_arguments
+from trainer.v2.graph import OPEN_GROUPS, LayerCall, Made, OpenGroup, find_layers
 
 
-class StaticInput:
+class StaticGroupInput:
     """An input of a group that does not change between the steps.
 
     As in v0.11, the layer decides whether the input is a sequence, and `is_seq` has no effect.
     """
 
-    def __init__(self, input: Layer, is_seq: bool = False, size: int | None = None) -> None:
+    def __init__(self, input: LayerCall, is_seq: bool = False, size: int | None = None) -> None:
         self.input = _check_input(input)
         self.is_seq, self.size = is_seq, size
 
@@ -31,10 +32,10 @@ class StaticInput:
         return language.StaticInput(made[self.input], is_seq=self.is_seq, size=self.size)
 
 
-class SubsequenceInput:
+class NestedGroupInput:
     """An input of a group whose steps are sub-sequences."""
 
-    def __init__(self, input: Layer) -> None:
+    def __init__(self, input: LayerCall) -> None:
         self.input = _check_input(input)
 
     def make(self, made: Made) -> Any:
@@ -42,15 +43,15 @@ class SubsequenceInput:
         return language.SubsequenceInput(made[self.input])
 
 
-class BaseGeneratedInput:
+class BaseGeneratedGroupInput:
     """An input of a beam search, which reads what the step before has chosen."""
 
     def make(self, made: Made) -> Any:
         """Return the input for the config language."""
-        raise ConfigError(f"{type(self).__name__} is only a base class; use GeneratedInput")
+        raise ConfigError("BaseGeneratedInput is only a base class; use GeneratedInput")
 
 
-class GeneratedInput(BaseGeneratedInput):
+class GeneratedGroupInput(BaseGeneratedGroupInput):
     """The embedding of the id that the step before has chosen."""
 
     def __init__(self, size: int, embedding_name: str, embedding_size: int) -> None:
@@ -61,19 +62,19 @@ class GeneratedInput(BaseGeneratedInput):
         return language.GeneratedInput(self.size, self.embedding_name, self.embedding_size)
 
 
-_Given = Layer | StaticInput | SubsequenceInput | BaseGeneratedInput
+_Given = LayerCall | StaticGroupInput | NestedGroupInput | BaseGeneratedGroupInput
 
 
-def _check_input(input: Any) -> Layer:
-    if not isinstance(input, Layer):
+def _check_input(input: Any) -> LayerCall:
+    if not isinstance(input, LayerCall):
         raise ConfigError(f"the input of a group is {input!r}; it must be a layer")
     return input
 
 
-class StepArgument(Layer):
+class StepArgument(LayerCall):
     """What the step function receives in place of an input of the group."""
 
-    def __init__(self, group: Group, number: int) -> None:
+    def __init__(self, group: RecurrentGroup, number: int) -> None:
         super().__init__(language.recurrent_group, {})
         self.group, self._shown = group, f"{group.name}, argument {number}"
 
@@ -81,35 +82,35 @@ class StepArgument(Layer):
         return f"<the argument of the step function of {self._shown}>"
 
 
-class Memory(Layer):
-    """The output of a layer of the step in the step before. The layer that gives its first value belongs to the group."""
+class Memory(LayerCall):
+    """The output of a layer of the step in the step before. The layer of its first value is an input of the group."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         super().__init__(language.memory, arguments)
         if self.group is None:
             raise ConfigError("memory() can be used only inside of the step function of a recurrent_group")
-        self.remembered: Layer | None = None
+        self.remembered: LayerCall | None = None
 
     @property
     def target(self) -> str:
         """The name of the layer that the memory remembers; "" if it is given by `set_input`."""
         return str(self.arguments.get("name") or "")
 
-    def parents(self) -> list[Layer]:
+    def parents(self) -> list[LayerCall]:
         """Return []: the layer of the first value is made before the group."""
         return []
 
-    def set_input(self, input: Layer) -> None:
+    def set_input(self, input: LayerCall) -> None:
         """Set the layer that a memory without a name remembers."""
         self.remembered = _check_input(input)
 
 
-class Group(Layer):
+class RecurrentGroup(LayerCall):
     """A recurrent group or a beam search.
 
-    Args: function: recurrent_group or beam_search of the config language. step: the user's step function, which is called
-        at once. given: the inputs; values that are no inputs are handed to the step function. options: the further
-        arguments of `function`.
+    Args: function: recurrent_group or beam_search of the config language. step: the user's step function, which is
+        called at once. given: the inputs; values that are no inputs are handed to the step function. options: the
+        further arguments of `function`.
 
     Attributes: members: the layers that the step function made. results: what the step function returned.
     """
@@ -117,7 +118,7 @@ class Group(Layer):
     def __init__(
         self, function: Callable[..., Any], step: Callable[..., Any], given: Any, name: str, options: dict[str, Any]
     ) -> None:
-        self.members: list[Layer] = []
+        self.members: list[LayerCall] = []
         self._inputs: Sequence[Any] = list(given) if isinstance(given, list | tuple) else [given]
         super().__init__(function, options, name=name, prefix=function.__name__)
         if not callable(step):
@@ -129,7 +130,7 @@ class Group(Layer):
             returned = step(*self._stand_ins)
         self.results = list(returned) if isinstance(returned, list | tuple) else [returned]
         for one in self.results:
-            if not isinstance(one, Layer):
+            if not isinstance(one, LayerCall):
                 raise ConfigError(f"{self.name}: the step function returned {one!r}; it must return one or more layers")
 
     @property
@@ -143,21 +144,23 @@ class Group(Layer):
             return GroupResult(self, 0)
         return [GroupResult(self, number) for number in range(len(self.results))]
 
-    def parents(self) -> list[Layer]:
+    def parents(self) -> list[LayerCall]:
         """Return the layers of static inputs, those that start memories, and the other inputs."""
-        static = [one.input for one in self._inputs if isinstance(one, StaticInput)]
+        static = [one.input for one in self._inputs if isinstance(one, StaticGroupInput)]
         boots = [layer for one in self.memories for layer in find_layers(one.arguments.get("boot_layer"))]
-        others = [one.input if isinstance(one, SubsequenceInput) else one for one in self._inputs]
-        return [*static, *boots, *(one for one in others if isinstance(one, Layer))]
+        others = [one.input if isinstance(one, NestedGroupInput) else one for one in self._inputs]
+        return [*static, *boots, *(one for one in others if isinstance(one, LayerCall))]
 
     def make(self, made: Made, counts: Counter[str]) -> Any:
         """Make the group with its step, and return the list of its results."""
-        given = [one.make(made) if hasattr(one, "make") and not isinstance(one, Layer) else one for one in self._inputs]
-        given = [made[one] if isinstance(one, Layer) else one for one in given]
+        given = [
+            one.make(made) if hasattr(one, "make") and not isinstance(one, LayerCall) else one for one in self._inputs
+        ]
+        given = [made[one] if isinstance(one, LayerCall) else one for one in given]
 
         def step(*arguments: Any) -> list[Any]:
             pairs = zip(self._stand_ins, arguments, strict=True)
-            made.update((stand_in, one) for stand_in, one in pairs if isinstance(stand_in, Layer))
+            made.update((stand_in, one) for stand_in, one in pairs if isinstance(stand_in, LayerCall))
             make_layers(self.results, made, self)
             self._make_remembered(made)
             return [made[one] for one in self.results]
@@ -188,10 +191,10 @@ class Group(Layer):
             OPEN_GROUPS.pop()
 
 
-class GroupResult(Layer):
+class GroupResult(LayerCall):
     """One of the results of a group, for the layers outside of it."""
 
-    def __init__(self, group: Group, number: int) -> None:
+    def __init__(self, group: RecurrentGroup, number: int) -> None:
         super().__init__(group.function, {"group": group})
         self._number_in_group = number
         self._of = group
@@ -199,7 +202,7 @@ class GroupResult(Layer):
     @property
     def name(self) -> str:
         """The name of the layer of the step, which the result has in the message, too."""
-        return self._of.results[self._number_in_group].name
+        return str(self._of.results[self._number_in_group].name)
 
     def make(self, made: Made, counts: Counter[str]) -> Any:
         """Return the result that the group has made."""
@@ -226,26 +229,12 @@ def recurrent_group(
     In v0.10 the name was the third argument.
     """
     if isinstance(reverse, str):
-        reverse, name = False, reverse
-    return Group(language.recurrent_group, step, input, name or "", {"reverse": reverse}).outputs()
+        name, reverse = reverse, False
+    return RecurrentGroup(language.recurrent_group, step, input, name or "", {"reverse": reverse}).outputs()
 
 
-def beam_search(
-    step: Callable[..., Any],
-    input: Any,
-    bos_id: int,
-    eos_id: int,
-    beam_size: int,
-    max_length: int = 500,
-    name: str | None = None,
-    num_results_per_sample: int | None = None,
-) -> Any:
-    """Generate sequences with a step function; see `beam_search` of the config language."""
-    options = {
-        "bos_id": bos_id,
-        "eos_id": eos_id,
-        "beam_size": beam_size,
-        "max_length": max_length,
-        "num_results_per_sample": num_results_per_sample,
-    }
-    return Group(language.beam_search, step, input, name or "", options).outputs()
+def beam_search(step: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Generate sequences with a step function; the arguments are those of `beam_search` of the config language."""
+    options = bind_arguments(language.beam_search, (step, input, *args), kwargs)
+    name = options.pop("name", None) or ""
+    return RecurrentGroup(language.beam_search, options.pop("step"), options.pop("input"), name, options).outputs()

@@ -30,8 +30,8 @@ Batch = Sequence[Any]
 class Inference:
     """A network that computes outputs, with a copy of the parameters.
 
-    Args: parameters, output_layer: in this order (v0.11) or in the other (v0.10). fileobj: in place of output_layer, what
-        Topology.serialize_for_inference wrote.
+    Args: parameters, output_layer: in this order (v0.11) or in the other (v0.10). fileobj: in place of output_layer,
+        what Topology.serialize_for_inference wrote.
     Raises: ValueError: neither a layer nor a file is given, or a parameter is missing.
     """
 
@@ -94,9 +94,9 @@ class Inference:
     ) -> Any:
         """Return the outputs for samples.
 
-        Args: input: a list of samples. field: "value", "id" or "prob", or a list of them: the result is a list then, if
-            there are several. flatten_result: whether the arrays of a field of several outputs are put below one another,
-            as in v0.10; otherwise the result is a list of them for each field. feeding: see `DataFeeder`.
+        Args: input: a list of samples. field: "value", "id" or "prob", or a list of them: then, if there are
+            several, the result is a list. flatten_result: whether the arrays of a field of several outputs are put
+            below one another, as in v0.10; otherwise there is a list of them for each field. feeding: see `DataFeeder`.
         Returns: one array, or a list with an array for each field.
         Raises: DataError: a sample is wrong.
         """
@@ -121,8 +121,6 @@ def _join(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         ) from error
 
 
-def infer(
-    output_layer: Any, parameters: Parameters, input: Any, feeding: Feeding = None, field: Any = "value"
-) -> Any:
+def infer(output_layer: Any, parameters: Parameters, input: Any, feeding: Feeding = None, field: Any = "value") -> Any:
     """Return the outputs of layers for samples; see `Inference.infer`."""
     return Inference(output_layer=output_layer, parameters=parameters).infer(field=field, input=input, feeding=feeding)

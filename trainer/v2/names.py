@@ -1,4 +1,4 @@
-"""The names of layers, networks, evaluators, activations and poolings in programs, made from those of the config language.
+"""The names that programs use for layers, networks, evaluators and so on, made from those of the config language.
 
 Source: spec/v2.md section 5.
 """
@@ -14,7 +14,7 @@ from trainer.config.building.names import UnknownName, built, closest
 from trainer.config.language.layers.mixed import mixed_layer
 from trainer.config.language.layers.projections import identity_projection
 from trainer.v2 import functions, groups
-from trainer.v2.graph import Layer
+from trainer.v2.graph import LayerCall
 from trainer.v2.topology import parse_network
 
 # layers of the config language without a name here, and those that `groups` and `functions` define
@@ -23,6 +23,12 @@ _PRINTING = ("print_layer", "printer_layer")
 _CLASSES = ("AggregateLevel", "ExpandLevel", "LayerType")  # classes of constants
 _RENAMED = {"maxid_layer": "max_id"}
 _COSTS = ("cross_entropy", "cross_entropy_with_selfnorm", "multi_binary_label_cross_entropy")
+_INPUTS = {
+    "StaticInput": groups.StaticGroupInput,
+    "SubsequenceInput": groups.NestedGroupInput,
+    "GeneratedInput": groups.GeneratedGroupInput,
+    "BaseGeneratedInput": groups.BaseGeneratedGroupInput,
+}
 # prefixes of automatic names that are not the name of the function
 _PREFIXES = {"mixed_layer": "mixed"}
 
@@ -35,19 +41,18 @@ def layer_names() -> dict[str, Any]:
             found[name] = thing
         elif name in _PRINTING:
             found[_short(name)] = functions.lazy_child(thing)
-        elif name not in _WITHOUT and not hasattr(groups, name):
+        elif name not in _WITHOUT and name not in _INPUTS:
             found[_short(name)] = functions.lazy(thing, _PREFIXES.get(name, ""))
-    kinds = (groups.StaticInput, groups.SubsequenceInput, groups.GeneratedInput, groups.BaseGeneratedInput)
-    found |= {kind.__name__: kind for kind in kinds} | {f"{kind.__name__}V2": kind for kind in kinds}
+    found |= {f"{name}{end}": kind for name, kind in _INPUTS.items() for end in ("", "V2")}
     found |= {
         "data": functions.data,
         "memory": groups.memory,
         "recurrent_group": groups.recurrent_group,
         "beam_search": groups.beam_search,
         "parse_network": parse_network,
-        "Layer": Layer,
-        "LayerV2": Layer,
-        "LayerOutput": Layer,
+        "Layer": LayerCall,
+        "LayerV2": LayerCall,
+        "LayerOutput": LayerCall,
         "MixedLayerV2": functions.Mixed,
         "MemoryV2": groups.Memory,
         "DataLayerV2": functions.Data,
@@ -81,7 +86,7 @@ def operation_names() -> dict[str, Any]:
     return {name: functions.lazy(thing) for name, thing in built("layer_math").items()} | {"softmax": _softmax}
 
 
-def _softmax(input: Layer, name: str | None = None) -> Layer:
+def _softmax(input: LayerCall, name: str | None = None) -> LayerCall:
     """Return the softmax of each row."""
     term = functions.lazy(identity_projection)(input=input)
     return functions.lazy(mixed_layer, "softmax")(input=[term], name=name, act=SoftmaxActivation())

@@ -16,7 +16,7 @@ from trainer.config.language import optimizers as language
 _GIVEN = ("momentum", "decay_rate", "gradient_clipping_threshold")
 
 
-class Optimizer:
+class UpdateEquation:
     """A learning method with its settings: learning rate, schedule, regularisation, model average, clipping.
 
     Args: method: the learning method of the config language. settings: further arguments of settings(); batch_size has
@@ -50,49 +50,49 @@ class Optimizer:
         return ["value", "gradient"]
 
 
-class Momentum(Optimizer):
+class Momentum(UpdateEquation):
     """SGD with momentum; see MomentumOptimizer."""
 
     def __init__(self, momentum: float | None = None, sparse: bool = False, **settings: Any) -> None:
         super().__init__(language.MomentumOptimizer(momentum, sparse), **settings)
 
 
-class Adam(Optimizer):
+class Adam(UpdateEquation):
     """Adam; see AdamOptimizer."""
 
     def __init__(self, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, **settings: Any) -> None:
         super().__init__(language.AdamOptimizer(beta1, beta2, epsilon), **settings)
 
 
-class Adamax(Optimizer):
+class Adamax(UpdateEquation):
     """Adam with the infinity norm; see AdamaxOptimizer."""
 
     def __init__(self, beta1: float = 0.9, beta2: float = 0.999, **settings: Any) -> None:
         super().__init__(language.AdamaxOptimizer(beta1, beta2), **settings)
 
 
-class AdaGrad(Optimizer):
+class AdaGrad(UpdateEquation):
     """AdaGrad; see AdaGradOptimizer."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(language.AdaGradOptimizer(), **settings)
 
 
-class DecayedAdaGrad(Optimizer):
+class DecayedAdaGrad(UpdateEquation):
     """AdaGrad with a decaying mean; see DecayedAdaGradOptimizer."""
 
     def __init__(self, rho: float = 0.95, epsilon: float = 1e-06, **settings: Any) -> None:
         super().__init__(language.DecayedAdaGradOptimizer(rho, epsilon), **settings)
 
 
-class AdaDelta(Optimizer):
+class AdaDelta(UpdateEquation):
     """AdaDelta; see AdaDeltaOptimizer."""
 
     def __init__(self, rho: float = 0.95, epsilon: float = 1e-06, **settings: Any) -> None:
         super().__init__(language.AdaDeltaOptimizer(rho, epsilon), **settings)
 
 
-class RMSProp(Optimizer):
+class RMSProp(UpdateEquation):
     """RMSProp; see RMSPropOptimizer."""
 
     def __init__(self, rho: float = 0.95, epsilon: float = 1e-6, **settings: Any) -> None:

@@ -12,8 +12,8 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
-
 from google.protobuf.message import DecodeError
+
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from paddle_base.runtime.errors import DataError
@@ -215,7 +215,11 @@ class Parameters:
         except DecodeError as error:
             raise DataError(f"{where}{DESCRIPTION} is no description of a parameter: {error}") from error
         size = int(config.size)
-        if config.name != name or not 0 <= size <= MOST_VALUES or (config.dims and int(np.prod(config.dims, dtype=object)) != size):
+        if (
+            config.name != name
+            or not 0 <= size <= MOST_VALUES
+            or (config.dims and int(np.prod(config.dims, dtype=object)) != size)
+        ):
             raise DataError(f"{where}{DESCRIPTION} describes {config.name!r} with {size} values of {list(config.dims)}")
         data = archive.read(name, HEADER.size + size * VALUE_BYTES) or b""
         self.append_config(config)
@@ -223,7 +227,9 @@ class Parameters:
 
     def _check_size(self, name: str, size: int) -> None:
         if size != self._configs[name].size:
-            raise ValueError(f"the parameter {name!r} has {self._configs[name].size} values, but the network needs {size}")
+            raise ValueError(
+                f"the parameter {name!r} has {self._configs[name].size} values, but the network needs {size}"
+            )
 
     def copy_to(self, table: ParameterTable) -> None:
         """Set all values of a table.
@@ -264,5 +270,3 @@ def _read_bounded(file: IO[bytes]) -> IO[bytes]:
         if content.tell() > EXPANDED_LIMIT:
             raise DataError(f"the tar file has more than {EXPANDED_LIMIT} bytes: open it from a disk")
     return content
-
-

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import IO, Any
 
 from google.protobuf.message import DecodeError
+
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import DataError
 from trainer.data.input_types import InputType

@@ -19,7 +19,7 @@ from trainer.updaters.local import LocalUpdater
 from trainer.updaters.optimizer_settings import read_optimization
 from trainer.v2 import events
 from trainer.v2.feeder import DataFeeder, Feeding
-from trainer.v2.optimizer import Optimizer
+from trainer.v2.optimizer import UpdateEquation
 from trainer.v2.parameters import Parameters
 from trainer.v2.process import process
 from trainer.v2.topology import Topology
@@ -31,8 +31,9 @@ _NO_READER = "train_data_reader should be a function, which can return a iterato
 class SGD:
     """Trains a network in this process.
 
-    Args: cost: the layer, or the layers, whose sum is made small. parameters: they get initial values, but for those that
-        the program has set, and then change. update_equation: the optimiser. extra_layers: further layers to compute.
+    Args: cost: the layer, or the layers, whose sum is made small. parameters: they get initial values, but for those
+        that the program has set, and then change. update_equation: the optimiser. extra_layers: further layers to
+        compute. is_local: False is not supported yet.
     Raises: TypeError: an argument has the wrong type. ConfigError: the network or a setting is not supported.
     """
 
@@ -40,7 +41,7 @@ class SGD:
         self,
         cost: Any,
         parameters: Parameters,
-        update_equation: Optimizer,
+        update_equation: UpdateEquation,
         extra_layers: Any = None,
         is_local: bool = True,
         pserver_spec: str | None = None,
@@ -48,7 +49,7 @@ class SGD:
     ) -> None:
         if not isinstance(parameters, Parameters):
             raise TypeError("parameters should be parameters")
-        if not isinstance(update_equation, Optimizer):
+        if not isinstance(update_equation, UpdateEquation):
             raise TypeError("update equation parameter must be paddle.v2.optimizer.Optimizer")
         if not is_local:
             raise ConfigError("SGD(is_local=False) is not supported yet; leave it out to train in this process")
@@ -88,8 +89,8 @@ class SGD:
     ) -> None:
         """Train some passes. The learning rate's schedule and the averages begin again; the moments stay.
 
-        Args: reader: a function that returns the batches of a pass, which are lists of samples. event_handler: is called
-            with the events of `trainer.v2.events`. feeding: see `DataFeeder`.
+        Args: reader: a function that returns the batches of a pass, which are lists of samples. event_handler:
+            is called with the events of `trainer.v2.events`. feeding: see `DataFeeder`.
         Raises: TypeError: the reader or the handler is no function. DataError: a sample is wrong, or the cost is not
             finite.
         """
@@ -113,9 +114,7 @@ class SGD:
                 alone = Accumulator(self._session.evaluators)
                 for total in (alone, whole):
                     total.add(*result)
-                handler(
-                    events.EndIteration(pass_id, batch_id, result.cost / len(batch), self._metrics(alone), machine)
-                )
+                handler(events.EndIteration(pass_id, batch_id, result.cost / len(batch), self._metrics(alone), machine))
             self._session.finish_pass()
             whole.finish()
             handler(events.EndPass(pass_id, self._metrics(whole), machine))

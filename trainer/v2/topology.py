@@ -13,7 +13,7 @@ from trainer.config.building.state import Parse, parsing
 from trainer.data.input_types import InputType
 from trainer.v2.evaluation import make_layers
 from trainer.v2.functions import Data
-from trainer.v2.graph import COUNTS, Layer, Made, check_layers
+from trainer.v2.graph import COUNTS, LayerCall, Made, check_layers
 
 Initializer = Callable[[str], "np.ndarray[Any, Any]"]
 
@@ -50,7 +50,7 @@ class Topology:
         """Return the message of the network."""
         return self._model
 
-    def get_layer(self, name: str) -> Layer:
+    def get_layer(self, name: str) -> LayerCall:
         """Return the layer of this name.
 
         Raises: ValueError: there is none.
@@ -68,7 +68,7 @@ class Topology:
         """Return the name of each output in the message."""
         return [str(self._made[one].full_name) for one in self.layers]
 
-    def data_layers(self) -> dict[str, Layer]:
+    def data_layers(self) -> dict[str, LayerCall]:
         """Return the data layers by name, in the order of the walk."""
         return dict(self._data)
 
@@ -89,5 +89,3 @@ class Topology:
 def parse_network(output_layers: Any, extra_layers: Any = None) -> ModelConfig:
     """Return the message of a network."""
     return Topology(output_layers, extra_layers).proto()
-
-
