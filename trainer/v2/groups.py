@@ -153,10 +153,7 @@ class RecurrentGroup(LayerCall):
 
     def make(self, made: Made, counts: Counter[str]) -> Any:
         """Make the group with its step, and return the list of its results."""
-        given = [
-            one.make(made) if hasattr(one, "make") and not isinstance(one, LayerCall) else one for one in self._inputs
-        ]
-        given = [made[one] if isinstance(one, LayerCall) else one for one in given]
+        given = [_make_input(one, made) for one in self._inputs]
 
         def step(*arguments: Any) -> list[Any]:
             pairs = zip(self._stand_ins, arguments, strict=True)
@@ -189,6 +186,12 @@ class RecurrentGroup(LayerCall):
             yield
         finally:
             OPEN_GROUPS.pop()
+
+
+def _make_input(given: Any, made: Made) -> Any:
+    if isinstance(given, LayerCall):
+        return made[given]
+    return given.make(made) if isinstance(given, _Given) else given
 
 
 class GroupResult(LayerCall):
