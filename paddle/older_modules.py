@@ -29,7 +29,6 @@ MODULES: Mapping[str, str] = {
     "paddle.utils.torch2paddle": (
         "write each parameter as a file of a header of 16 bytes and float32 values: see docs/compat.md"
     ),
-    "paddle.v2": _V2,
     "py_paddle": "a program predicts by paddle train --job=test --predict_output_dir=DIR: see docs/your-own-job.md",
 }
 

@@ -12,6 +12,7 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.flags import parse_flags
 from trainer.network.network import Network
+from trainer.session import Session
 from trainer.training.parts import Parts
 from trainer.training.stopping import Stopper
 
@@ -76,10 +77,7 @@ def make_parts(folder, *flags, **sources):
     return Parts(
         flags=parse_flags(["--num_passes=3", *flags]),
         batch_size=2,
-        network=Network(config, table),
-        table=table,
-        evaluators=[],
-        stream=Stream(1),
+        session=Session(Network(config, table), [], Stream(1)),
         train=sources.get("train"),
         test=sources.get("test"),
         configs={},

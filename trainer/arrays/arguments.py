@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -179,6 +179,28 @@ class Argument:
         return Argument(
             distinct=distinct, index=self.index, starts=self.starts, sub_starts=self.sub_starts, grids=self.grids
         )
+
+
+def join_arguments(parts: Sequence[Argument]) -> Argument:
+    """Return the samples of all parts in order, in new arrays. Sparse rows become dense."""
+
+    def join(arrays: Sequence[Any]) -> Any:
+        return None if not arrays or any(one is None for one in arrays) else np.concatenate(arrays)
+
+    def join_starts(starts: Sequence[Ids | None]) -> Ids | None:
+        firsts = np.cumsum([0, *(part.rows for part in parts)])
+        whole = join([None if one is None else one[:-1] + first for one, first in zip(starts, firsts, strict=False)])
+        return None if whole is None else np.append(whole, firsts[-1])
+
+    values = [part.value if part.sparse is None else part.sparse.to_dense() for part in parts]
+    return Argument(
+        join(values),
+        join([part.ids for part in parts]),
+        starts=join_starts([part.starts for part in parts]),
+        sub_starts=join_starts([part.sub_starts for part in parts]),
+        extras={name: join([part.extras.get(name) for part in parts]) for name in (parts[0].extras if parts else ())},
+        grids=join([part.grids for part in parts]),
+    )
 
 
 @dataclass(frozen=True)

@@ -56,14 +56,14 @@ class DividedAssembly(Assembly):
         self._log_mode()
         updater = self._make_updater()
         assert isinstance(updater, DividedUpdater)
-        parts = self._make_parts(updater.check)
+        parts = self._make_parts(updater, updater.check)
         warn_of_test_flags(self._flags, self._config)
         self._fill_parameters(parts)
         if self._source is None:
             raise ConfigError(NO_TRAINING_DATA)
-        updater.connect()
+        parts.session.connect()
         directory = TakenDirectory(self._directory, parts.save_dir, self._config.init_model_path)
-        session = DividedTraining(parts, self._source, updater, STOPPER, directory)
+        session = DividedTraining(parts, self._source, STOPPER, directory)
         parts.reporter.start(writes=True, **session.place(), **describe_run(self._flags, self._config, self._table))
         return session, updater, parts.reporter
 

@@ -76,6 +76,13 @@ class Accumulator:
             if not evaluator.is_quiet
         )
 
+    def metrics(self) -> dict[str, float]:
+        """Return the numbers of all evaluators by name, in full precision."""
+        found: dict[str, float] = {}
+        for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
+            found |= evaluator.metrics(measure) if evaluator.has_metrics else {}
+        return found
+
     def results(self) -> dict[str, str]:
         """Return the number of each measure as printed, by a name that no other measure of these evaluators has.
 

@@ -86,6 +86,7 @@ class Evaluator:
     """
 
     least_inputs, most_inputs = 1, 1
+    has_metrics = True  # whether it measures anything; a printer does not
     is_quiet = False  # whether the log lines of batches, passes and tests leave out the text of this evaluator
 
     def __init__(self, config: EvaluatorConfig) -> None:
@@ -113,9 +114,13 @@ class Evaluator:
     def finish_pass(self, total: Any) -> None:
         """Log further lines that precede only the lines of passes and of tested models."""
 
+    def metrics(self, total: Any) -> dict[str, float]:
+        """Return the numbers of a sum of measures by name. The name of a single number is that of the evaluator."""
+        return {self.name: total.value()}
+
     def text(self, total: Any) -> str:
         """Return the printed form of a sum of measures."""
-        return f"{self.name}={total.value():g}"
+        return f"{self.name}={self.metrics(total)[self.name]:g}"
 
     # ----- for subclasses -----
 

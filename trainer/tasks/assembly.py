@@ -54,7 +54,7 @@ class TaskAssembly(Assembly):
         self._warn_of_settings(Sending())
         servers = TaskServers(job.registry, job.membership)
         updater = TaskUpdater(config.model_config, self._table, self._optimization, servers)
-        parts = self._make_parts(look)
+        parts = self._make_parts(updater, look)
         warn_of_test_flags(self._flags, config)
         self._fill_parameters(parts)
         if self._source is None:
@@ -70,7 +70,7 @@ class TaskAssembly(Assembly):
                 return EndedTraining(over.end), updater, parts.reporter
             self._number = job.master.number
             parts = replace(parts, reporter=self._make_task_reporter(parts.save_dir, job))
-            session = TaskTraining(parts, self._source, updater, STOPPER, job.master, first_pass=first_pass)
+            session = TaskTraining(parts, self._source, STOPPER, job.master, first_pass=first_pass)
             _connect(updater)
         facts = describe_run(self._flags, config, self._table) | {"passes": job.master.num_passes}
         parts.reporter.start(writes=True, **session.place(), **facts)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -15,19 +14,18 @@ from typing import TYPE_CHECKING
 from paddle_base.proto.DataConfig_pb2 import DataConfig
 from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
 from paddle_base.runtime import glog
-from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD
 from paddle_base.runtime.saves import pass_name
 from pserver.store.snapshot import CheckpointState
 from trainer.arrays.parameters import ParameterTable
-from trainer.arrays.rng import Stream, replica_state, start_state
+from trainer.arrays.rng import Stream, start_state
 from trainer.data.loading import check_data, open_source
 from trainer.data.source import BatchSource, DataStreams
 from trainer.evaluators import make_evaluators
 from trainer.evaluators.validation import make_validations
 from trainer.flags import Values
 from trainer.network.data_parallel import AnyNetwork, DataParallelNetwork
-from trainer.network.network import Network
 from trainer.network.several import list_networks
+from trainer.session import Session, build_network, pool_of
 from trainer.storage.damaged_saves import advising
 from trainer.storage.job_inputs import (
     fill_parameters,
@@ -60,9 +58,6 @@ if TYPE_CHECKING:
     from trainer.updaters.collective import CollectiveTrainers
     from trainer.updaters.parameter_servers import ParameterServers
 
-# seconds that a thread waits for the interpreter lock before it requests the lock, for example after a matrix product.
-# Source: a tenth of Python's default, 5 ms
-SWITCH_INTERVAL_S = 0.0005
 SCRIPT_LIMIT_S = 5  # maximum seconds that a config script may still run after a signal
 
 
@@ -108,7 +103,7 @@ class Assembly:
         """Connect the updater. Return the training or timing session, the updater and the reporter."""
         self._log_mode()
         updater = self._make_updater()
-        parts = self._make_parts(updater.check)
+        parts = self._make_parts(updater, updater.check)
         warn_of_test_flags(self._flags, self._config)
         restored = read_resumed(self._flags, self._table)
         model = ""
@@ -118,11 +113,11 @@ class Assembly:
         # the directory is made after the model has been loaded, so that an error in loading leaves no directory
         if saves_model(self._flags):
             self._directory.prepare(parts.save_dir, self._config.init_model_path)
-        session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
-        self._connect(session, updater, restored, model)
+        training = (Timing if self._flags.job == "time" else Training)(parts, STOPPER)
+        self._connect(training, parts.session, restored, model)
         facts = describe_run(self._flags, self._config, self._table)
-        parts.reporter.start(writes=not self._directory.holds_records, **session.place(), **facts)
-        return session, updater, parts.reporter
+        parts.reporter.start(writes=not self._directory.holds_records, **training.place(), **facts)
+        return training, updater, parts.reporter
 
     def _log_mode(self) -> None:
         if self._flags.local and self._config.opt_config.use_sparse_remote_updater:
@@ -139,7 +134,7 @@ class Assembly:
     def gradient_checking(self) -> GradientChecking:
         """Return the session of the gradient check, which does not use parameter servers."""
         glog.info("trainer mode: Normal", at=AT["mode"])
-        parts = self._make_parts(lambda: None)
+        parts = self._make_parts()
         self._fill_parameters(parts)
         return GradientChecking(parts)
 
@@ -157,23 +152,22 @@ class Assembly:
         is_sparse = not self._flags.local and self._config.opt_config.use_sparse_remote_updater
         mode = "SgdSparseCpuTraining" if is_sparse or self._flags.trainer_count > 1 else "Testing"
         glog.info(f"trainer mode: {mode}", at=AT["testing mode"])
-        parts = self._make_parts(lambda: None)
+        parts = self._make_parts()
         warn_of_test_flags(self._flags, self._config)
         return Testing(parts)
 
     def _make_network(self) -> AnyNetwork:
-        model, flags = self._config.model_config, self._flags
-        if flags.trainer_count == 1:
-            network = Network(model, self._table)
-            if flags.prev_batch_state and flags.job in ("train", "test"):
-                network.states.begin()
-            return network
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
-        states = (
-            replica_state(self._seed, number, flags.thread_local_rand_use_global_seed)
-            for number in range(flags.trainer_count)
+        flags = self._flags
+        network = build_network(
+            self._config.model_config,
+            self._table,
+            seed=self._seed,
+            threads=flags.trainer_count,
+            use_global_seed=flags.thread_local_rand_use_global_seed,
         )
-        return DataParallelNetwork(model, self._table, [Stream(state) for state in states])
+        if flags.trainer_count == 1 and flags.prev_batch_state and flags.job in ("train", "test"):
+            network.states.begin()
+        return network
 
     def _make_updater(self) -> Updater:
         sending = Sending()
@@ -183,7 +177,7 @@ class Assembly:
         if not self._flags.local:
             sending = read_sending(self._config.opt_config, trainers=self._flags.num_gradient_servers)
         self._warn_of_settings(sending)
-        pool = self._network.pool if isinstance(self._network, DataParallelNetwork) else SINGLE_THREAD
+        pool = pool_of(self._network)
         if self._servers is None:
             return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping, pool=pool)
         return self._servers.make_updater(self._config.model_config, self._table, self._optimization, sending, pool)
@@ -198,33 +192,38 @@ class Assembly:
             glog.warning(sentence)
 
     def _connect(
-        self, session: Training | Timing, updater: Updater, restored: CheckpointState | None, model: str
+        self, training: Training | Timing, session: Session, restored: CheckpointState | None, model: str
     ) -> None:
         """Connect the updater. The servers get the checkpoint's state, or load the tables of the model."""
         try:
             with advising(self._flags.resume_from, os.environ):
-                own = updater.connect(restored)
+                own = session.connect(restored)
             if self._servers is not None and model:
                 self._servers.load_tables(model)
-            if isinstance(session, Training) and self._flags.resume_from:
-                session.resume(own)
+            if isinstance(training, Training) and self._flags.resume_from:
+                training.resume(own)
         except BaseException as error:
-            updater.abort(str(error) or type(error).__name__)
+            session.updater.abort(str(error) or type(error).__name__)
             raise
 
-    def _make_parts(self, check: Callable[[], None]) -> Parts:
+    def _make_parts(self, updater: Updater | None = None, check: Callable[[], None] = lambda: None) -> Parts:
         flags, config = self._flags, self._config
         stream = Stream(start_state(self._seed, flags.thread_local_rand_use_global_seed))
+        session = Session(
+            self._network,
+            self._evaluators,
+            stream,
+            updater,
+            shows_layers=flags.show_layer_stat,
+            logs_clipping=flags.log_error_clipping,
+        )
         train = self._open(config.data_config, stream, check, is_train=True) if self._is_training else None
         test = self._open(config.test_data_config, stream, check, is_train=False)
         reporter = self._make_reporter(flags.save_dir or config.save_dir)
         return Parts(
             flags=flags,
+            session=session,
             batch_size=config.opt_config.batch_size,
-            network=self._network,
-            table=self._table,
-            evaluators=self._evaluators,
-            stream=stream,
             train=train,
             test=test,
             configs=read_copies(self._path, config, self._table),
@@ -248,7 +247,7 @@ class Assembly:
 
     def _fill_parameters(self, parts: Parts, elsewhere: Sequence[str] = ()) -> str:
         previous = parts.shown_directory(pass_name(self._flags.start_pass - 1))
-        return fill_parameters(self._flags, self._config, self._table, parts.stream, previous, elsewhere)
+        return fill_parameters(self._flags, self._config, self._table, parts.session.stream, previous, elsewhere)
 
     def _keeps_records(self) -> bool:
         flags = self._flags

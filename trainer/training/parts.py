@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 from paddle_base.runtime.errors import ConfigError
-from trainer.arrays.parameters import ParameterTable
-from trainer.arrays.rng import Stream
 from trainer.data.source import BatchSource
-from trainer.evaluators import Evaluator
 from trainer.flags import Values
-from trainer.network.data_parallel import AnyNetwork
+from trainer.session import Session
 from trainer.storage.model_files import SaveTables
 from trainer.telemetry.reporter import Reporter
 
@@ -42,11 +39,8 @@ class Parts:
     """
 
     flags: Values
+    session: Session
     batch_size: int
-    network: AnyNetwork
-    table: ParameterTable
-    evaluators: list[Evaluator]
-    stream: Stream
     train: BatchSource | None
     test: BatchSource | None
     configs: Mapping[str, bytes]
