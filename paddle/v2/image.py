@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from paddle.v2.dataset.archives import members, open_tar, read_all
+from paddle.v2.archives import members, open_tar, read_all
 from paddle_base.runtime.errors import DataError, MissingInputError
 
 Array = np.ndarray[Any, Any]

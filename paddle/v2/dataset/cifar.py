@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from paddle.v2.archives import MOST_MEMBER, members, open_tar, read_all
 from paddle.v2.dataset import common
-from paddle.v2.dataset.archives import MOST_MEMBER, members, open_tar, read_all
 from paddle_base.runtime.errors import DataError
 from trainer.data.plain_pickle import PlainPickleError, load_sample
 

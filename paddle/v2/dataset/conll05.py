@@ -10,8 +10,8 @@ import gzip
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from paddle.v2.archives import member, open_tar, read_lines
 from paddle.v2.dataset import common
-from paddle.v2.dataset.archives import member, open_tar, read_lines
 from paddle_base.runtime.errors import DataError
 
 DATA_URL = "http://www.cs.upc.edu/~srlconll/conll05st-tests.tar.gz"

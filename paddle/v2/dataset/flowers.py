@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from paddle.v2.archives import members, open_tar, read_all
 from paddle.v2.dataset import common
-from paddle.v2.dataset.archives import members, open_tar, read_all
 from paddle.v2.reader.decorator import map_readers, xmap_readers
 from paddle_base.runtime.errors import UsageError
 

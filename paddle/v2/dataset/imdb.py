@@ -7,8 +7,8 @@ import string
 from collections import Counter
 from collections.abc import Iterator
 
+from paddle.v2.archives import members, open_tar, read_all
 from paddle.v2.dataset import common
-from paddle.v2.dataset.archives import members, open_tar, read_all
 
 URL = "http://ai.stanford.edu/%7Eamaas/data/sentiment/aclImdb_v1.tar.gz"
 MD5 = "7c2ac02c03563afcf9b574c7e56c153a"

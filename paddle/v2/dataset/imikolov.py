@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from paddle.v2.archives import member, open_tar, read_lines
 from paddle.v2.dataset import common
-from paddle.v2.dataset.archives import member, open_tar, read_lines
 
 URL = "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz"
 MD5 = "30177ea32e27c525793142b6bf2c8e2d"

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from paddle.v2.archives import read_lines
 from paddle.v2.dataset import common
-from paddle.v2.dataset.archives import read_lines
 from paddle_base.runtime.errors import DataError
 
 URL = "http://files.grouplens.org/datasets/movielens/ml-1m.zip"

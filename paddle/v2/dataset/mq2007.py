@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from paddle.v2.archives import read_lines
 from paddle.v2.dataset import common
-from paddle.v2.dataset.archives import read_lines
 from paddle_base.runtime.errors import DataError, MissingInputError, UsageError
 
 URL = "http://research.microsoft.com/en-us/um/beijing/projects/letor/LETOR4.0/Data/MQ2007.rar"

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from paddle.v2.archives import read_all
 from paddle.v2.dataset import common
-from paddle.v2.dataset.archives import read_all
 from paddle_base.runtime.errors import DataError
 
 URL = "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/movie_reviews.zip"

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from paddle.v2.archives import member, open_tar, read_all, read_lines
 from paddle.v2.dataset import common
-from paddle.v2.dataset.archives import member, open_tar, read_all, read_lines
 
 VOC_URL = "http://host.robots.ox.ac.uk/pascal/VOC/voc2012/VOCtrainval_11-May-2012.tar"
 VOC_MD5 = "6cd6e144f989b92b3379bac3b3de84fd"

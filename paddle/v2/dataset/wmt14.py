@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any, cast
 
+from paddle.v2.archives import members, open_tar, read_lines
 from paddle.v2.dataset import common
-from paddle.v2.dataset.archives import members, open_tar, read_lines
 from paddle_base.runtime.errors import DataError
 
 URL_DEV_TEST = "http://www-lium.univ-lemans.fr/~schwenk/cslm_joint_paper/data/dev+test.tgz"
@@ -89,7 +89,7 @@ def model() -> Any:
     from paddle.v2.parameters import Parameters  # the data sets themselves need no network
 
     with gzip.open(common.download(URL_MODEL, "wmt14", MD5_MODEL)) as file:
-        return Parameters.from_tar(file)
+        return Parameters.from_tar(cast(IO[bytes], file))
 
 
 def fetch() -> None:
