@@ -14,13 +14,13 @@ from paddle.v2.dataset.imikolov import DataType
 from paddle_base.runtime.errors import UsageError
 
 _TRAINING, _TEST = 1024, 256  # number of samples
-_WORDS = 500  # words of a made-up language
+_WORDS = 100  # words of a made-up language
 _DICT = {f"w{number}": number for number in range(_WORDS - 3)} | {
     "<s>": _WORDS - 3,
     "<e>": _WORDS - 2,
     "<unk>": _WORDS - 1,
 }
-_CATEGORIES, _TITLE_WORDS, _MOVIES, _USERS, _JOBS = 18, 300, 200, 100, 20
+_CATEGORIES, _TITLE_WORDS, _MOVIES, _USERS, _JOBS, _VERBS = 18, 300, 200, 100, 20, 50
 
 Draws = np.random.Generator
 Make = Callable[[Draws], Any]
@@ -90,7 +90,8 @@ def _rating(draws: Draws) -> list[Any]:
     user, movie = int(draws.integers(1, _USERS)), int(draws.integers(1, _MOVIES))
     kinds = sorted({int(one) for one in draws.integers(_CATEGORIES, size=2)})
     title = [int(one) for one in draws.integers(_TITLE_WORDS, size=draws.integers(1, 6))]
-    return [user, user % 2, user % 7, user % _JOBS, movie, kinds, title, [float((user + movie) % 5 + 1) * 2 - 5]]
+    score = 5 if user % 2 == movie % 2 else 1  # each user likes a half of the films
+    return [user, user % 2, user % 7, user % _JOBS, movie, kinds, title, [score * 2.0 - 5]]
 
 
 def _roles(draws: Draws) -> tuple[list[int], ...]:
@@ -99,7 +100,7 @@ def _roles(draws: Draws) -> tuple[list[int], ...]:
     around = [words[place] if 0 <= place < len(words) else 0 for place in range(verb - 2, verb + 3)]
     marks = [int(abs(place - verb) < 3) for place in range(len(words))]
     labels = [0 if place < verb else 1 if place == verb else 2 for place in range(len(words))]
-    return (words, *([word] * len(words) for word in around), [words[verb] % 50] * len(words), marks, labels)
+    return (words, *([word] * len(words) for word in around), [words[verb] % _VERBS] * len(words), marks, labels)
 
 
 def _translation(dict_size: int) -> Make:
@@ -143,7 +144,7 @@ def _movielens() -> SimpleNamespace:
 
 
 def _conll05() -> SimpleNamespace:
-    dicts = (dict(_DICT), {f"v{number}": number for number in range(50)}, {"B-A0": 0, "B-V": 1, "O": 2})
+    dicts = (dict(_DICT), {f"v{number}": number for number in range(_VERBS)}, {"B-A0": 0, "B-V": 1, "O": 2})
     return SimpleNamespace(get_dict=lambda: dicts, test=_parts(_roles)["test"], train=_parts(_roles)["train"])
 
 
