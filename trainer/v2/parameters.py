@@ -62,6 +62,8 @@ class Parameters:
             raise ValueError(f"duplicated parameter {config.name}")
         self._configs[config.name] = config
 
+    __append_config__ = append_config  # the name of v0.10
+
     def update_param_conf(self, model_config: ModelConfig) -> None:
         """Take the attributes of parameters from a network."""
         for config in model_config.parameters:

@@ -9,11 +9,9 @@ from typing import IO, Any
 import numpy as np
 
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
-from trainer.config.building.state import Parse, parsing
 from trainer.data.input_types import InputType
-from trainer.v2.evaluation import make_layers
 from trainer.v2.functions import Data
-from trainer.v2.graph import COUNTS, LayerCall, Made, check_layers
+from trainer.v2.graph import COUNTS, LayerCall, Made, check_layers, job_parse, make_layers
 
 Initializer = Callable[[str], "np.ndarray[Any, Any]"]
 
@@ -30,10 +28,8 @@ class Topology:
     def __init__(self, layers: Any, extra_layers: Any = None) -> None:
         self.layers = check_layers(layers, "the topology")
         extra = [] if extra_layers is None else check_layers(extra_layers, "extra_layers")
-        parse = Parse()
-        parse.config.data_config.type = "py2"  # the defaults are those of jobs of v0.10
-        made: Made = {}
-        with parsing(parse):
+        made = Made()
+        with job_parse() as parse:
             make_layers(self.layers, made)
             make_layers(extra, made)
             parse.finish()

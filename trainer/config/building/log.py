@@ -3,7 +3,9 @@
 Example: `[INFO 2026-11-20 10:59:12,950 networks.py:1482] The input order is [word, label]`.
 """
 
+import contextlib
 import logging
+from collections.abc import Iterator
 
 from paddle_base.runtime import glog
 
@@ -27,6 +29,17 @@ def _make_logger() -> logging.Logger:
 
 
 logger = _make_logger()
+
+
+@contextlib.contextmanager
+def warnings_only() -> Iterator[None]:
+    """Write no lines below WARNING in the `with` block."""
+    before = logger.level
+    logger.setLevel(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def log(level: int, message: str, at: str) -> None:
