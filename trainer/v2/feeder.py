@@ -42,12 +42,16 @@ class DataFeeder:
             raise DataError(f"feeding has no column for the data layer {missing[0]!r}; it has {given}")
         self._columns = [feeding[name] for name in names]
 
-    def __call__(self, batch: Sequence[Any]) -> dict[str, Argument]:
+    def __call__(self, batch: Sequence[Any], where: str = "") -> dict[str, Argument]:
         """Return {data layer: its values} for a list of samples, which are lists or tuples of columns.
 
+        Args: where: which batch it is, for messages.
         Raises: DataError: a sample lacks a column, or a value does not have the type; the text names the sample.
         """
-        return self.convert(batch)
+        try:
+            return self.convert(batch)
+        except DataError as error:
+            raise DataError(f"{where}, {error}" if where else str(error)) from error
 
     def convert(self, batch: Sequence[Any]) -> dict[str, Argument]:
         """Do what a call does."""

@@ -103,6 +103,7 @@ def lazy_child(function: Callable[..., Any]) -> Callable[..., LayerCall]:
             parent.children.append(child)
         return child
 
+    setattr(attach, _LANGUAGE, function)
     return attach
 
 
