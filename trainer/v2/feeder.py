@@ -28,8 +28,9 @@ class DataFeeder:
     """
 
     def __init__(self, data_types: Sequence[tuple[str, InputType]], feeding: Feeding = None) -> None:
-        self._types = [(name, to_input_type(name, kind)) for name, kind in data_types]
-        names = [name for name, _ in self._types]
+        kinds = {name: to_input_type(name, kind) for name, kind in data_types}
+        self._slots = [Slot(name, kind, size=kind.dim) for name, kind in kinds.items()]
+        names = list(kinds)
         if feeding is None:
             feeding = names
         elif isinstance(feeding, str | bytes) or not isinstance(feeding, Mapping | Sequence):
@@ -56,7 +57,7 @@ class DataFeeder:
     def convert(self, batch: Sequence[Any]) -> dict[str, Argument]:
         """Do what a call does."""
         samples = [self._pick(sample, number) for number, sample in enumerate(batch)]
-        columns = ColumnSet([Slot(name, kind, size=kind.dim) for name, kind in self._types])
+        columns = ColumnSet(self._slots)
         try:
             encoded = columns.encode(samples)
         except SampleError as error:
@@ -69,7 +70,7 @@ class DataFeeder:
         try:
             return [sample[column] for column in self._columns]
         except (IndexError, KeyError, TypeError) as error:
-            names = ", ".join(name for name, _ in self._types)
+            names = ", ".join(slot.name for slot in self._slots)
             raise DataError(
                 f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} "
                 f"columns, of which the data layers {names} take {self._columns}"

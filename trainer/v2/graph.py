@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from paddle_base.runtime.errors import BugError, ConfigError
 from trainer.config.building.argument_errors import is_number
@@ -33,6 +34,10 @@ class Made(dict["LayerCall", Any]):
 
 # the automatic names since the last topology; as in v0.10, counting begins again after each topology
 COUNTS: Counter[str] = Counter()
+
+
+# the latest layer of each name, for `get_layer`
+_LATEST: WeakValueDictionary[str, LayerCall] = WeakValueDictionary()
 
 
 class OpenGroup(NamedTuple):
@@ -77,6 +82,8 @@ class LayerCall:
         if self._prefix:
             self._number = COUNTS[prefix]
             COUNTS[prefix] += 1
+        if self.has_own_name:
+            _LATEST[self.name] = self
 
     @property
     def name(self) -> str:
@@ -85,6 +92,10 @@ class LayerCall:
 
     def __repr__(self) -> str:
         return f"<layer {self.name!r} of {getattr(self.function, '__name__', 'the program')}>"
+
+    def replaces(self, other: LayerCall) -> bool:
+        """Return whether the other layer is an earlier call of the same function with the same arguments."""
+        return (self.function, self.arguments, self._given) == (other.function, other.arguments, other._given)
 
     def parents(self) -> list[LayerCall]:
         """Return the layers that must be made before this layer, in the order of the walk."""
@@ -271,6 +282,11 @@ def make_layers(wanted: Iterable[LayerCall], made: Made, group: LayerCall | None
             if child not in made and all(one in made for one in child.parents()):
                 _name_layers([child], parse.reserved, made)
                 made[child] = child.make(made, parse.names)
+
+
+def get_layer(name: str) -> LayerCall | None:
+    """Return the layer that the program has called last under this name, or None."""
+    return _LATEST.get(name)
 
 
 def find_layers(value: Any) -> Iterator[LayerCall]:

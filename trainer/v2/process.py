@@ -13,7 +13,7 @@ from paddle_base.runtime.errors import UsageError
 from paddle_base.runtime.gflags import convert
 from trainer.arrays.rng import Stream, start_state
 from trainer.config.building.names import closest
-from trainer.flags import FLAGS, Values
+from trainer.flags import FLAGS, Values, list_ignored
 
 VARIABLES = "PADDLE_INIT_"  # the start of the variables of the environment that give flags
 # flags of v0.11 that paddle train does not have
@@ -25,6 +25,8 @@ class Process:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.flags = Values(given)
+        for sentence in list_ignored(self.flags):
+            glog.warning(sentence)
         self.seed = self.flags.seed or int(time.time())
         if not self.flags.seed:
             glog.info(f"random number seed={self.seed}")
@@ -69,7 +71,7 @@ def init(**flags: Any) -> None:
 
 def _read(flags: Mapping[str, Any]) -> dict[str, Any]:
     found = {
-        variable.removeprefix(VARIABLES).lower(): (value, f"{VARIABLES}")
+        variable.removeprefix(VARIABLES).lower(): (value, VARIABLES)
         for variable, value in os.environ.items()
         if variable.startswith(VARIABLES)
     }

@@ -169,3 +169,15 @@ def test_evaluators_and_print_layers_come_with_the_layers_that_they_read():
     assert [one.name for one in alone.evaluators] == ["__sum_evaluator_0__"]
     assert [one.type for one in alone.layers] == ["data", "fc", "print"]
     assert [one.name for one in whole.evaluators] == ["__sum_evaluator_0__", "area", "precision_recall_evaluator"]
+
+
+def test_a_cell_that_runs_again_replaces_its_evaluator():
+    predict = layer.fc(input=layer.data(name="x", type=data_type.dense_vector(4)), size=2)
+    for _ in range(2):
+        paddle.evaluator.sum(input=predict)
+    assert len(paddle.topology.Topology(predict).proto().evaluators) == 1
+
+
+def test_the_latest_layer_of_a_name_is_found():
+    first, second = (layer.data(name="x", type=data_type.dense_vector(4)) for _ in range(2))
+    assert layer.get_layer("x") is second is not first and layer.get_layer("y") is None

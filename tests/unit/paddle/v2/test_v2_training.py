@@ -206,6 +206,11 @@ def test_a_reader_that_yields_nothing_is_said(capfd):
     assert "pass 0: the reader has yielded no batch, so nothing is trained" in capfd.readouterr().err
 
 
+def test_init_says_which_flags_have_no_meaning_here(capfd):
+    paddle.init(use_gpu=True)
+    assert "--use_gpu has no meaning here (there is no GPU here)" in capfd.readouterr().err
+
+
 def test_init_reads_the_environment_and_may_say_the_same_again(monkeypatch):
     """v0.10 ended the process at a second call of init."""
     monkeypatch.setenv("PADDLE_INIT_SEED", "7")
@@ -262,3 +267,12 @@ def test_batches_have_the_given_size_and_the_last_may_be_smaller():
     assert list(paddle.batch(lambda: iter(range(5)), 2)()) == [[0, 1], [2, 3], [4]]
     with pytest.raises(ValueError, match="batch_size is 0"):
         paddle.batch(lambda: iter(range(5)), 0)
+
+
+def test_a_wrong_declared_size_is_said_once_for_all_batches(capfd):
+    """Programs of 2017 give labels of two classes the type integer_value(1)."""
+    x, label = layer.data(name="x", type=data_type.dense_vector(1)), layer.data("label", data_type.integer_value(1))
+    cost = layer.rank_cost(left=layer.fc(input=x, size=1), right=layer.fc(input=x, size=1), label=label)
+    trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), paddle.optimizer.Momentum())
+    trainer.train(lambda: iter([[([1.0], 1)]] * 3), feeding={"x": 0, "label": 1})
+    assert capfd.readouterr().err.count("slot label (integer_value(1)) has the id 1") == 1
