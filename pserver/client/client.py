@@ -30,8 +30,7 @@ from paddle_base.runtime.rate_limit import RateLimit
 from pserver.client.checkpoint_requests import CheckpointRequests
 from pserver.client.connection import Poller, close_all
 from pserver.client.membership import ClientOptions, JobMember, JoinRequest, ModelSetup
-from pserver.client.request import FetchVector, PushVector, SendVector
-from pserver.client.server_channel import ServerChannel, ServiceRequest
+from pserver.client.server_channel import FetchVector, PushVector, SendVector, ServerChannel, ServiceRequest
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.model_setup import describe_setup

@@ -24,8 +24,7 @@ from paddle_cluster.elastic.state import run_fn
 from trainer.collective.divided_source import BatchShare, DividedSource
 from trainer.collective.state import TrainingState
 from trainer.collective.updater import DividedUpdater
-from trainer.training.batch_loop import BatchLoop
-from trainer.training.loop import STEP_LIMIT_S
+from trainer.training.loop import STEP_LIMIT_S, BatchLoop
 from trainer.training.parts import Parts
 from trainer.training.position import AFTER, BEFORE, INSIDE, Position
 from trainer.training.stopping import Stopper

@@ -27,7 +27,7 @@ from trainer.arrays.arguments import Argument
 from trainer.data.task_source import TaskSource
 from trainer.tasks.job_end import JobOverError, tell_end
 from trainer.telemetry.time_breakdown import EXCHANGE
-from trainer.training.batch_loop import BatchLoop
+from trainer.training.loop import BatchLoop
 from trainer.training.parts import Parts
 from trainer.training.position import Position
 from trainer.training.stopping import Stopper

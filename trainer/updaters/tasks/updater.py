@@ -38,6 +38,8 @@ class TaskUpdater(Updater):
         PeerUnreachableError, LostPeerError: not all servers are present within the patience.
     """
 
+    prefetches = True
+
     def __init__(
         self, model: ModelConfig, table: ParameterTable, optimization: Optimization, servers: TaskServers
     ) -> None:
