@@ -79,6 +79,10 @@ class TaskTraining(BatchLoop):
         self._failed = 0  # successive failed tasks
         stopper.limit(BATCH_LIMIT_S)
 
+    def place(self) -> dict[str, int]:
+        """Return the pass and the batch at which training begins, and the number of passes of the job."""
+        return super().place() | {"passes": self._master.num_passes}
+
     def run(self) -> None:
         """Train tasks until the master reports the end of the job."""
         with np.errstate(all="ignore"):  # numpy's warnings are unnecessary, because an infinite cost is an error

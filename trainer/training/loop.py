@@ -52,6 +52,11 @@ class BatchLoop:
         )
         self._saves = Saves(parts, stopper)
 
+    @property
+    def parts(self) -> Parts:
+        """The parts of the job."""
+        return self._parts
+
     def place(self) -> dict[str, int]:
         """Return the pass and the batch at which training begins or resumes."""
         return {"pass": self._position.number, "batch": self._position.batches}
