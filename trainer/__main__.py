@@ -16,7 +16,7 @@ from paddle_base.runtime.health.places import take_place
 from paddle_base.runtime.processor.blas import limit_threads
 from trainer.flags import help_text, list_warnings, parse_flags
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
-from trainer.telemetry.trainer_metrics import Watched
+from trainer.telemetry.trainer_metrics import TrainerMetrics, Watched
 from trainer.training.stopping import STOPPER, ignore_signals
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def run(arguments: Sequence[str]) -> None:
             assembly.end()
 
 
-def _run_job(kind: str, assembly: Assembly, metrics: Watched) -> None:
+def _run_job(kind: str, assembly: Assembly, metrics: TrainerMetrics) -> None:
     training = assembly.training() if kind in ("train", "time") else None
     metrics.begin(training.parts.reporter if training else None, assembly.number)
     if training is not None:
