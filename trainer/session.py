@@ -17,6 +17,7 @@ import operator
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -143,7 +144,7 @@ class Session:
         Args: where: the text of this object says in messages which batch it is.
         Raises: DataError: the cost or a gradient is not finite.
         """
-        LIVENESS.turn()
+        LIVENESS.turned = time.monotonic()
         network, updater, breakdown = self.network, self.updater, self.breakdown
         self.table.clear_gradients()
         if updater.prefetches:

@@ -181,8 +181,9 @@ class Training(BatchLoop):
         reporter.start_pass(position.number, position.batches, samples)
         if position.stage != AFTER:
             self._start_pass(is_resumed=is_resumed)
+            held = self._stopper.hold(self._flags.local)
             while (batch := self._wait_for(self._read_batch)) is not None:
-                with self._stopper.hold(self._flags.local):
+                with held:
                     self._run_batch(*batch)
                 self._finish_batch()
             self._finish_batches()
