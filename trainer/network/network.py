@@ -17,14 +17,14 @@ from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.layers import LAYERS
+from trainer.layers.base import Layer
 from trainer.layers.recurrent.group import GroupLayer
 from trainer.layers.recurrent.state import StatefulLayer
 from trainer.layers.recurrent.subnetworks import Group, find_ancestors, separate_groups
 from trainer.network.batch_states import STATES_KEY, BatchStates
 from trainer.network.fusion import fuse
-from trainer.network.gradient_flows import GradientFlows
 from trainer.network.groups import simplify_groups
-from trainer.network.node import Node
+from trainer.network.node import GradientFlows, Node
 from trainer.network.several import SEVERAL, join_networks
 
 Batch = Mapping[str, Argument]  # maps the name of a data layer to its slot
@@ -64,6 +64,9 @@ class Network:
             if isinstance(layer, GroupLayer):
                 layer.open(group, Network)
         every = [node.layer for node in self._nodes.values()]
+        # few layers have such a state; it is asked for after each batch
+        carrying = [one for one in self._nodes.values() if type(one.layer).carried is not Layer.carried]
+        self._carrying = [(one.name, one.layer) for one in carrying]
         self.states = BatchStates([one for one in every if isinstance(one, StatefulLayer)])
         self.output_names = list(config.output_layer_names)
         costs = _list_costs(config) | {name for name, group in groups.items() if group.costs}
@@ -115,8 +118,9 @@ class Network:
 
         Parameters are not included.
         """
-        states = {name: node.layer.carried() for name, node in self._nodes.items()}
-        states[STATES_KEY] = self.states.carried()
+        states = {name: layer.carried() for name, layer in self._carrying}
+        if self.states.is_on:
+            states[STATES_KEY] = self.states.carried()
         return {name: state for name, state in states.items() if state is not None}
 
     def carry_on(self, state: Mapping[str, Any]) -> None:
