@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
@@ -358,18 +358,24 @@ def make_session(
 
 
 def build_network(
-    model: ModelConfig, table: ParameterTable, *, seed: int, threads: int = 1, use_global_seed: bool = False
+    model: ModelConfig,
+    table: ParameterTable,
+    *,
+    seed: int,
+    threads: int = 1,
+    use_global_seed: bool = False,
+    further: Collection[str] = (),
 ) -> AnyNetwork:
     """Return the network of a model, with a replica for each of several threads.
 
-    Args: use_global_seed: see `replica_state`.
+    Args: use_global_seed: see `replica_state`. further: see `Network`.
     Raises: ConfigError: the text names a layer type, activation or attribute that is not supported.
     """
     if threads == 1:
-        return Network(model, table)
+        return Network(model, table, further)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     states = [replica_state(seed, number, use_global_seed) for number in range(threads)]
-    return DataParallelNetwork(model, table, [Stream(state) for state in states])
+    return DataParallelNetwork(model, table, [Stream(state) for state in states], further=further)
 
 
 def pool_of(network: AnyNetwork) -> ThreadPool:

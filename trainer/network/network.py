@@ -37,10 +37,11 @@ class Network:
     Only layers that outputs, evaluators or training need are built, so an unused layer may have any type.
 
     Args: config: the message. parameters: the parameter table of the message; `backward` adds to the table's gradients.
+        further: names of further layers to compute, whose outputs a caller reads.
     Raises: ConfigError: the text names a layer type, activation or attribute that is not supported.
     """
 
-    def __init__(self, config: ModelConfig, parameters: ParameterTable) -> None:
+    def __init__(self, config: ModelConfig, parameters: ParameterTable, further: Collection[str] = ()) -> None:
         self.config = config
         self.parameters = parameters
         config = join_networks(config)
@@ -48,8 +49,12 @@ class Network:
         config, groups = separate_groups(config)
         groups = {name: replace(one, costs=_list_costs(one.step)) for name, one in groups.items()}
         config, groups = simplify_groups(config, groups)
-        needed = _find_needed(config, groups)
-        asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
+        asked = {
+            *config.output_layer_names,
+            *(name for one in config.evaluators for name in one.input_layers),
+            *further,
+        }
+        needed = _find_needed(config, groups, asked)
         layers: Sequence[LayerConfig] = [one for one in config.layers if one.name in needed]
         if compiled is not None:  # in numpy, fused layers are slower, because they compute many small products
             layers = fuse(layers, asked)
@@ -226,17 +231,18 @@ def _list_costs(config: ModelConfig) -> set[str]:
     return {one.name for one in config.layers if one.type in types}
 
 
-def _find_needed(config: ModelConfig, groups: Mapping[str, Group]) -> set[str]:
+def _find_needed(config: ModelConfig, groups: Mapping[str, Group], asked: Collection[str]) -> set[str]:
     """Return the names of the layers that must be computed.
 
-    These are the outputs, the inputs of evaluators, the layers that print or validate values, the layers by which
-    training changes although nothing reads them, and the inputs of all these layers.
+    These are the layers in `asked` (the outputs, the inputs of evaluators, and what the caller reads), the layers that
+    print or validate values, the layers by which training changes although nothing reads them, and the inputs of all
+    these layers.
     """
     inputs = {one.name: [each.input_layer_name for each in one.inputs] for one in config.layers}
-    waiting = [*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)]
-    for name in waiting:
+    for name in asked:
         if name not in inputs:
             raise ConfigError(f"the config names {name} as an output or evaluator input, but has no such layer")
+    waiting = list(asked)
     waiting += [one.name for one in config.layers if one.type in ("print", "auc-validation", "pnpair-validation")]
     needed = find_ancestors(waiting, inputs)
     computable = _find_computable(config)

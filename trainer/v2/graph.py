@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from paddle_base.runtime.errors import BugError, ConfigError
 from trainer.config.building.argument_errors import is_number
-from trainer.config.building.log import warnings_only
+from trainer.config.building.log import new_warnings_only
 from trainer.config.building.state import Parse, current, parsing
 from trainer.v2.python2_dict import iteration_order
 
@@ -263,7 +263,7 @@ def job_parse() -> Iterator[Parse]:
     """A parse with the defaults of jobs of v0.10, without its lines of INFO."""
     parse = Parse()
     parse.config.data_config.type = "py2"
-    with parsing(parse), warnings_only():
+    with parsing(parse), new_warnings_only():
         yield parse
 
 

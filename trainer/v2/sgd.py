@@ -69,6 +69,7 @@ class SGD:
             seed=state.seed,
             threads=state.flags.trainer_count,
             use_global_seed=state.flags.thread_local_rand_use_global_seed,
+            further=self._topology.extra_names(),
         )
         table.randomize(state.stream)
         parameters.append_table(table)

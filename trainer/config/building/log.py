@@ -31,15 +31,25 @@ def _make_logger() -> logging.Logger:
 logger = _make_logger()
 
 
+_said: set[str] = set()  # the messages that `new_warnings_only` has let through in this process
+
+
 @contextlib.contextmanager
-def warnings_only() -> Iterator[None]:
-    """Write no lines below WARNING in the `with` block."""
-    before = logger.level
-    logger.setLevel(max(before, logging.WARNING))
+def new_warnings_only() -> Iterator[None]:
+    """In the `with` block, write no lines below WARNING, and each other line once in a process."""
+
+    def is_new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        is_first = record.levelno >= logging.WARNING and text not in _said
+        if is_first:
+            _said.add(text)
+        return is_first
+
+    logger.addFilter(is_new)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.removeFilter(is_new)
 
 
 def log(level: int, message: str, at: str) -> None:

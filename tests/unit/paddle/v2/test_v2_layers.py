@@ -181,3 +181,13 @@ def test_a_cell_that_runs_again_replaces_its_evaluator():
 def test_the_latest_layer_of_a_name_is_found():
     first, second = (layer.data(name="x", type=data_type.dense_vector(4)) for _ in range(2))
     assert layer.get_layer("x") is second is not first and layer.get_layer("y") is None
+
+
+def test_a_topology_logs_each_warning_once_and_no_lines_of_the_config_language(capfd):
+    image = layer.data(name="image", type=data_type.dense_vector(4), height=2, width=2)
+    attr = paddle.attr.Param(name="a static one", is_static=True, initial_mean=3)
+    for _ in range(2):
+        conv = layer.img_conv(input=image, num_channels=1, num_filters=1, filter_size=1, param_attr=attr)
+        paddle.topology.Topology(conv)
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1 and "parameter a static one is static" in lines[0]

@@ -276,3 +276,20 @@ def test_a_wrong_declared_size_is_said_once_for_all_batches(capfd):
     trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), paddle.optimizer.Momentum())
     trainer.train(lambda: iter([[([1.0], 1)]] * 3), feeding={"x": 0, "label": 1})
     assert capfd.readouterr().err.count("slot label (integer_value(1)) has the id 1") == 1
+
+
+def test_extra_layers_are_computed_for_event_handlers():
+    """The network left out what no output needed."""
+    x = layer.data(name="x", type=data_type.dense_vector(1))
+    extra, cost = layer.fc(input=x, size=2), layer.sum_cost(input=layer.fc(input=x, size=1))
+    seen = []
+
+    def handler(event):
+        if isinstance(event, paddle.event.EndForwardBackward):
+            seen.append(event.gm.getLayerOutput(extra.name)["value"].shape)
+
+    trainer = paddle.trainer.SGD(
+        cost, paddle.parameters.create([cost, extra]), paddle.optimizer.Momentum(), extra_layers=[extra]
+    )
+    trainer.train(lambda: iter([[([1.0],)] * 3]), event_handler=handler)
+    assert seen == [(3, 2)]
