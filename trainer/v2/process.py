@@ -11,6 +11,7 @@ from paddle_base.kernels import flush_denormals
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import UsageError
 from paddle_base.runtime.gflags import convert
+from paddle_base.runtime.processor.blas import limit_loaded, limit_threads
 from trainer.arrays.rng import Stream, start_state
 from trainer.config.building.names import closest
 from trainer.flags import FLAGS, Values, list_ignored
@@ -27,6 +28,10 @@ class Process:
         self.flags = Values(given)
         for sentence in list_ignored(self.flags):
             glog.warning(sentence)
+        count = self.flags.trainer_count
+        if line := limit_threads(os.environ, count, f"trainer_count={count}"):
+            glog.info(line)
+        limit_loaded(os.environ)
         self.seed = self.flags.seed or int(time.time())
         if not self.flags.seed:
             glog.info(f"random number seed={self.seed}")
