@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from paddle_base.kernels import flush_denormals
+from paddle_base.kernels import flush_denormals, keep_memory
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import UsageError
 from paddle_base.runtime.gflags import convert
@@ -36,6 +36,7 @@ class Process:
         if not self.flags.seed:
             glog.info(f"random number seed={self.seed}")
         self.stream = Stream(start_state(self.seed, self.flags.thread_local_rand_use_global_seed))
+        keep_memory()
         flush_denormals()  # as in v0.10, denormal numbers are zeros from now on
 
 
