@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-_V2 = "programs of paddle.v2 become configs and providers: see docs/from-v2.md"
+_V2 = "a program of 2017 imports paddle.v2: see docs/v2.md"
 _SERVICE = "the messages between trainers and parameter servers are other ones: see docs/protocol.md"
 MODULES: Mapping[str, str] = {
     "paddle.proto.OptimizerConfig_pb2": _SERVICE,

@@ -17,11 +17,12 @@ import operator
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -71,9 +72,9 @@ class Session:
     `step`, `test` and `infer` are for callers that hand over a batch at a time. `compute` and `update` are the two
     halves of a step, for a loop that does something between them.
 
-    Attributes: network, evaluators, stream: as given. table: the parameters of the network. breakdown: divides the time
-        into phases. is_open: whether an exchange with the updater has begun and has not ended. The values may then
-        contain half of a step, and must not be saved.
+    Attributes: network, evaluators, stream, updater: as given. table: the parameters of the network. breakdown: divides
+        the time into phases. is_open: whether an exchange with the updater has begun and has not ended. The values may
+        then contain half of a step, and must not be saved.
 
     Args: stream: the random stream of initial values and dropout masks. updater: may be None if the session never
         trains. shows_layers: whether the statistics of every layer are logged after each forward pass. logs_clipping:
@@ -93,7 +94,8 @@ class Session:
     ) -> None:
         self.network, self.evaluators, self.stream = network, list(evaluators), stream
         self.table: ParameterTable = network.parameters
-        self._updater, self._shows_layers = updater, shows_layers
+        self.updater = cast("Updater", updater)  # `connect` refuses None, and nothing trains without it
+        self._shows_layers = shows_layers
         self.breakdown = TimeBreakdown()
         self.is_open = False
         self._is_connected = False
@@ -103,27 +105,16 @@ class Session:
             gradients_of={name for one in printers for name in one.config.input_layers}, clipping=logs_clipping
         )
 
-    @property
-    def updater(self) -> Updater:
-        """The updater.
-
-        Raises: ConfigError: the session was made without an updater.
-        """
-        if self._updater is None:
-            raise ConfigError("the session cannot train: it was made without the settings of an optimiser")
-        return self._updater
-
-    @updater.setter
-    def updater(self, updater: Updater) -> None:
-        self._updater = updater
-
     # ----- Training
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Connect the updater, with the present values of the parameters. The first `step` does so if nothing else did.
 
-        Args, Returns, Raises: see `Updater.connect`.
+        Args, Returns: see `Updater.connect`.
+        Raises: ConfigError: the session was made without an updater, or see `Updater.connect`.
         """
+        if not self.updater:
+            raise ConfigError("the session cannot train: it was made without the settings of an optimiser")
         self._is_connected = True
         return self.updater.connect(restored)
 
@@ -133,7 +124,7 @@ class Session:
         Args: batch: {name of a data layer: its slot}. samples: the size of the batch by which the optimiser counts its
             samples; the number of sequences, or of rows, if None.
         Returns: the cost and the measures of the batch, with the values before the step.
-        Raises: DataError: the cost or a gradient is not finite. ConfigError: see `updater`.
+        Raises: DataError: the cost or a gradient is not finite. ConfigError: see `connect`.
         """
         with defer_interrupt(), np.errstate(all="ignore"):  # an infinite cost is an error, without numpy's warnings
             if not self._is_connected:
@@ -153,11 +144,12 @@ class Session:
         Args: where: the text of this object says in messages which batch it is.
         Raises: DataError: the cost or a gradient is not finite.
         """
-        LIVENESS.turn()
+        LIVENESS.turned = time.monotonic()
         network, updater, breakdown = self.network, self.updater, self.breakdown
         self.table.clear_gradients()
-        breakdown.switch(EXCHANGE)
-        updater.prefetch(batch)
+        if updater.prefetches:
+            breakdown.switch(EXCHANGE)
+            updater.prefetch(batch)
         breakdown.switch(COMPUTE)
         network.forward(batch, self.stream)
         if self._shows_layers:
@@ -223,7 +215,7 @@ class Session:
         """
         result, network = Accumulator(self.evaluators), self.network
         if values is None:
-            values = nullcontext() if self._updater is None else self._updater.averaged()
+            values = self.updater.averaged() if self.updater else nullcontext()
         with values, network.states.restored(), np.errstate(all="ignore"):
             network.states.restart()
             for number, one in enumerate(batches, 1):
@@ -366,18 +358,24 @@ def make_session(
 
 
 def build_network(
-    model: ModelConfig, table: ParameterTable, *, seed: int, threads: int = 1, use_global_seed: bool = False
+    model: ModelConfig,
+    table: ParameterTable,
+    *,
+    seed: int,
+    threads: int = 1,
+    use_global_seed: bool = False,
+    further: Collection[str] = (),
 ) -> AnyNetwork:
     """Return the network of a model, with a replica for each of several threads.
 
-    Args: use_global_seed: see `replica_state`.
+    Args: use_global_seed: see `replica_state`. further: see `Network`.
     Raises: ConfigError: the text names a layer type, activation or attribute that is not supported.
     """
     if threads == 1:
-        return Network(model, table)
+        return Network(model, table, further)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     states = [replica_state(seed, number, use_global_seed) for number in range(threads)]
-    return DataParallelNetwork(model, table, [Stream(state) for state in states])
+    return DataParallelNetwork(model, table, [Stream(state) for state in states], further=further)
 
 
 def pool_of(network: AnyNetwork) -> ThreadPool:

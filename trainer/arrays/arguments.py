@@ -108,7 +108,8 @@ class Argument:
         index: Ids | None = None,
         grids: Ids | None = None,
     ) -> None:
-        self._value = value
+        if distinct is None or value is not None:
+            self.value = value
         self.ids = ids
         self.sparse = sparse
         self.starts = starts
@@ -118,20 +119,18 @@ class Argument:
         self.index = index
         self.grids = grids
 
-    @property
+    @cached_property
     def value(self) -> Array | None:
         """The dense values of all rows, also if only the distinct rows are stored; None without dense values."""
-        if self._value is None and self.distinct is not None and self.index is not None:
-            self._value = self.distinct.take(self.index, axis=0)
-        return self._value
+        return None if self.distinct is None or self.index is None else self.distinct.take(self.index, axis=0)
 
     @property
     def rows(self) -> int:
         """The number of rows (samples, or frames)."""
         if self.index is not None:
             return len(self.index)
-        if self._value is not None:
-            return len(self._value)
+        if self.value is not None:
+            return len(self.value)
         if self.ids is not None:
             return len(self.ids)
         return self.sparse.rows if self.sparse is not None else 0
@@ -163,8 +162,9 @@ class Argument:
                 sub_starts = sub_starts[inner[first] : inner[stop] + 1] - starts[first]
             begin, end = int(starts[first]), int(starts[stop])
             starts = starts[first : stop + 1] - begin
+        value = vars(self).get("value")  # not computed on demand, because the parts compute their own rows
         return Argument(
-            None if self._value is None else self._value[begin:end],
+            None if value is None else value[begin:end],
             None if self.ids is None else self.ids[begin:end],
             None if self.sparse is None else self.sparse.cut(begin, end),
             starts,

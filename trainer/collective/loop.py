@@ -9,7 +9,7 @@ other trainers wait for it.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 
@@ -24,24 +24,45 @@ from paddle_cluster.elastic.state import run_fn
 from trainer.collective.divided_source import BatchShare, DividedSource
 from trainer.collective.state import TrainingState
 from trainer.collective.updater import DividedUpdater
-from trainer.training.batch_loop import BatchLoop
-from trainer.training.loop import STEP_LIMIT_S
+from trainer.storage.save_directory import SaveDirectory
+from trainer.training.loop import STEP_LIMIT_S, BatchLoop
 from trainer.training.parts import Parts
 from trainer.training.position import AFTER, BEFORE, INSIDE, Position
 from trainer.training.stopping import Stopper
 
 
-class SavingDirectory(Protocol):
-    """The save directory; only one trainer at a time uses it."""
+class TakenDirectory:
+    """The save directory. Only the process that is trainer 0 at the moment uses the directory.
+
+    Args: shown: the name that the flags or the config give the directory. first_model: the init_model_path of the
+        config, or "".
+    """
+
+    def __init__(self, directory: SaveDirectory, shown: str, first_model: str) -> None:
+        self._directory, self._shown, self._first_model = directory, shown, first_model
+        self._is_taken = False
 
     def take(self) -> None:
-        """Take the directory, so that only this trainer saves in it. A repeated call does nothing."""
+        """Take the directory, so that only this trainer saves in it. A repeated call does nothing.
+
+        Raises: VolumeError: the directory cannot be created or written. DirectoryInUseError: another run writes into
+            the directory.
+        """
+        if not self._is_taken:
+            self._directory.prepare(self._shown, self._first_model)
+            self._is_taken = True
 
     def begin(self) -> None:
-        """Move the saved passes of an earlier run away."""
+        """Move the saved passes of an earlier run away.
+
+        Raises: VolumeError: the passes cannot be moved.
+        """
+        self._directory.begin()
 
     def leave(self) -> None:
         """Let another trainer save in the directory."""
+        self._directory.leave()
+        self._is_taken = False
 
 
 class DividedTraining(BatchLoop):
@@ -52,7 +73,7 @@ class DividedTraining(BatchLoop):
     ended this trainer.
     """
 
-    def __init__(self, parts: Parts, source: DividedSource, stopper: Stopper, directory: SavingDirectory) -> None:
+    def __init__(self, parts: Parts, source: DividedSource, stopper: Stopper, directory: TakenDirectory) -> None:
         super().__init__(parts, stopper, Position(parts.flags.start_pass))
         self._source, self._directory = source, directory
         self._updater = cast("DividedUpdater", parts.session.updater)

@@ -22,6 +22,7 @@ MAGIC_PLACE, MAGIC = 257, b"ustar"  # every uncompressed tar archive has this te
 # Maps the first bytes of a compressed file to the function that opens the file. Python 2's tarfile supported only these
 # formats.
 OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
+DESCRIPTION = ".protobuf"  # the end of the name of the file that describes a parameter
 MEMBERS_LIMIT = 100_000  # maximum number of members of an archive
 HEADER_LIMIT = 1 << 16  # maximum bytes of a member's extended header, which tarfile reads into memory
 # an archive may have EXPANDED_LIMIT decompressed bytes, or EXPANSION_LIMIT times its compressed bytes if that is more
@@ -76,8 +77,8 @@ class ParameterArchive:
         return data
 
     def names(self) -> list[str]:
-        """Return the names of the parameters."""
-        return sorted(name for name in self._members if not name.endswith(".protobuf"))
+        """Return the names of the parameters, in the order of the archive."""
+        return [name for name in self._members if not name.endswith(DESCRIPTION)]
 
     def _list_members(self) -> dict[str, tarfile.TarInfo]:
         members: dict[str, tarfile.TarInfo] = {}

@@ -27,7 +27,7 @@ from trainer.arrays.arguments import Argument
 from trainer.data.task_source import TaskSource
 from trainer.tasks.job_end import JobOverError, tell_end
 from trainer.telemetry.time_breakdown import EXCHANGE
-from trainer.training.batch_loop import BatchLoop
+from trainer.training.loop import BatchLoop
 from trainer.training.parts import Parts
 from trainer.training.position import Position
 from trainer.training.stopping import Stopper
@@ -78,6 +78,10 @@ class TaskTraining(BatchLoop):
         self._updater = cast("TaskUpdater", parts.session.updater)
         self._failed = 0  # successive failed tasks
         stopper.limit(BATCH_LIMIT_S)
+
+    def place(self) -> dict[str, int]:
+        """Return the pass and the batch at which training begins, and the number of passes of the job."""
+        return super().place() | {"passes": self._master.num_passes}
 
     def run(self) -> None:
         """Train tasks until the master reports the end of the job."""

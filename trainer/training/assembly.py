@@ -1,21 +1,22 @@
-"""Assemble a session from the command line: first the config, then the parameters, the network and the data.
+"""Assemble a job from the command line: first the config, then the parameters, the network and the data.
 
 Unsupported features are refused before any data is read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paddle_base.proto.DataConfig_pb2 import DataConfig
 from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
 from paddle_base.runtime import glog
 from paddle_base.runtime.saves import pass_name
-from pserver.store.snapshot import CheckpointState
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream, start_state
 from trainer.data.loading import check_data, open_source
@@ -39,8 +40,8 @@ from trainer.telemetry.description import describe_run
 from trainer.telemetry.legacy_words import AT
 from trainer.telemetry.reporter import Reporter, find_target
 from trainer.training.checkgrad import GradientChecking
-from trainer.training.loop import Training
-from trainer.training.parts import Parts, TrainingSession
+from trainer.training.loop import BatchLoop, Training
+from trainer.training.parts import Parts
 from trainer.training.stopping import STOPPER
 from trainer.training.testing import Testing
 from trainer.training.timing import Timing
@@ -62,10 +63,20 @@ SCRIPT_LIMIT_S = 5  # maximum seconds that a config script may still run after a
 
 
 class Assembly:
-    """Read the config, and build the parts of a session. `training`, `testing` or `gradient_checking` returns it."""
+    """Read the config, and build the parts of a job. `training`, `testing` or `gradient_checking` returns the job.
+
+    This class builds a job whose trainers stay. A subclass for another kind of job has its own updater, its own source
+    of training data, and its own start.
+
+    Attributes: number: the number of this trainer, or None before a master has assigned one.
+    """
+
+    number: int | None
+    _look: Callable[[], None] | None = None  # called during waits for data; None: `check` of the updater
 
     def __init__(self, flags: Values) -> None:
         self._flags = flags
+        self.number = flags.trainer_id
         # The next two statements import modules of this project. They come before the directories of the config are on
         # the module path, so that no file in these directories can replace a module of this project.
         self._servers = self._make_servers()
@@ -91,45 +102,22 @@ class Assembly:
             if data.type:
                 check_data(data)
 
-    @property
-    def number(self) -> int | None:
-        """The number of this trainer, or None before a master has assigned a number."""
-        return int(self._flags.trainer_id)
+    # ----- The jobs
 
-    def _make_servers(self) -> ParameterServers | CollectiveTrainers | None:
-        return None if self._flags.local else _import_servers(self._flags.collective)(self._flags)
+    def training(self) -> BatchLoop | None:
+        """Connect the updater, and return the training, or the timing. Return None if the job is over.
 
-    def training(self) -> tuple[TrainingSession, Updater, Reporter]:
-        """Connect the updater. Return the training or timing session, the updater and the reporter."""
+        An error in the user's config is raised before this method waits for another program.
+        """
         self._log_mode()
         updater = self._make_updater()
-        parts = self._make_parts(updater, updater.check)
+        parts = self._make_parts(updater, self._look or updater.check)
         warn_of_test_flags(self._flags, self._config)
-        restored = read_resumed(self._flags, self._table)
-        model = ""
-        if restored is None:
-            elsewhere = [] if parts.save_tables is None else [one.name for one in self._table.tables()]
-            model = self._fill_parameters(parts, elsewhere)
-        # the directory is made after the model has been loaded, so that an error in loading leaves no directory
-        if saves_model(self._flags):
-            self._directory.prepare(parts.save_dir, self._config.init_model_path)
-        training = (Timing if self._flags.job == "time" else Training)(parts, STOPPER)
-        self._connect(training, parts.session, restored, model)
-        facts = describe_run(self._flags, self._config, self._table)
-        parts.reporter.start(writes=not self._directory.holds_records, **training.place(), **facts)
-        return training, updater, parts.reporter
-
-    def _log_mode(self) -> None:
-        if self._flags.local and self._config.opt_config.use_sparse_remote_updater:
-            glog.info("ignore sparse_remote_update=true due to  --local=true")
-        is_sparse = has_sparse_rows([parameter.spec() for parameter in self._table]) or bool(self._table.tables())
-        glog.info(f"trainer mode: {'SgdSparseCpuTraining' if is_sparse else 'Normal'}", at=AT["mode"])
-        if self._table.tables() and "use_old_updater" not in self._flags.given:
-            glog.info(
-                "Sgd sparse training can not work with ConcurrentRemoteParameterUpdater, automatically reset "
-                "--use_old_updater=true",
-                at=AT["old updater"],
-            )
+        training = self._start(parts)
+        if training is not None:
+            facts = describe_run(self._flags, self._config, self._table) | training.place()
+            training.parts.reporter.start(writes=not self._directory.holds_records, **facts)
+        return training
 
     def gradient_checking(self) -> GradientChecking:
         """Return the session of the gradient check, which does not use parameter servers."""
@@ -137,14 +125,6 @@ class Assembly:
         parts = self._make_parts()
         self._fill_parameters(parts)
         return GradientChecking(parts)
-
-    def end(self) -> None:
-        """Wait for started servers, and release the save directory."""
-        if isinstance(self._network, DataParallelNetwork):
-            self._network.close()
-        if self._servers is not None:
-            self._servers.end()
-        self._directory.leave()
 
     def testing(self) -> Testing:
         """Return the test session."""
@@ -156,18 +136,18 @@ class Assembly:
         warn_of_test_flags(self._flags, self._config)
         return Testing(parts)
 
-    def _make_network(self) -> AnyNetwork:
-        flags = self._flags
-        network = build_network(
-            self._config.model_config,
-            self._table,
-            seed=self._seed,
-            threads=flags.trainer_count,
-            use_global_seed=flags.thread_local_rand_use_global_seed,
-        )
-        if flags.trainer_count == 1 and flags.prev_batch_state and flags.job in ("train", "test"):
-            network.states.begin()
-        return network
+    def end(self) -> None:
+        """Wait for started servers, and release the save directory."""
+        if isinstance(self._network, DataParallelNetwork):
+            self._network.close()
+        if self._servers is not None:
+            self._servers.end()
+        self._directory.leave()
+
+    # ----- What the kinds of jobs do in their own ways
+
+    def _make_servers(self) -> ParameterServers | CollectiveTrainers | None:
+        return None if self._flags.local else _import_servers(self._flags.collective)(self._flags)
 
     def _make_updater(self) -> Updater:
         sending = Sending()
@@ -182,6 +162,68 @@ class Assembly:
             return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping, pool=pool)
         return self._servers.make_updater(self._config.model_config, self._table, self._optimization, sending, pool)
 
+    def _open_training(self, data: DataConfig, stream: Stream, check: Callable[[], None]) -> BatchSource | None:
+        """Open the training data. None: the training does not read it by passes."""
+        return self._open_source(data, stream, check, is_train=True)
+
+    def _keeps_records(self) -> bool:
+        flags = self._flags
+        wants = flags.report if "report" in flags.given else bool(os.environ.get("PADDLE_OUTPUT"))
+        return wants and flags.job == "train" and flags.num_passes > 0
+
+    def _make_reporter(self, save_dir: str) -> Reporter:
+        flags = self._flags
+        target = find_target(save_dir, flags.trainer_id, os.environ) if self._keeps_records() else None
+        return Reporter(target, flags.start_pass + flags.num_passes, flags.progress_period)
+
+    def _start(self, parts: Parts) -> BatchLoop | None:
+        """Fill the parameters, prepare the save directory, and connect the updater."""
+        restored = read_resumed(self._flags, self._table)
+        model = ""
+        if restored is None:
+            elsewhere = [] if parts.save_tables is None else [one.name for one in self._table.tables()]
+            model = self._fill_parameters(parts, elsewhere)
+        # the directory is made after the model has been loaded, so that an error in loading leaves no directory
+        if saves_model(self._flags):
+            self._directory.prepare(parts.save_dir, self._config.init_model_path)
+        parts = replace(parts, begin=lambda: self._begin(parts.reporter))
+        training = (Timing if self._flags.job == "time" else Training)(parts, STOPPER)
+        with leaving_after_errors(parts.session.updater):
+            with advising(self._flags.resume_from, os.environ):
+                own = parts.session.connect(restored)
+            if self._servers is not None and model:  # the servers load the tables of the model
+                self._servers.load_tables(model)
+            if isinstance(training, Training) and self._flags.resume_from:
+                training.resume(own)
+        return training
+
+    # ----- Parts
+
+    def _log_mode(self) -> None:
+        if self._flags.local and self._config.opt_config.use_sparse_remote_updater:
+            glog.info("ignore sparse_remote_update=true due to  --local=true")
+        is_sparse = has_sparse_rows([parameter.spec() for parameter in self._table]) or bool(self._table.tables())
+        glog.info(f"trainer mode: {'SgdSparseCpuTraining' if is_sparse else 'Normal'}", at=AT["mode"])
+        if self._table.tables() and "use_old_updater" not in self._flags.given:
+            glog.info(
+                "Sgd sparse training can not work with ConcurrentRemoteParameterUpdater, automatically reset "
+                "--use_old_updater=true",
+                at=AT["old updater"],
+            )
+
+    def _make_network(self) -> AnyNetwork:
+        flags = self._flags
+        network = build_network(
+            self._config.model_config,
+            self._table,
+            seed=self._seed,
+            threads=flags.trainer_count,
+            use_global_seed=flags.thread_local_rand_use_global_seed,
+        )
+        if flags.trainer_count == 1 and flags.prev_batch_state and flags.job in ("train", "test"):
+            network.states.begin()
+        return network
+
     def _warn_of_settings(self, sending: Sending) -> None:
         specs = [parameter.spec() for parameter in self._table]
         algorithm = self._config.opt_config.algorithm
@@ -190,21 +232,6 @@ class Assembly:
         )
         for sentence in [*oddities, *list_missing(self._config.opt_config, sending)]:
             glog.warning(sentence)
-
-    def _connect(
-        self, training: Training | Timing, session: Session, restored: CheckpointState | None, model: str
-    ) -> None:
-        """Connect the updater. The servers get the checkpoint's state, or load the tables of the model."""
-        try:
-            with advising(self._flags.resume_from, os.environ):
-                own = session.connect(restored)
-            if self._servers is not None and model:
-                self._servers.load_tables(model)
-            if isinstance(training, Training) and self._flags.resume_from:
-                training.resume(own)
-        except BaseException as error:
-            session.updater.abort(str(error) or type(error).__name__)
-            raise
 
     def _make_parts(self, updater: Updater | None = None, check: Callable[[], None] = lambda: None) -> Parts:
         flags, config = self._flags, self._config
@@ -217,8 +244,9 @@ class Assembly:
             shows_layers=flags.show_layer_stat,
             logs_clipping=flags.log_error_clipping,
         )
-        train = self._open(config.data_config, stream, check, is_train=True) if self._is_training else None
-        test = self._open(config.test_data_config, stream, check, is_train=False)
+        data, test_data = config.data_config, config.test_data_config
+        train = self._open_training(data, stream, check) if self._is_training and data.type else None
+        test = self._open_source(test_data, stream, check, is_train=False) if test_data.type else None
         reporter = self._make_reporter(flags.save_dir or config.save_dir)
         return Parts(
             flags=flags,
@@ -231,7 +259,6 @@ class Assembly:
             averages=config.opt_config.average_window > 0,
             save_tables=None if self._servers is None else self._servers.save_tables,
             reporter=reporter,
-            begin=lambda: self._begin(reporter),
             data_text=describe_data(config.data_config),
         )
 
@@ -249,24 +276,10 @@ class Assembly:
         previous = parts.shown_directory(pass_name(self._flags.start_pass - 1))
         return fill_parameters(self._flags, self._config, self._table, parts.session.stream, previous, elsewhere)
 
-    def _keeps_records(self) -> bool:
-        flags = self._flags
-        wants = flags.report if "report" in flags.given else bool(os.environ.get("PADDLE_OUTPUT"))
-        return wants and flags.job == "train" and flags.num_passes > 0
-
-    def _make_reporter(self, save_dir: str) -> Reporter:
-        flags = self._flags
-        target = find_target(save_dir, flags.trainer_id, os.environ) if self._keeps_records() else None
-        return Reporter(target, flags.start_pass + flags.num_passes, flags.progress_period)
-
-    def _open(
+    def _open_source(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
-    ) -> BatchSource | None:
-        if not data.type:
-            return None
-        for one in [data, *data.sub_data_configs]:
-            if one.load_data_module:
-                glog.info(f"loading dataprovider {one.load_data_module}::{one.load_data_object}", at=AT["provider"])
+    ) -> BatchSource:
+        log_providers(data)
         source = open_source(
             data,
             self._list_inputs(),
@@ -305,6 +318,23 @@ def _import_servers(is_collective: bool) -> type[ParameterServers] | type[Collec
     from trainer.updaters.parameter_servers import ParameterServers
 
     return ParameterServers
+
+
+@contextlib.contextmanager
+def leaving_after_errors(updater: Updater) -> Iterator[None]:
+    """Let the updater leave the servers or the other trainers after an error of the `with` block."""
+    try:
+        yield
+    except BaseException as error:
+        updater.abort(str(error) or type(error).__name__)
+        raise
+
+
+def log_providers(data: DataConfig) -> None:
+    """Log the names of the providers of a data configuration."""
+    for one in [data, *data.sub_data_configs]:
+        if one.load_data_module:
+            glog.info(f"loading dataprovider {one.load_data_module}::{one.load_data_object}", at=AT["provider"])
 
 
 def describe_data(data: DataConfig) -> str:

@@ -1,4 +1,6 @@
-"""The training loop over passes and batches. Tests, saves and log lines come after the same batches as in v0.10.
+"""What all training loops have in common, and the loop over passes and batches.
+
+Tests, saves and log lines come after the same batches as in v0.10.
 
 Source: spec/trainer.md sections 2 and 3.
 """
@@ -6,9 +8,9 @@ Source: spec/trainer.md sections 2 and 3.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,18 +18,100 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, PaddleError, StoppedError
 from paddle_base.runtime.saves import pass_name
 from trainer.arrays.arguments import Argument
+from trainer.evaluators import Accumulator
+from trainer.session import BatchResult, read_batches
 from trainer.storage.going_on import describe_going_on
-from trainer.telemetry.time_breakdown import EXCHANGE, OTHER
-from trainer.training.batch_loop import BatchLoop
+from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER, TEST
+from trainer.telemetry.training_log import TrainingLog
 from trainer.training.checkpoint_policy import CheckpointPolicy
 from trainer.training.parts import Parts
 from trainer.training.position import AFTER, BEFORE, INSIDE, Position
+from trainer.training.saves import Saves
 from trainer.training.stopping import Stopper
 
+T = TypeVar("T")
 # maximum seconds that an optimiser step may take after a signal. Source: a small part of a pod's grace period, 30 s
 STEP_LIMIT_S = 5
 # maximum seconds that a batch may take after a signal; a checkpoint can be made only after a batch
 CHECKPOINT_LIMIT_S = 15
+
+
+class BatchLoop:
+    """What the loops have in common. A subclass decides which batch comes next, and what comes between two batches.
+
+    Raises (run): DataError: the provider raised an error, or a number is not finite. VolumeError: a save failed.
+        StoppedError: a signal arrived.
+    """
+
+    def __init__(self, parts: Parts, stopper: Stopper, position: Position) -> None:
+        self._parts, self._session, self._stopper, self._flags = parts, parts.session, stopper, parts.flags
+        self._position = position
+        self._breakdown = self._session.breakdown = parts.reporter.breakdown
+        self._log = TrainingLog(
+            parts.flags, self._session.evaluators, self._session.table, parts.reporter, averages=parts.averages
+        )
+        self._saves = Saves(parts, stopper)
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the job."""
+        return self._parts
+
+    def place(self) -> dict[str, int]:
+        """Return the pass and the batch at which training begins or resumes."""
+        return {"pass": self._position.number, "batch": self._position.batches}
+
+    def run(self) -> None:
+        """Train to the end of the job."""
+        raise NotImplementedError
+
+    # ----- for subclasses -----
+
+    def _wait_for(self, read: Callable[[], T]) -> T:
+        """Return what `read` returns. The time of the call counts as waiting for data."""
+        self._breakdown.switch(DATA)
+        found = read()
+        self._breakdown.switch(OTHER)
+        return found
+
+    def _compute(self, slots: Mapping[str, Argument], samples: int) -> BatchResult:
+        """Compute the gradients of the next batch. The caller takes the step, and calls `_count` and `_write` then.
+
+        Raises: DataError: the cost or a gradient is not finite.
+        """
+        batches, session = self._position.batches, self._session
+        self._log.start_batch(batches)
+        if self._log.measures_average(batches):  # of the values before the step
+            with self._stopper.hold_at_ends(session.updater.averaged()), session.network.states.restored():
+                self._log.averaged.add(*session.evaluate(slots, samples))
+        return session.compute(slots, samples, self._position)
+
+    def _count(self, result: BatchResult | None) -> None:
+        """Count a batch whose step is complete. The result is None if this trainer had no sample of the batch."""
+        self._position.batches += 1
+        self._position.is_due = True
+        if result is not None:
+            self._log.count(self._position.batches, *result)
+
+    def _write(self) -> None:
+        """Write the log lines that are due after a batch."""
+        self._log.write_batch(self._position.number, self._position.batches, self._session.updater.rates)
+
+    def _test(
+        self, values: AbstractContextManager[None], each_batch: Callable[[int, Accumulator], None] | None = None
+    ) -> None:
+        """Test the model, and log the result. Do nothing if the config has no test data.
+
+        Args: values: a context in which the parameters have the values to test. each_batch: see `Session.test`.
+        """
+        parts = self._parts
+        if parts.test is None:
+            return
+        before = self._breakdown.switch(TEST)
+        batches = read_batches(parts.test, parts.batch_size)
+        result = self._session.test(batches, values=values, each_batch=each_batch)
+        self._breakdown.switch(before)
+        self._log.write_test(result)
 
 
 class Training(BatchLoop):
@@ -47,6 +131,7 @@ class Training(BatchLoop):
         super().__init__(parts, stopper, Position(parts.flags.start_pass))
         self._end_pass = parts.flags.start_pass + parts.flags.num_passes  # number of the last pass, plus 1
         self._fault: PaddleError | None = None  # of the test data; it ends this trainer when the checkpoint is written
+        self._has_begun = False  # whether the saves of an earlier run have moved away
         self._checkpoints = CheckpointPolicy(parts, stopper, self._log)
         if not parts.flags.local:
             stopper.limit(CHECKPOINT_LIMIT_S)
@@ -96,8 +181,9 @@ class Training(BatchLoop):
         reporter.start_pass(position.number, position.batches, samples)
         if position.stage != AFTER:
             self._start_pass(is_resumed=is_resumed)
+            held = self._stopper.hold(self._flags.local)
             while (batch := self._wait_for(self._read_batch)) is not None:
-                with self._stopper.hold(self._flags.local):
+                with held:
                     self._run_batch(*batch)
                 self._finish_batch()
             self._finish_batches()
@@ -145,8 +231,9 @@ class Training(BatchLoop):
 
     def _read_batch(self) -> tuple[Mapping[str, Argument], int] | None:
         batch = self._source.next_batch(self._parts.batch_size)
-        if batch is not None:
+        if batch is not None and not self._has_begun:
             self._parts.begin()
+            self._has_begun = True
         return batch
 
     def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
@@ -179,10 +266,12 @@ class Training(BatchLoop):
             is_tested = True
             with self._saves.before_test(pass_name(position.number, position.saves), position):
                 self._test_saving()
+        if not is_tested:
+            position.is_due = False
+            return
         with self._stopper:
             position.is_due = False
-            if is_tested:
-                self._checkpoints.mark()
+            self._checkpoints.mark()
 
     def _finish_batches(self) -> None:
         """End the pass together with the other trainers."""

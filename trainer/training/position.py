@@ -33,11 +33,6 @@ class Position:
     checkpoints: int = 0
     is_due: bool = False
 
-    def count_batch(self) -> None:
-        """Count a batch whose step is complete."""
-        self.batches += 1
-        self.is_due = True
-
     def begin_next_pass(self) -> None:
         """Move to the beginning of the next pass."""
         self.number, self.stage = self.number + 1, BEFORE

@@ -17,8 +17,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument
 from trainer.telemetry.stopwatch import Measured, Stopwatch
-from trainer.training.batch_loop import BatchLoop
-from trainer.training.loop import STEP_LIMIT_S
+from trainer.training.loop import STEP_LIMIT_S, BatchLoop
 from trainer.training.parts import Parts
 from trainer.training.position import Position
 from trainer.training.stopping import Stopper

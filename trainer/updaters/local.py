@@ -30,7 +30,11 @@ class Updater(ABC):
     """Changes the values of a parameter table with its gradients, in place.
 
     Every updater has the abstract methods. The other methods do nothing, unless an updater needs them.
+
+    Attributes: prefetches: whether `prefetch` does anything.
     """
+
+    prefetches = False
 
     @abstractmethod
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:

@@ -17,6 +17,14 @@ from trainer.v2.fields import fields_of
 class Metrics(dict[str, float]):
     """The metrics of a batch, a pass or a test: {name: number}, which do not change any more."""
 
+    def getNames(self) -> list[str]:
+        """Return the names."""
+        return list(self)
+
+    def getValue(self, name: str) -> float:
+        """Return a number."""
+        return self[name]
+
 
 def read_metrics(total: Accumulator, configs: Sequence[EvaluatorConfig]) -> Metrics:
     """Return the metrics of a sum, under the names of v0.10.

@@ -28,8 +28,9 @@ class DataFeeder:
     """
 
     def __init__(self, data_types: Sequence[tuple[str, InputType]], feeding: Feeding = None) -> None:
-        self._types = [(name, to_input_type(name, kind)) for name, kind in data_types]
-        names = [name for name, _ in self._types]
+        kinds = {name: to_input_type(name, kind) for name, kind in data_types}
+        self._slots = [Slot(name, kind, size=kind.dim) for name, kind in kinds.items()]
+        names = list(kinds)
         if feeding is None:
             feeding = names
         elif isinstance(feeding, str | bytes) or not isinstance(feeding, Mapping | Sequence):
@@ -42,17 +43,21 @@ class DataFeeder:
             raise DataError(f"feeding has no column for the data layer {missing[0]!r}; it has {given}")
         self._columns = [feeding[name] for name in names]
 
-    def __call__(self, batch: Sequence[Any]) -> dict[str, Argument]:
+    def __call__(self, batch: Sequence[Any], where: str = "") -> dict[str, Argument]:
         """Return {data layer: its values} for a list of samples, which are lists or tuples of columns.
 
+        Args: where: which batch it is, for messages.
         Raises: DataError: a sample lacks a column, or a value does not have the type; the text names the sample.
         """
-        return self.convert(batch)
+        try:
+            return self.convert(batch)
+        except DataError as error:
+            raise DataError(f"{where}, {error}" if where else str(error)) from error
 
     def convert(self, batch: Sequence[Any]) -> dict[str, Argument]:
         """Do what a call does."""
         samples = [self._pick(sample, number) for number, sample in enumerate(batch)]
-        columns = ColumnSet([Slot(name, kind, size=kind.dim) for name, kind in self._types])
+        columns = ColumnSet(self._slots)
         try:
             encoded = columns.encode(samples)
         except SampleError as error:
@@ -65,7 +70,7 @@ class DataFeeder:
         try:
             return [sample[column] for column in self._columns]
         except (IndexError, KeyError, TypeError) as error:
-            names = ", ".join(name for name, _ in self._types)
+            names = ", ".join(slot.name for slot in self._slots)
             raise DataError(
                 f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} "
                 f"columns, of which the data layers {names} take {self._columns}"

@@ -100,9 +100,11 @@ def lazy_child(function: Callable[..., Any]) -> Callable[..., LayerCall]:
     def attach(*args: Any, **kwargs: Any) -> LayerCall:
         child = call(*args, **kwargs)
         for parent in dict.fromkeys(child.parents()):
-            parent.children.append(child)
+            # in a notebook, a cell that runs again replaces its evaluator
+            parent.children = [one for one in parent.children if not child.replaces(one)] + [child]
         return child
 
+    setattr(attach, _LANGUAGE, function)
     return attach
 
 

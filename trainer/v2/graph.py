@@ -9,17 +9,35 @@ The walk is iterative, because networks can be deeper than Python's recursion li
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
-from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.errors import BugError, ConfigError
 from trainer.config.building.argument_errors import is_number
+from trainer.config.building.log import new_warnings_only
+from trainer.config.building.state import Parse, current, parsing
 from trainer.v2.python2_dict import iteration_order
 
-Made = MutableMapping["LayerCall", Any]  # what the config language returned for each layer
+
+class Made(dict["LayerCall", Any]):
+    """What the config language returned for each layer in one parse.
+
+    Attributes: settled: the layers whose names became final, with the numbers that their names had before.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settled: list[tuple[LayerCall, int]] = []
+
 
 # the automatic names since the last topology; as in v0.10, counting begins again after each topology
 COUNTS: Counter[str] = Counter()
+
+
+# the latest layer of each name, for `get_layer`
+_LATEST: WeakValueDictionary[str, LayerCall] = WeakValueDictionary()
 
 
 class OpenGroup(NamedTuple):
@@ -64,6 +82,8 @@ class LayerCall:
         if self._prefix:
             self._number = COUNTS[prefix]
             COUNTS[prefix] += 1
+        if self.has_own_name:
+            _LATEST[self.name] = self
 
     @property
     def name(self) -> str:
@@ -73,16 +93,26 @@ class LayerCall:
     def __repr__(self) -> str:
         return f"<layer {self.name!r} of {getattr(self.function, '__name__', 'the program')}>"
 
+    def replaces(self, other: LayerCall) -> bool:
+        """Return whether the other layer is an earlier call of the same function with the same arguments."""
+        return (self.function, self.arguments, self._given) == (other.function, other.arguments, other._given)
+
     def parents(self) -> list[LayerCall]:
         """Return the layers that must be made before this layer, in the order of the walk."""
         return [layer for key in iteration_order(self.arguments) for layer in find_layers(self.arguments[key])]
 
-    def settle_name(self, taken: set[str]) -> None:
-        """Choose an automatic name that is not taken, and keep it from now on."""
+    def settle_name(self, taken: set[str]) -> int:
+        """Choose an automatic name that is not taken, and keep it from now on. Return the number that it had before."""
+        before = self._number
         while not self._is_final and self.name in taken:
             self._number += 1
         self._is_final = True
         taken.add(self.name)
+        return before
+
+    def unsettle_name(self, number: int) -> None:
+        """Undo `settle_name`."""
+        self._number, self._is_final, self._counts = number, False, None
 
     @property
     def is_final(self) -> bool:
@@ -112,6 +142,54 @@ class LayerCall:
         if self.has_own_name:
             arguments["name"] = self.name
         return self.function(**arguments)
+
+    # ----- Facts that the config language knows
+
+    @property
+    def size(self) -> int:
+        """The number of columns."""
+        return int(self._look_up("size"))
+
+    @property
+    def num_filters(self) -> int | None:
+        """The number of channels of a map, or None."""
+        found = self._look_up("num_filters")
+        return None if found is None else int(found)
+
+    @property
+    def height(self) -> int:
+        """The height of a map; 0 if the layer has no map."""
+        return int(self._look_up("height"))
+
+    @property
+    def width(self) -> int:
+        """The width of a map; 0 if the layer has no map."""
+        return int(self._look_up("width"))
+
+    def _look_up(self, fact: str) -> Any:
+        """Make this layer, and what it needs, in a parse of its own. Return a fact about it.
+
+        Raises: ConfigError: a layer has wrong arguments.
+        """
+        made = Made()
+        groups: list[LayerCall] = []
+        group = self.group
+        while group is not None:
+            groups.append(group)
+            group = group.group
+        try:
+            with job_parse():
+                _make_inside(groups[::-1], self, made, fact)
+        except _Found as found:
+            return found.fact
+        finally:
+            for layer, number in made.settled:
+                layer.unsettle_name(number)
+        raise BugError(f"{self} was not made")
+
+    def enter(self, made: Made, make_step: Callable[[], list[Any]]) -> Any:
+        """Make a recurrent group with the step that `make_step` makes; for groups only."""
+        raise BugError(f"{self} is no recurrent group")
 
     # ----- Arithmetic
 
@@ -157,6 +235,58 @@ class _Arithmetic(LayerCall):
         if not isinstance(other, LayerCall) and not is_number(other):
             raise TypeError(f"a layer {sign} {other!r}: only layers and numbers can be combined with a layer")
         super().__init__(_OPERATIONS[sign], {"a": layer, "b": other})
+
+
+class _Found(Exception):
+    """A fact about a layer is known, and the parse is of no use any more."""
+
+    def __init__(self, fact: Any) -> None:
+        self.fact = fact
+
+
+def _make_inside(groups: Sequence[LayerCall], layer: LayerCall, made: Made, fact: str) -> None:
+    """Make a layer inside of nested groups, and raise _Found with a fact about it."""
+    if not groups:
+        make_layers([layer], made, layer.group)
+        raise _Found(getattr(made[layer], fact))
+    make_layers(groups[0].parents(), made, groups[0].group)
+
+    def make_step() -> list[Any]:
+        _make_inside(groups[1:], layer, made, fact)
+        return []
+
+    groups[0].enter(made, make_step)
+
+
+@contextmanager
+def job_parse() -> Iterator[Parse]:
+    """A parse with the defaults of jobs of v0.10, without its lines of INFO."""
+    parse = Parse()
+    parse.config.data_config.type = "py2"
+    with parsing(parse), new_warnings_only():
+        yield parse
+
+
+def make_layers(wanted: Iterable[LayerCall], made: Made, group: LayerCall | None = None) -> None:
+    """Make layers and what they need, in the order of the walk, and the evaluators whose inputs are all made.
+
+    Args: group: the recurrent group whose step is made; None outside of groups.
+    Raises: ConfigError: a layer has wrong arguments; the text names the function and the layer.
+    """
+    parse = current()
+    layers = walk(wanted, made, group)
+    _name_layers(layers, parse.reserved, made)
+    for layer in layers:
+        made[layer] = layer.make(made, parse.names)
+        for child in layer.children:
+            if child not in made and all(one in made for one in child.parents()):
+                _name_layers([child], parse.reserved, made)
+                made[child] = child.make(made, parse.names)
+
+
+def get_layer(name: str) -> LayerCall | None:
+    """Return the layer that the program has called last under this name, or None."""
+    return _LATEST.get(name)
 
 
 def find_layers(value: Any) -> Iterator[LayerCall]:
@@ -223,13 +353,13 @@ def _is_around(outer: LayerCall, inner: LayerCall | None) -> bool:
     return inner is not None and (inner.group is outer or _is_around(outer, inner.group))
 
 
-def name_layers(layers: Iterable[LayerCall], taken: set[str]) -> None:
+def _name_layers(layers: Iterable[LayerCall], taken: set[str], made: Made) -> None:
     """Choose the names of layers that are made for the first time."""
     layers = [one for one in layers if one.has_own_name]
     taken |= {one.name for one in layers if one.is_final}
     for one in layers:
         if not one.is_final:
-            one.settle_name(taken)
+            made.settled.append((one, one.settle_name(taken)))
 
 
 def check_layers(value: Any, what: str) -> list[LayerCall]:

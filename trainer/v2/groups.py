@@ -12,9 +12,8 @@ from typing import Any
 
 from paddle_base.runtime.errors import ConfigError
 from trainer.config.language.layers import groups as language
-from trainer.v2.evaluation import make_layers
 from trainer.v2.functions import bind_arguments
-from trainer.v2.graph import OPEN_GROUPS, LayerCall, Made, OpenGroup, find_layers
+from trainer.v2.graph import OPEN_GROUPS, LayerCall, Made, OpenGroup, find_layers, make_layers
 
 
 class StaticGroupInput:
@@ -62,7 +61,7 @@ class GeneratedGroupInput(BaseGeneratedGroupInput):
         return language.GeneratedInput(self.size, self.embedding_name, self.embedding_size)
 
 
-_Given = LayerCall | StaticGroupInput | NestedGroupInput | BaseGeneratedGroupInput
+_Wrapped = StaticGroupInput | NestedGroupInput | BaseGeneratedGroupInput
 
 
 def _check_input(input: Any) -> LayerCall:
@@ -124,7 +123,8 @@ class RecurrentGroup(LayerCall):
         if not callable(step):
             raise ConfigError(f"step is {step!r}; it must be a function that makes the layers of one step")
         self._stand_ins = [
-            StepArgument(self, number) if isinstance(one, _Given) else one for number, one in enumerate(self._inputs)
+            StepArgument(self, number) if isinstance(one, LayerCall | _Wrapped) else one
+            for number, one in enumerate(self._inputs)
         ]
         with self._opened():
             returned = step(*self._stand_ins)
@@ -153,17 +153,25 @@ class RecurrentGroup(LayerCall):
 
     def make(self, made: Made, counts: Counter[str]) -> Any:
         """Make the group with its step, and return the list of its results."""
-        given = [_make_input(one, made) for one in self._inputs]
 
-        def step(*arguments: Any) -> list[Any]:
-            pairs = zip(self._stand_ins, arguments, strict=True)
-            made.update((stand_in, one) for stand_in, one in pairs if isinstance(stand_in, LayerCall))
+        def make_step() -> list[Any]:
             make_layers(self.results, made, self)
             self._make_remembered(made)
             return [made[one] for one in self.results]
 
-        result = self.function(step=step, input=given, name=self.name, **self.arguments)
+        result = self.enter(made, make_step)
         return list(result) if isinstance(result, list | tuple) else [result]
+
+    def enter(self, made: Made, make_step: Callable[[], list[Any]]) -> Any:
+        """Make the group; `make_step` makes the layers of its step, and returns the results."""
+
+        def step(*arguments: Any) -> list[Any]:
+            pairs = zip(self._stand_ins, arguments, strict=True)
+            made.update((stand_in, one) for stand_in, one in pairs if isinstance(stand_in, LayerCall))
+            return make_step()
+
+        given = [_make_input(one, made) for one in self._inputs]
+        return self.function(step=step, input=given, name=self.name, **self.arguments)
 
     def _make_remembered(self, made: Made) -> None:
         """Make the layers that memories remember, if the results of the step do not need them."""
@@ -191,7 +199,7 @@ class RecurrentGroup(LayerCall):
 def _make_input(given: Any, made: Made) -> Any:
     if isinstance(given, LayerCall):
         return made[given]
-    return given.make(made) if isinstance(given, _Given) else given
+    return given.make(made) if isinstance(given, _Wrapped) else given
 
 
 class GroupResult(LayerCall):

@@ -14,7 +14,7 @@ from trainer.config.building.names import UnknownName, built, closest
 from trainer.config.language.layers.mixed import mixed_layer
 from trainer.config.language.layers.projections import identity_projection
 from trainer.v2 import functions, groups
-from trainer.v2.graph import LayerCall
+from trainer.v2.graph import LayerCall, get_layer
 from trainer.v2.topology import parse_network
 
 # layers of the config language without a name here, and those that `groups` and `functions` define
@@ -49,6 +49,7 @@ def layer_names() -> dict[str, Any]:
         "memory": groups.memory,
         "recurrent_group": groups.recurrent_group,
         "beam_search": groups.beam_search,
+        "get_layer": get_layer,
         "parse_network": parse_network,
         "Layer": LayerCall,
         "LayerV2": LayerCall,

@@ -18,12 +18,11 @@ from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.parameters import ParameterTable
-from trainer.storage.model_archive import EXPANDED_LIMIT, ParameterArchive
+from trainer.storage.model_archive import DESCRIPTION, EXPANDED_LIMIT, ParameterArchive
 from trainer.storage.model_files import HEADER, VALUE_BYTES, decode_parameter
 from trainer.v2.topology import Topology
 
 Values = npt.NDArray[np.float32]
-DESCRIPTION = ".protobuf"  # the end of the name of the file that describes a parameter
 DESCRIPTION_LIMIT = 1 << 16  # maximum bytes of a description
 MOST_VALUES = 1 << 40  # a description with more is no description of an array
 PIECE = 1 << 20  # bytes that are read at once from a file that cannot move to a position
@@ -61,6 +60,8 @@ class Parameters:
         if config.name in self._configs:
             raise ValueError(f"duplicated parameter {config.name}")
         self._configs[config.name] = config
+
+    __append_config__ = append_config  # the name of v0.10
 
     def update_param_conf(self, model_config: ModelConfig) -> None:
         """Take the attributes of parameters from a network."""

@@ -7,13 +7,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from paddle_base.kernels import flush_denormals
+from paddle_base.kernels import flush_denormals, keep_memory
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import UsageError
 from paddle_base.runtime.gflags import convert
+from paddle_base.runtime.processor.blas import limit_loaded, limit_threads
 from trainer.arrays.rng import Stream, start_state
 from trainer.config.building.names import closest
-from trainer.flags import FLAGS, Values
+from trainer.flags import FLAGS, Values, list_ignored
 
 VARIABLES = "PADDLE_INIT_"  # the start of the variables of the environment that give flags
 # flags of v0.11 that paddle train does not have
@@ -25,10 +26,17 @@ class Process:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.flags = Values(given)
+        for sentence in list_ignored(self.flags):
+            glog.warning(sentence)
+        count = self.flags.trainer_count
+        if line := limit_threads(os.environ, count, f"trainer_count={count}"):
+            glog.info(line)
+        limit_loaded(os.environ)
         self.seed = self.flags.seed or int(time.time())
         if not self.flags.seed:
             glog.info(f"random number seed={self.seed}")
         self.stream = Stream(start_state(self.seed, self.flags.thread_local_rand_use_global_seed))
+        keep_memory()
         flush_denormals()  # as in v0.10, denormal numbers are zeros from now on
 
 
@@ -69,7 +77,7 @@ def init(**flags: Any) -> None:
 
 def _read(flags: Mapping[str, Any]) -> dict[str, Any]:
     found = {
-        variable.removeprefix(VARIABLES).lower(): (value, f"{VARIABLES}")
+        variable.removeprefix(VARIABLES).lower(): (value, VARIABLES)
         for variable, value in os.environ.items()
         if variable.startswith(VARIABLES)
     }

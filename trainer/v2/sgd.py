@@ -11,10 +11,11 @@ from typing import IO, Any
 import numpy as np
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.parameters import ParameterTable
 from trainer.evaluators import Accumulator, make_evaluators
-from trainer.session import Session, build_network, defer_interrupt, pool_of
+from trainer.session import BatchResult, Session, build_network, defer_interrupt, pool_of
 from trainer.updaters.local import LocalUpdater
 from trainer.updaters.optimizer_settings import read_optimization
 from trainer.v2 import events
@@ -25,6 +26,7 @@ from trainer.v2.process import process
 from trainer.v2.topology import Topology
 
 Reader = Callable[[], Iterable[Any]]
+Handler = Callable[[Any], object]
 _NO_READER = "train_data_reader should be a function, which can return a iterator"
 
 
@@ -67,13 +69,19 @@ class SGD:
             seed=state.seed,
             threads=state.flags.trainer_count,
             use_global_seed=state.flags.thread_local_rand_use_global_seed,
+            further=self._topology.extra_names(),
         )
         table.randomize(state.stream)
         parameters.append_table(table)
         self._parameters, self._optimizer = parameters, update_equation
         self._session = Session(
-            network, make_evaluators(model.evaluators), state.stream, logs_clipping=state.flags.log_error_clipping
+            network,
+            make_evaluators(model.evaluators),
+            state.stream,
+            shows_layers=state.flags.show_layer_stat,
+            logs_clipping=state.flags.log_error_clipping,
         )
+        self._machine = events.Machine(self._session)
         self._updater: LocalUpdater | None = None
 
     def get_topology_proto(self) -> ModelConfig:
@@ -84,7 +92,7 @@ class SGD:
         self,
         reader: Reader,
         num_passes: int = 1,
-        event_handler: Callable[[Any], object] | None = None,
+        event_handler: Handler | None = None,
         feeding: Feeding = None,
     ) -> None:
         """Train some passes. The learning rate's schedule and the averages begin again; the moments stay.
@@ -99,25 +107,34 @@ class SGD:
             raise TypeError("event handler should be a function")
         feeder = DataFeeder(self._topology.data_type(), feeding)
         updater = self._begin()
-        machine = events.Machine(self._session)
         for pass_id in range(num_passes):
             whole = Accumulator(self._session.evaluators)
             handler(events.BeginPass(pass_id))
             updater.start_pass()
             for batch_id, batch in enumerate(_read(reader)):
                 handler(events.BeginIteration(pass_id, batch_id))
-                slots = feeder(batch)
-                with defer_interrupt(), np.errstate(all="ignore"):
-                    result = self._session.compute(slots, len(batch), f"pass {pass_id}, batch {batch_id}")
-                    handler(events.EndForwardBackward(pass_id, batch_id, machine))
-                    self._session.update(len(batch))
+                result = self._step(feeder, batch, (pass_id, batch_id), handler)
                 alone = Accumulator(self._session.evaluators)
                 for total in (alone, whole):
                     total.add(*result)
-                handler(events.EndIteration(pass_id, batch_id, result.cost / len(batch), self._metrics(alone), machine))
+                cost = result.cost / result.samples
+                handler(events.EndIteration(pass_id, batch_id, cost, self._metrics(alone), self._machine))
+            if not whole.samples:
+                glog.warning(f"pass {pass_id}: the reader has yielded no batch, so nothing is trained")
             self._session.finish_pass()
             whole.finish()
-            handler(events.EndPass(pass_id, self._metrics(whole), machine))
+            handler(events.EndPass(pass_id, self._metrics(whole), self._machine))
+
+    def _step(self, feeder: DataFeeder, batch: Any, place: tuple[int, int], handler: Handler) -> BatchResult:
+        where = "pass {}, batch {}".format(*place)
+        if not len(batch):
+            raise DataError(f"{where} has no sample; a batch is a list of samples")
+        slots = feeder(batch, where)
+        with defer_interrupt(), np.errstate(all="ignore"):  # Ctrl-C ends `train` between two steps
+            result = self._session.compute(slots, len(batch), where)
+            handler(events.EndForwardBackward(*place, self._machine))
+            self._session.update(len(batch))
+        return result
 
     def test(self, reader: Reader, feeding: Feeding = None) -> events.TestResult:
         """Return the cost per sample and the metrics of batches, with the present values and not with averages.
@@ -131,7 +148,7 @@ class SGD:
         with self._session.network.states.restored(), np.errstate(all="ignore"):
             self._session.network.states.restart()
             for number, batch in enumerate(_read(reader), 1):
-                result = self._session.evaluate(feeder(batch), len(batch), number)
+                result = self._session.evaluate(feeder(batch, f"batch {number} of the test"), len(batch), number)
                 cost += result.cost
                 total.add(*result)
         if not total.samples:

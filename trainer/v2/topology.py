@@ -9,11 +9,9 @@ from typing import IO, Any
 import numpy as np
 
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
-from trainer.config.building.state import Parse, parsing
 from trainer.data.input_types import InputType
-from trainer.v2.evaluation import make_layers
 from trainer.v2.functions import Data
-from trainer.v2.graph import COUNTS, LayerCall, Made, check_layers
+from trainer.v2.graph import COUNTS, LayerCall, Made, check_layers, job_parse, make_layers
 
 Initializer = Callable[[str], "np.ndarray[Any, Any]"]
 
@@ -29,13 +27,11 @@ class Topology:
 
     def __init__(self, layers: Any, extra_layers: Any = None) -> None:
         self.layers = check_layers(layers, "the topology")
-        extra = [] if extra_layers is None else check_layers(extra_layers, "extra_layers")
-        parse = Parse()
-        parse.config.data_config.type = "py2"  # the defaults are those of jobs of v0.10
-        made: Made = {}
-        with parsing(parse):
+        self._extra = [] if extra_layers is None else check_layers(extra_layers, "extra_layers")
+        made = Made()
+        with job_parse() as parse:
             make_layers(self.layers, made)
-            make_layers(extra, made)
+            make_layers(self._extra, made)
             parse.finish()
         self._made = made
         self._data = {one.name: one for one in made if isinstance(one, Data)}
@@ -67,6 +63,10 @@ class Topology:
     def output_names(self) -> list[str]:
         """Return the name of each output in the message."""
         return [str(self._made[one].full_name) for one in self.layers]
+
+    def extra_names(self) -> list[str]:
+        """Return the name of each extra layer in the message. Evaluators and print layers are none."""
+        return [made.full_name for made in map(self._made.get, self._extra) if made is not None]
 
     def data_layers(self) -> dict[str, LayerCall]:
         """Return the data layers by name, in the order of the walk."""

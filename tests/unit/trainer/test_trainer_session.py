@@ -79,7 +79,7 @@ def test_a_session_trains_and_tests_with_the_bits_of_paddle_train(config, capsys
     flags = ["--config=config.py", "--save_dir=out", "--num_passes=2", "--seed=1", f"--trainer_count={threads}"]
     assembly = Assembly(parse_flags(flags))
     try:
-        assembly.training()[0].run()
+        assembly.training().run()
     finally:
         assembly.end()
     told = capsys.readouterr().err

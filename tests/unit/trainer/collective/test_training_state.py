@@ -39,7 +39,7 @@ def session(tmp_path, monkeypatch):
     flags = ["--config=config.py", "--collective", "--save_dir=out", "--commit_period_by_batches=100"]
     assembly = DividedAssembly(parse_flags(flags))
     try:
-        yield assembly.training()[0]
+        yield assembly.training()
     finally:
         assembly.end()
         operations.shutdown()
