@@ -12,6 +12,7 @@ METRICS = ["prometheus-client>=0.20"]  # /metrics of --metrics_port
 RECORDIO = ["cramjam>=2.8"]  # RecordIO files compressed by Snappy
 TENSORBOARD = ["tensorboardX>=2.6"]  # paddle tensorboard
 IMAGE = ["pillow>=10"]  # paddle.utils.image_util and preprocess_img
+PYTHON2 = ["fissix>=24.4.24"]  # paddle run: programs in the syntax of Python 2
 PLOT = ["matplotlib>=3.6"]  # paddle plotcurve
 
 # without a C compiler the project installs all the same, and computes in numpy
@@ -83,7 +84,12 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["paddle*", "paddle_base*", "paddle_cluster*", "pserver*", "trainer*"]),
     ext_modules=[KERNELS],
-    package_data={"": ["py.typed"], "paddle_base.proto": ["*.proto", "*.pyi"], "trainer.report": ["*.css", "*.js"]},
+    package_data={
+        "": ["py.typed"],
+        "paddle.v2.dataset": ["digits.csv.gz"],
+        "paddle_base.proto": ["*.proto", "*.pyi"],
+        "trainer.report": ["*.css", "*.js"],
+    },
     py_modules=["start_paddle"],
     install_requires=[
         "numpy>=1.26",
@@ -97,6 +103,7 @@ setup(
         "localcluster": LOCALCLUSTER,
         "metrics": METRICS,
         "plot": PLOT,
+        "python2": PYTHON2,
         "recordio": RECORDIO,
         "tensorboard": TENSORBOARD,
         "test": [
@@ -105,6 +112,7 @@ setup(
             *LOCALCLUSTER,
             *METRICS,
             *PLOT,
+            *PYTHON2,
             *RECORDIO,
             *TENSORBOARD,
             "build>=1.2",

@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-_V2 = "programs of paddle.v2 become configs and providers: see docs/from-v2.md"
+_V2 = "a program of 2017 imports paddle.v2: see docs/v2.md"
 _SERVICE = "the messages between trainers and parameter servers are other ones: see docs/protocol.md"
 MODULES: Mapping[str, str] = {
     "paddle.proto.OptimizerConfig_pb2": _SERVICE,
@@ -29,7 +29,6 @@ MODULES: Mapping[str, str] = {
     "paddle.utils.torch2paddle": (
         "write each parameter as a file of a header of 16 bytes and float32 values: see docs/compat.md"
     ),
-    "paddle.v2": _V2,
     "py_paddle": "a program predicts by paddle train --job=test --predict_output_dir=DIR: see docs/your-own-job.md",
 }
 

@@ -12,6 +12,7 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.flags import parse_flags
 from trainer.network.network import Network
+from trainer.session import Session
 from trainer.training.parts import Parts
 from trainer.training.stopping import Stopper
 
@@ -20,6 +21,8 @@ BATCH = {"x": Argument(value=np.ones((2, 1), np.float32)), "y": Argument(value=n
 
 class CountingUpdater:
     """Adds 1 to all values in every step; in the step number `stop`, a signal arrives."""
+
+    prefetches = False
 
     def __init__(self, table, stopper, stop=0):
         self.table, self.stopper, self.stop = table, stopper, stop
@@ -76,10 +79,7 @@ def make_parts(folder, *flags, **sources):
     return Parts(
         flags=parse_flags(["--num_passes=3", *flags]),
         batch_size=2,
-        network=Network(config, table),
-        table=table,
-        evaluators=[],
-        stream=Stream(1),
+        session=Session(Network(config, table), [], Stream(1)),
         train=sources.get("train"),
         test=sources.get("test"),
         configs={},

@@ -16,13 +16,12 @@ from paddle_base.runtime.health.places import take_place
 from paddle_base.runtime.processor.blas import limit_threads
 from trainer.flags import help_text, list_warnings, parse_flags
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
-from trainer.telemetry.trainer_metrics import Watched
+from trainer.telemetry.trainer_metrics import TrainerMetrics, Watched
 from trainer.training.stopping import STOPPER, ignore_signals
 
 if TYPE_CHECKING:
-    from trainer.telemetry.reporter import Reporter
-    from trainer.training.parts import TrainingSession
-    from trainer.updaters.local import Updater
+    from trainer.training.assembly import Assembly
+    from trainer.training.loop import BatchLoop
 
 # the variables by which a launcher or a pod names this trainer; a trainer's children have them, too
 PLACE = ("PADDLE_OUTPUT", "PADDLE_ATTEMPT", "PADDLE_ABSENT", "PADDLE_CHOSEN_SAVE", "POD_UID")
@@ -121,25 +120,30 @@ def run(arguments: Sequence[str]) -> None:
     with Watched(flags) as metrics:
         assembly = make(flags)
         try:
-            job = assembly.training() if flags.job in ("train", "time") else None
-            metrics.begin(job[2] if job else None, assembly.number)
-            if job is not None:
-                _train(*job)
-            elif flags.job == "test":
-                assembly.testing().run()
-            else:
-                assembly.gradient_checking().run()
+            _run_job(flags.job, assembly, metrics)
         finally:
             assembly.end()
 
 
-def _train(training: TrainingSession, updater: Updater, reporter: Reporter) -> None:
+def _run_job(kind: str, assembly: Assembly, metrics: TrainerMetrics) -> None:
+    training = assembly.training() if kind in ("train", "time") else None
+    metrics.begin(training.parts.reporter if training else None, assembly.number)
+    if training is not None:
+        _train(training)
+    elif kind == "test":
+        assembly.testing().run()
+    elif kind == "checkgrad":
+        assembly.gradient_checking().run()
+
+
+def _train(training: BatchLoop) -> None:
+    reporter = training.parts.reporter
     try:
         training.run()
     except BaseException as error:
         ignore_signals()
         reason = str(error) if isinstance(error, PaddleError) else f"{type(error).__name__}: {error}"
-        updater.abort(reason)
+        training.parts.session.updater.abort(reason)
         reporter.end(error.exit_code if isinstance(error, PaddleError) else BugError.exit_code, reason)
         raise
     ignore_signals()  # the model is saved, and a signal must not prevent the reporter from recording the end

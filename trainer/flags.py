@@ -373,17 +373,22 @@ def services(values: Values, *, sparse: bool = False) -> list[tuple[str, int]]:
 
 def list_warnings(values: Values) -> list[str]:
     """Return a line for each given flag that has no effect here, or no effect together with the other flags."""
-    lines = [
-        f"--{flag.name} has no meaning here ({flag.meaning})"
-        for flag in values.changed()
-        if flag.status is Status.IGNORED
-    ]
+    lines = list_ignored(values)
     if values.prev_batch_state and values.trainer_count > 1:
         lines.append("--prev_batch_state has no effect with --trainer_count over 1: each batch begins with zero states")
     remote = [f"--{name}" for name in ("pservers", "num_gradient_servers") if name in values.given]
     if values.local and remote and "local" not in values.given:
         lines.append(f"{' and '.join(remote)} without --local=0: this trainer trains alone, without parameter servers")
     return lines
+
+
+def list_ignored(values: Values) -> list[str]:
+    """Return a line for each given flag that never has an effect here."""
+    return [
+        f"--{flag.name} has no meaning here ({flag.meaning})"
+        for flag in values.changed()
+        if flag.status is Status.IGNORED
+    ]
 
 
 def help_text() -> str:

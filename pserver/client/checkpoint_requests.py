@@ -15,8 +15,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LostPeerError
 from paddle_base.runtime.number_types import number_type
 from pserver.client.membership import ModelSetup
-from pserver.client.request import FetchArrays, SendArrays, SendVector
-from pserver.client.server_channel import ServerChannel, ServiceRequest
+from pserver.client.server_channel import FetchArrays, SendArrays, SendVector, ServerChannel, ServiceRequest
 from pserver.optim.settings import Array, Optimization
 from pserver.store.model_setup import as_bytes
 from pserver.store.resharding import reshard

@@ -30,8 +30,7 @@ from paddle_base.runtime.rate_limit import RateLimit
 from pserver.client.checkpoint_requests import CheckpointRequests
 from pserver.client.connection import Poller, close_all
 from pserver.client.membership import ClientOptions, JobMember, JoinRequest, ModelSetup
-from pserver.client.request import FetchVector, PushVector, SendVector
-from pserver.client.server_channel import ServerChannel, ServiceRequest
+from pserver.client.server_channel import FetchVector, PushVector, SendVector, ServerChannel, ServiceRequest
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.model_setup import describe_setup
@@ -178,7 +177,7 @@ class BaseClient:
         started = time.monotonic()
         deadline = started + (self.member.options.wait_timeout if timeout is None else timeout)
         asked = started
-        lines = RateLimit(REPORT_INTERVAL, started + (REPORT_INTERVAL if self._has_pushed else FIRST_REPORT))
+        lines: RateLimit | None = None  # most answers come before the first line is due
         pending = [channel for channel in self._turns if channel.pending]
         while pending:
             self._read(POLL_INTERVAL)
@@ -197,6 +196,8 @@ class BaseClient:
                 raise self._late(pending, now - started)
             asked = now
             self._ask_progress(pending)
+            if lines is None:
+                lines = RateLimit(REPORT_INTERVAL, started + (REPORT_INTERVAL if self._has_pushed else FIRST_REPORT))
             if lines.is_due(now):
                 hint = START_HINT if self._request.op == Op.HELLO and _has_silent(pending) else ""
                 glog.info(f"has waited {now - started:.0f} s to {self._request.doing}: {_describe(pending)}{hint}")
@@ -247,8 +248,8 @@ class BaseClient:
                 )
 
     def _raise_failure(self) -> None:
-        failure = self.member.failure
-        if failure:
+        heartbeat = self.member.heartbeat
+        if heartbeat is not None and (failure := heartbeat.failure):
             last = "; ".join(
                 f"{channel.name} last {channel.last}"
                 for channel in self._turns
@@ -299,8 +300,8 @@ class BaseClient:
 
         Raises: LostPeerError: the job cannot continue.
         """
-        if failure := self.member.failure:
-            raise failure
+        if (heartbeat := self.member.heartbeat) and heartbeat.failure:
+            raise heartbeat.failure
 
     def start_pass(self, batch: int = 0) -> None:
         """Wait until every trainer is ready to start this pass.

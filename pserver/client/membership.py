@@ -15,8 +15,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import PaddleError, PeerUnreachableError
 from pserver.client.connection import ServerConnection
 from pserver.client.heartbeat import Heartbeat, ServerLiveness
-from pserver.client.server_channel import SenderId, ServerChannel, ServiceRequest
-from pserver.client.vector_layout import VectorLayout
+from pserver.client.server_channel import SenderId, ServerChannel, ServiceRequest, VectorLayout
 from pserver.optim.settings import ParameterSpec
 from pserver.store import partition
 from pserver.store.partition import StridedRun
@@ -167,6 +166,8 @@ class JoinRequest(ServiceRequest):
 class JobMember:
     """A trainer's membership in a job: its identity, its connections and its heartbeats.
 
+    Attributes: heartbeat: None before `start_heartbeats` and after `end`.
+
     Args: services: host and port of each service, in an order that is the same in all trainers.
     """
 
@@ -174,12 +175,7 @@ class JobMember:
         self.services, self.options = list(services), options
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._pool = Pool()
-        self._heartbeat: Heartbeat | None = None
-
-    @property
-    def failure(self) -> PaddleError | None:
-        """The error that ends the job, if the heartbeats have found one."""
-        return self._heartbeat.failure if self._heartbeat else None
+        self.heartbeat: Heartbeat | None = None
 
     def open_channel(self, service: int, runs: Sequence[StridedRun], kind: bytes = DATA) -> ServerChannel:
         """Return a channel to a service, which connects when the client waits for its answers.
@@ -202,17 +198,17 @@ class JobMember:
             )
             for (host, port), channel in zip(self.services, channels, strict=True)
         ]
-        self._heartbeat = Heartbeat(servers, one.trainer_id, one.peer_timeout, one.describe_view)
-        self._heartbeat.start()
+        self.heartbeat = Heartbeat(servers, one.trainer_id, one.peer_timeout, one.describe_view)
+        self.heartbeat.start()
 
     def hurry(self) -> None:
         """Send a heartbeat with the current view to every service immediately; any thread may call this method."""
-        heartbeat = self._heartbeat
+        heartbeat = self.heartbeat
         if heartbeat is not None:
             heartbeat.hurry()
 
     def end(self) -> None:
         """End the heartbeats; repeated calls are allowed."""
-        if self._heartbeat:
-            self._heartbeat.stop()
-            self._heartbeat = None
+        if self.heartbeat:
+            self.heartbeat.stop()
+            self.heartbeat = None

@@ -12,7 +12,7 @@ from paddle_base.proto.ModelConfig_pb2 import EvaluatorConfig
 from trainer.config.building.names import built
 from trainer.config.scripts.parse import parse_network_config
 from trainer.evaluators import EVALUATORS, Evaluator, make_evaluators
-from trainer.evaluators.accumulator import MEASURE
+from trainer.evaluators.base import MEASURE
 
 # values for arguments that are not layers
 ARGUMENTS = {"result_file": os.devnull, "chunk_scheme": "IOB", "num_chunk_types": 1}

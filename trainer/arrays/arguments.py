@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -108,7 +108,8 @@ class Argument:
         index: Ids | None = None,
         grids: Ids | None = None,
     ) -> None:
-        self._value = value
+        if distinct is None or value is not None:
+            self.value = value
         self.ids = ids
         self.sparse = sparse
         self.starts = starts
@@ -118,20 +119,18 @@ class Argument:
         self.index = index
         self.grids = grids
 
-    @property
+    @cached_property
     def value(self) -> Array | None:
         """The dense values of all rows, also if only the distinct rows are stored; None without dense values."""
-        if self._value is None and self.distinct is not None and self.index is not None:
-            self._value = self.distinct.take(self.index, axis=0)
-        return self._value
+        return None if self.distinct is None or self.index is None else self.distinct.take(self.index, axis=0)
 
     @property
     def rows(self) -> int:
         """The number of rows (samples, or frames)."""
         if self.index is not None:
             return len(self.index)
-        if self._value is not None:
-            return len(self._value)
+        if self.value is not None:
+            return len(self.value)
         if self.ids is not None:
             return len(self.ids)
         return self.sparse.rows if self.sparse is not None else 0
@@ -163,8 +162,9 @@ class Argument:
                 sub_starts = sub_starts[inner[first] : inner[stop] + 1] - starts[first]
             begin, end = int(starts[first]), int(starts[stop])
             starts = starts[first : stop + 1] - begin
+        value = vars(self).get("value")  # not computed on demand, because the parts compute their own rows
         return Argument(
-            None if self._value is None else self._value[begin:end],
+            None if value is None else value[begin:end],
             None if self.ids is None else self.ids[begin:end],
             None if self.sparse is None else self.sparse.cut(begin, end),
             starts,
@@ -179,6 +179,28 @@ class Argument:
         return Argument(
             distinct=distinct, index=self.index, starts=self.starts, sub_starts=self.sub_starts, grids=self.grids
         )
+
+
+def join_arguments(parts: Sequence[Argument]) -> Argument:
+    """Return the samples of all parts in order, in new arrays. Sparse rows become dense."""
+
+    def join(arrays: Sequence[Any]) -> Any:
+        return None if not arrays or any(one is None for one in arrays) else np.concatenate(arrays)
+
+    def join_starts(starts: Sequence[Ids | None]) -> Ids | None:
+        firsts = np.cumsum([0, *(part.rows for part in parts)])
+        whole = join([None if one is None else one[:-1] + first for one, first in zip(starts, firsts, strict=False)])
+        return None if whole is None else np.append(whole, firsts[-1])
+
+    values = [part.value if part.sparse is None else part.sparse.to_dense() for part in parts]
+    return Argument(
+        join(values),
+        join([part.ids for part in parts]),
+        starts=join_starts([part.starts for part in parts]),
+        sub_starts=join_starts([part.sub_starts for part in parts]),
+        extras={name: join([part.extras.get(name) for part in parts]) for name in (parts[0].extras if parts else ())},
+        grids=join([part.grids for part in parts]),
+    )
 
 
 @dataclass(frozen=True)

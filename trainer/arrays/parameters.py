@@ -307,6 +307,9 @@ class ParameterTable:
     def __len__(self) -> int:
         return len(self._parameters)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._parameters
+
     def trained(self) -> list[Parameter]:
         """Return the parameters that are not static, in order."""
         return list(self._trained)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -41,11 +41,12 @@ class TrainingState(State):
     """
 
     def __init__(
-        self, parts: Parts, source: DividedSource, updater: DividedUpdater, sums: Mapping[str, Accumulator]
+        self, parts: Parts, source: DividedSource, position: Position, sums: Mapping[str, Accumulator]
     ) -> None:
         super().__init__()
-        self._parts, self._source, self._updater, self._sums = parts, source, updater, sums
-        self.position = Position(parts.flags.start_pass)
+        self._parts, self._session, self._source, self._sums = parts, parts.session, source, sums
+        self._updater = cast("DividedUpdater", parts.session.updater)
+        self.position = position
         self._kept: Arrays = {}
         self._keep_fixed()
         self._commit = self._keep()
@@ -64,20 +65,20 @@ class TrainingState(State):
 
     def restore(self) -> None:
         """Return to the last committed state."""
-        parts, commit = self._parts, self._commit
+        session, commit = self._session, self._commit
         part = self._updater.take()
         for name in self._moving():
-            np.copyto(parts.table[name].value, self._kept[_key(name)])
+            np.copyto(session.table[name].value, self._kept[_key(name)])
         self._updater.put_back(Part(commit.counters, {name: self._kept[name] for name in part.arrays}))
-        self.position = read_position(commit.place)
-        parts.stream.state = commit.stream
-        parts.network.carry_on(commit.network)
+        self.position.become(read_position(commit.place))
+        session.stream.state = commit.stream
+        session.network.carry_on(commit.network)
         for name, sums in self._sums.items():
             sums.put_back(commit.sums[name])
 
     def sync(self) -> None:
         """Copy the parameter values, the optimiser's state and the position of trainer 0 to this trainer."""
-        parts, part = self._parts, self._updater.take()
+        session, part = self._session, self._updater.take()
         own = {
             "counters": part.counters,
             "place": self.position.record(),
@@ -86,14 +87,14 @@ class TrainingState(State):
             "moving": self._moving(),
         }
         given = self._bcast_object(own if self._rank() == 0 else None)
-        fixed = {_key(one.name): one.value for one in parts.table if one.is_static}
+        fixed = {_key(one.name): one.value for one in session.table if one.is_static}
         operations.broadcast_parameters({**part.arrays, **fixed})
         for name in given["moving"]:
-            parts.table[name].follows = True
+            session.table[name].follows = True
         self._source.seed = given["seed"]
         self._updater.put_back_masks(given["masks"])
         self._updater.put_back(Part(given["counters"], part.arrays))
-        self.position = read_position(given["place"])
+        self.position.become(read_position(given["place"]))
         self._keep_fixed()
         self.save()
 
@@ -103,11 +104,11 @@ class TrainingState(State):
 
     def _moving(self) -> list[str]:
         """Return the names of the static parameters that forward passes have updated (for example in batch norm)."""
-        return [one.name for one in self._parts.table if one.follows]
+        return [one.name for one in self._session.table if one.follows]
 
     def _keep_fixed(self) -> None:
         """Store the values of all static parameters, because later batches may update some of them."""
-        self._keep_arrays({_key(one.name): one.value for one in self._parts.table if one.is_static})
+        self._keep_arrays({_key(one.name): one.value for one in self._session.table if one.is_static})
 
     def _keep_arrays(self, present: Arrays) -> None:
         for name, array in present.items():
@@ -117,13 +118,13 @@ class TrainingState(State):
                 self._kept[name] = array.copy()
 
     def _keep(self) -> Commit:
-        parts, part = self._parts, self._updater.take()
-        self._keep_arrays({**part.arrays, **{_key(name): parts.table[name].value for name in self._moving()}})
+        session, part = self._session, self._updater.take()
+        self._keep_arrays({**part.arrays, **{_key(name): session.table[name].value for name in self._moving()}})
         return Commit(
             part.counters,
             self.position.record(),
-            parts.stream.state,
-            parts.network.carried(),
+            session.stream.state,
+            session.network.carried(),
             {name: one.state() for name, one in self._sums.items()},
         )
 

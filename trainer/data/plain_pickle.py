@@ -11,13 +11,17 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+import numpy as np
 
 MOST_BYTES = 1 << 24  # maximum bytes of a pickle; a dictionary of 500,000 words has about 12 MB
 MOST_VALUES = 1 << 22  # maximum number of values; a value in two lists counts twice
 MOST_DEPTH = 64  # maximum levels of nested lists
 MOST_INT_BITS = 4096
+_SCALAR_BYTES = 8  # maximum bytes of a number of numpy
 
 _Unpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]  # the class in Python; see `_PlainUnpickler`
 
@@ -45,10 +49,23 @@ def load_plain(data: bytes) -> Any:
 
     Raises: PlainPickleError: the message names the unsupported content or the exceeded limit.
     """
-    if len(data) > MOST_BYTES:
-        raise PlainPickleError(f"it has {len(data)} bytes, but the limit is {MOST_BYTES} bytes")
+    return _load(data, MOST_BYTES, _PlainUnpickler)
+
+
+def load_sample(data: bytes, most: int = MOST_BYTES) -> Any:
+    """Return the value of a pickle whose values may also be arrays and numbers of numpy, of any version.
+
+    Args: most: the maximum number of bytes.
+    Raises: PlainPickleError: see `load_plain`.
+    """
+    return _finish(_load(data, most, _SampleUnpickler))
+
+
+def _load(data: bytes, most: int, unpickler: type[_PlainUnpickler]) -> Any:
+    if len(data) > most:
+        raise PlainPickleError(f"it has {len(data)} bytes, but the limit is {most} bytes")
     try:
-        value = _PlainUnpickler(io.BytesIO(data), encoding="utf-8", errors="surrogateescape").load()
+        value = unpickler(io.BytesIO(data), encoding="utf-8", errors="surrogateescape").load()
     except PlainPickleError:
         raise
     except EOFError as error:
@@ -144,3 +161,146 @@ _PlainUnpickler.dispatch = _Instructions({
 
 def _is_short(key: Any) -> bool:
     return isinstance(key, int) and -(1 << 63) <= key < 1 << 64
+
+
+class _Dtype:
+    """A type of numbers, as numpy pickles it: `dtype("f4", ...)`, then the byte order."""
+
+    def __init__(self, code: str, *_: Any) -> None:
+        if not re.fullmatch(r"[<>=|]?([biuf][1248]|f2|\?)", code):
+            raise PlainPickleError(f"an array has elements of the type {code[:20]!r}; numbers and bools are read")
+        self.code, self.order = code.lstrip("<>=|"), "="
+
+    def set(self, state: Any) -> None:
+        """Take the byte order."""
+        order = state[1]
+        if order not in ("<", ">", "=", "|"):
+            raise PlainPickleError("a type of numbers has no byte order")
+        self.order = order
+
+    def values(self, data: Any) -> np.ndarray[Any, Any]:
+        """Return the values of bytes; Python 2 pickled them as a text."""
+        content = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+        return np.frombuffer(content, np.dtype(self.order + self.code)).copy()
+
+
+class _Array:
+    """An array, as numpy pickles it: made empty, then filled with (version, shape, type, column order, bytes)."""
+
+    content: np.ndarray[Any, Any] | None = None
+
+    def set(self, state: Any) -> None:
+        """Take the content."""
+        _, shape, dtype, by_column, data = state
+        self.content = dtype.values(data).reshape(shape, order="F" if by_column else "C")
+
+
+def _reconstruct(kind: Any, *_: Any) -> _Array:
+    if kind is not _Array:
+        raise PlainPickleError("an array is of a subclass")
+    return _Array()
+
+
+def _frombuffer(data: bytes, dtype: _Dtype, shape: tuple[int, ...], order: str) -> _Array:
+    made = _Array()
+    made.set((1, shape, dtype, order == "F", data))
+    return made
+
+
+def _scalar(dtype: _Dtype, data: Any) -> Any:
+    (value,) = dtype.values(data[:_SCALAR_BYTES])
+    return value
+
+
+def _encode(text: str, encoding: str = "latin1") -> bytes:
+    return text.encode("latin1" if encoding != "utf-8" else encoding)
+
+
+# {name in a pickle: what stands for it}; numpy 2 renamed its module, and Python 3 writes bytes for Python 2 as a call
+_STANDING_FOR: dict[tuple[str, str], Any] = {
+    ("_codecs", "encode"): _encode,
+    ("numpy", "dtype"): _Dtype,
+    ("numpy", "ndarray"): _Array,
+    **{
+        (f"numpy.{core}.{module}", name): function
+        for core in ("core", "_core")
+        for module, name, function in (
+            ("multiarray", "_reconstruct", _reconstruct),
+            ("multiarray", "scalar", _scalar),
+            ("numeric", "_frombuffer", _frombuffer),
+        )
+    },
+}
+
+
+class _SampleUnpickler(_PlainUnpickler):
+    """The machine with the two instructions that make numpy's arrays, of the functions in `_STANDING_FOR` only."""
+
+    def __init__(self, file: io.BytesIO, **options: Any) -> None:
+        super().__init__(file, **options)
+        self.most, self.copied = file.getbuffer().nbytes, 0
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what stands for a function of numpy."""
+        found = _STANDING_FOR.get((module, name))
+        return found or super().find_class(module, name)
+
+    def call(self) -> None:
+        """REDUCE: replace a function and the tuple of its arguments by the result."""
+        arguments = self.stack.pop()
+        function = self.stack.pop()
+        if type(arguments) is not tuple or not any(function is one for one in _STANDING_FOR.values()):
+            raise pickle.UnpicklingError("it calls what is no function of numpy")
+        made = function(*arguments)
+        self.append(made)
+        self._count(made)
+
+    def fill_made(self) -> None:
+        """BUILD: give an array, or type of numbers, its content."""
+        state = self.stack.pop()
+        made = self.stack[-1]
+        if not isinstance(made, _Array | _Dtype):
+            raise pickle.UnpicklingError("it fills what is no array")
+        made.set(state)
+        self._count(made)
+
+    def read_bytes(self) -> None:
+        """BYTEARRAY8: the bytes of an array of protocol 5; `pickle` would make room for them before it reads."""
+        size = int.from_bytes(self.read(8), "little")
+        self.append(self.read(min(size, self.most)))
+
+    def _count(self, made: Any) -> None:
+        """Refuse bytes that stand once in the pickle and are copied over and over."""
+        content = made.content if isinstance(made, _Array) else made
+        if isinstance(content, np.ndarray):
+            self.copied += content.nbytes
+        elif isinstance(content, bytes):
+            self.copied += len(content)
+        if self.copied > 2 * self.most:  # Python 3 writes bytes for Python 2 as a text to encode: two copies
+            raise PlainPickleError("its arrays have more bytes than the pickle")
+
+
+_SampleUnpickler.dispatch = _Instructions({
+    **_PlainUnpickler.dispatch,
+    ord(pickle.REDUCE): _SampleUnpickler.call,
+    ord(pickle.BUILD): _SampleUnpickler.fill_made,
+    ord(pickle.BYTEARRAY8): _SampleUnpickler.read_bytes,
+})  # fmt: skip
+
+
+def _finish(value: Any) -> Any:
+    """Return a value with arrays in place of what stood for them; `_check_size` has bounded its levels."""
+    if isinstance(value, _Array):
+        if value.content is None:
+            raise PlainPickleError("an array has no content")
+        return value.content
+    if isinstance(value, list):
+        value[:] = map(_finish, value)
+        return value
+    if isinstance(value, tuple):
+        return tuple(map(_finish, value))
+    if isinstance(value, dict):
+        return {key: _finish(item) for key, item in value.items()}
+    if isinstance(value, _Dtype) or any(value is one for one in _STANDING_FOR.values()):
+        raise PlainPickleError("a value is a type or function of numpy")
+    return value

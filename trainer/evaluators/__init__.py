@@ -23,8 +23,7 @@ from trainer.evaluators import (  # noqa: F401 - the modules enter their classes
     printers,
     sums,
 )
-from trainer.evaluators.accumulator import Accumulator
-from trainer.evaluators.base import EVALUATORS, Evaluator
+from trainer.evaluators.base import EVALUATORS, Accumulator, Evaluator
 
 __all__ = ["EVALUATORS", "Accumulator", "Evaluator", "make_evaluators"]
 

@@ -86,12 +86,12 @@ class LastColumnAuc(Evaluator):
         columns = np.stack([np.where(positive, 0.0, weights), np.where(positive, weights, 0.0)], axis=1)
         return Histogram((scores * BINS).astype(np.int64), columns)
 
-    def text(self, total: Histogram) -> str:
-        """Return `name=x`; x is 0 if there are no positives or no negatives."""
+    def metrics(self, total: Histogram) -> dict[str, float]:
+        """Return the area, which is 0 if there are no positives or no negatives."""
         negatives, positives = total.merge()[1][::-1].T
         gathered = np.cumsum(positives)
         area = float(negatives @ (gathered - positives / 2))
-        return f"{self.name}={ratio(area, positives.sum() * negatives.sum()):g}"
+        return {self.name: ratio(area, positives.sum() * negatives.sum())}
 
 
 @evaluates("rankauc")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -15,6 +18,8 @@ from trainer.arrays.encoding import decode_array, encode_array
 from trainer.arrays.text import ROWS_ADVICE
 
 Numbers = npt.NDArray[np.float64]
+MEASURE = r"([^\s=](?:[^=]*[^\s=])?)=(\S+)"  # a measure in the text of an evaluator: words and number
+SETTINGS = frozenset({"positive_label"})  # words of these texts that precede a setting and no measure
 
 
 class Measure(Protocol):
@@ -86,6 +91,7 @@ class Evaluator:
     """
 
     least_inputs, most_inputs = 1, 1
+    has_metrics = True  # whether it measures anything; a printer does not
     is_quiet = False  # whether the log lines of batches, passes and tests leave out the text of this evaluator
 
     def __init__(self, config: EvaluatorConfig) -> None:
@@ -113,9 +119,13 @@ class Evaluator:
     def finish_pass(self, total: Any) -> None:
         """Log further lines that precede only the lines of passes and of tested models."""
 
+    def metrics(self, total: Any) -> dict[str, float]:
+        """Return the numbers of a sum of measures by name. The name of a single number is that of the evaluator."""
+        return {self.name: total.value()}
+
     def text(self, total: Any) -> str:
         """Return the printed form of a sum of measures."""
-        return f"{self.name}={total.value():g}"
+        return f"{self.name}={self.metrics(total)[self.name]:g}"
 
     # ----- for subclasses -----
 
@@ -177,6 +187,94 @@ class Evaluator:
             raise DataError(
                 f"{self}: its first input has {first.rows} rows, but its {role} has {other.rows}; {ROWS_ADVICE}"
             )
+
+
+class Accumulator:
+    """The sums of the costs and measures of some batches. As in v0.10, the sum of the costs is a float32 number."""
+
+    def __init__(self, evaluators: Sequence[Evaluator]) -> None:
+        self._evaluators = evaluators
+        self.reset()
+
+    def reset(self) -> None:
+        """Set all sums to the sums of no batch."""
+        self.samples = 0
+        self._cost = np.float32(0)
+        self._measures = [evaluator.nothing() for evaluator in self._evaluators]
+
+    def add(self, cost: float, samples: int, measures: Sequence[Measure]) -> None:
+        """Add a batch."""
+        self.samples += samples
+        self._cost += np.float32(cost)
+        for number, measure in enumerate(measures):
+            self._measures[number] += measure
+
+    def finish(self) -> None:
+        """Let each evaluator log its own lines, which come before the summary line with all results."""
+        for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
+            evaluator.finish(measure)
+
+    def finish_pass(self) -> None:
+        """Let the validation layers log their results, which come before the line of a pass or of a tested model."""
+        for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
+            evaluator.finish_pass(measure)
+
+    def state(self) -> dict[str, Any]:
+        """Return the sums in a form that JSON can store."""
+        return {
+            "samples": self.samples,
+            "cost": float(self._cost).hex(),
+            "measures": {
+                one.name: measure.state() for one, measure in zip(self._evaluators, self._measures, strict=True)
+            },
+        }
+
+    def put_back(self, state: Mapping[str, Any]) -> None:
+        """Restore the sums that `state` returned. An evaluator that the state lacks begins with the sum of no batch."""
+        self.reset()
+        self.samples, self._cost = operator.index(state["samples"]), np.float32(float.fromhex(state["cost"]))
+        for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
+            if evaluator.name in state["measures"]:
+                measure.put_back(state["measures"][evaluator.name])
+
+    def average_cost(self) -> float:
+        """Return the cost per sample, a float32."""
+        return float(self._cost / np.float32(self.samples)) if self.samples else 0.0
+
+    def text(self) -> str:
+        """Return the texts of all evaluators, with a blank after each text."""
+        return "".join(
+            f"{evaluator.text(measure)} "
+            for evaluator, measure in zip(self._evaluators, self._measures, strict=True)
+            if not evaluator.is_quiet
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Return the numbers of all evaluators by name, in full precision."""
+        found: dict[str, float] = {}
+        for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
+            found |= evaluator.metrics(measure) if evaluator.has_metrics else {}
+        return found
+
+    def results(self) -> dict[str, str]:
+        """Return the number of each measure as printed, by a name that no other measure of these evaluators has.
+
+        The name is the word that precedes the number in the text. If several measures have the same word, each name is
+        the evaluator's name, a dot and all words of the measure, such as `spam.precision` or `ctc.insertions_error`.
+        """
+        found = [
+            (evaluator.name, words, number)
+            for evaluator, measure in zip(self._evaluators, self._measures, strict=True)
+            if not evaluator.is_quiet
+            for words, number in re.findall(MEASURE, evaluator.text(measure))
+            if words not in SETTINGS
+        ]
+        short = [words if words == name else words.split()[-1] for name, words, _ in found]
+        uses = Counter(short)
+        return {
+            word if uses[word] == 1 or words == name else f"{name}.{'_'.join(words.split())}": number
+            for word, (name, words, number) in zip(short, found, strict=True)
+        }
 
 
 E = TypeVar("E", bound=type[Evaluator])

@@ -80,11 +80,17 @@ class ChunkF1(Evaluator):
         correct = (found.last[i] == true.last[j]) & (found.kind[i] == true.kind[j])
         return Sums((len(true.first), len(found.first), correct.sum()))
 
-    def text(self, total: Sums) -> str:
-        """Return the text with F1 and the numbers of chunks."""
+    def metrics(self, total: Sums) -> dict[str, float]:
+        """Return precision, recall and F1 score of the chunks."""
         true, found, correct = total.values.tolist() if total.values.size else (0.0, 0.0, 0.0)
         precision, recall = ratio(correct, found), ratio(correct, true)
         f1 = ratio(2 * precision * recall, precision + recall)
+        return {f"{self.name}.precision": precision, f"{self.name}.recall": recall, f"{self.name}.F1-score": f1}
+
+    def text(self, total: Sums) -> str:
+        """Return the text with F1 and the numbers of chunks."""
+        true, found, correct = total.values.tolist() if total.values.size else (0.0, 0.0, 0.0)
+        f1 = self.metrics(total)[f"{self.name}.F1-score"]
         return f"{self.name}={f1:g} true_chunks={true:.0f} result_chunks={found:.0f} correct_chunks={correct:.0f}"
 
     def _chunks(self, ids: Ids, starts: Ids) -> Chunks:

@@ -91,6 +91,8 @@ class SequenceClassificationError(ClassificationError):
 class ClassificationErrorPrinter(ClassificationError):
     """Log the weighted error of each row, batch by batch. The text of this evaluator is `name=0`."""
 
+    has_metrics = False
+
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
         """Log the errors, and return an empty measure."""
         inputs = self.inputs(outputs)

@@ -43,12 +43,18 @@ class CtcEditDistance(Evaluator):
             sums += [edits.sum() / longest, *(edits / longest), float(edits.any()), 1.0]
         return Sums(sums)
 
-    def text(self, total: Sums) -> str:
+    def metrics(self, total: Sums) -> dict[str, float]:
         """Return the mean distance, and the mean rates of deletions, insertions, substitutions and wrong sequences."""
         sums = total.values if total.values.size else np.zeros(6)
-        means = sums[:5] / (sums[5] or 1.0)
-        kinds = "".join(f"  {word} error={mean:g}" for word, mean in zip(_WORDS, means[1:], strict=True))
-        return f"{self.name}={means[0]:g}{kinds}"
+        names = ["error", *(f"{word.removesuffix('s')}_error" for word in _WORDS)]
+        means = (sums[:5] / (sums[5] or 1.0)).tolist()
+        return {f"{self.name}.{name}": mean for name, mean in zip(names, means, strict=True)}
+
+    def text(self, total: Sums) -> str:
+        """Return the text with all rates."""
+        distance, *means = self.metrics(total).values()
+        kinds = "".join(f"  {word} error={mean:g}" for word, mean in zip(_WORDS, means, strict=True))
+        return f"{self.name}={distance:g}{kinds}"
 
 
 def decode_best_paths(values: Array, starts: np.ndarray[tuple[int, ...], np.dtype[np.integer]]) -> list[list[int]]:

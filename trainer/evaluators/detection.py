@@ -83,14 +83,18 @@ class DetectionMap(Evaluator):
             self._match_image(detections[detections[:, 0] == image, 1:], labels[start:stop], matches)
         return matches
 
-    def text(self, total: Matches) -> str:
-        """Return `Detection mAP=x`. The mean leaves out classes without boxes and classes without detections."""
+    def metrics(self, total: Matches) -> dict[str, float]:
+        """Return the mean in percent. It leaves out classes without boxes and classes without detections."""
         areas = [
             self._average_precision(np.array(total.detections[kind]), count)
             for kind, count in total.boxes.items()
             if count and kind in total.detections
         ]
-        return f"Detection mAP={100 * sum(areas) / max(len(areas), 1):g}"
+        return {self.name: float(100 * sum(areas) / max(len(areas), 1))}
+
+    def text(self, total: Matches) -> str:
+        """Return `Detection mAP=x`."""
+        return f"Detection mAP={self.metrics(total)[self.name]:g}"
 
     def _rows(self, argument: Argument, role: str, width: int) -> Numbers:
         values = self.numbers(argument, role).astype(np.float64)

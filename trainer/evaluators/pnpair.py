@@ -91,7 +91,11 @@ class Pnpair(Evaluator):
         right, wrong, equal = total.pairs()
         glog.info(f" calc total pos pair: {right:g} calc total neg pair: {wrong:g} calc total special pair: {equal:g}")
 
-    def text(self, total: Judgements) -> str:
-        """Return ` pos/neg=x`. Without pairs in the wrong order, x is the sum for the pairs in the right order."""
+    def metrics(self, total: Judgements) -> dict[str, float]:
+        """Return the ratio. Without pairs in the wrong order, it is the sum for the pairs in the right order."""
         right, wrong, _ = total.pairs()
-        return f" pos/neg={right / (wrong if wrong > 0 else 1.0):g}"
+        return {self.name: float(right / (wrong if wrong > 0 else 1.0))}
+
+    def text(self, total: Judgements) -> str:
+        """Return ` pos/neg=x`."""
+        return f" pos/neg={self.metrics(total)[self.name]:g}"

@@ -62,26 +62,33 @@ class PrecisionRecall(Evaluator):
         true = label.sparse.to_dense() > 0
         return Sums([weights @ (positive & true), weights @ (positive & ~true), weights @ (~positive & true)])
 
-    def text(self, total: Sums) -> str:
-        """Return the text for one class, or the averages over all classes."""
+    def metrics(self, total: Sums) -> dict[str, float]:
+        """Return the numbers of one class, or the averages over all classes."""
         counts = total.values if total.values.size else np.zeros((3, max(self.config.positive_label, 0) + 1))
         positive = self.config.positive_label
         if positive >= 0:
             precision, recall = _precision(counts)[positive], _recall(counts)[positive]
-            return (
-                f"positive_label={positive} precision={precision:g} recall={recall:g} "
-                f"F1-score={_f1(precision, recall):g}"
-            )
+            return self._name("", precision, recall)
         macro = (_precision(counts).mean(), _recall(counts).mean())
         everything = counts.sum(axis=1, keepdims=True)
         micro = (_precision(everything)[0], _recall(everything)[0])
-        text = (
-            f"macro-average-precision={macro[0]:g} macro-average-recall={macro[1]:g} "
-            f"macro-average-F1-score={_f1(*macro):g} micro-average-precision={micro[0]:g}"
+        found = self._name("macro-average-", *macro) | self._name("micro-average-", *micro)
+        if not self._has_several_labels:  # with one label for each row, these three averages are one number
+            del found[f"{self.name}.micro-average-recall"], found[f"{self.name}.micro-average-F1-score"]
+        return found
+
+    def _name(self, kind: str, precision: float, recall: float) -> dict[str, float]:
+        named = {"precision": precision, "recall": recall, "F1-score": _f1(precision, recall)}
+        return {f"{self.name}.{kind}{name}": float(number) for name, number in named.items()}
+
+    def text(self, total: Sums) -> str:
+        """Return the text for one class, or the averages over all classes."""
+        positive = self.config.positive_label
+        numbers = {name.removeprefix(f"{self.name}."): number for name, number in self.metrics(total).items()}
+        return " ".join(
+            [f"positive_label={positive}"] * (positive >= 0)
+            + [f"{name}={number:g}" for name, number in numbers.items()]
         )
-        if self._has_several_labels:
-            text += f" micro-average-recall={micro[1]:g} micro-average-F1-score={_f1(*micro):g}"
-        return text
 
 
 def _share(part: Numbers, rest: Numbers) -> Numbers:

@@ -34,6 +34,7 @@ class Printer(Evaluator):
     """Log a record about each input of the evaluator, batch by batch."""
 
     most_inputs = ANY_NUMBER
+    has_metrics = False
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
         """Log one record for each layer, and return an empty measure."""
@@ -120,6 +121,7 @@ class SequenceTextPrinter(Evaluator):
     """
 
     most_inputs = ANY_NUMBER
+    has_metrics = False
 
     def __init__(self, config: EvaluatorConfig) -> None:
         super().__init__(config)

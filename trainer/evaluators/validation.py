@@ -89,6 +89,10 @@ class Validation(Evaluator):
             columns.append(self.label_numbers(inputs[2], "query id"))
         return np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
 
+    def metrics(self, total: Any) -> dict[str, float]:
+        """Return the numbers of the other evaluator."""
+        return self._evaluator.metrics(total if self._path is None else total.measure)
+
     def finish_pass(self, total: Any) -> None:
         """Write the prediction file, and log the result.
 

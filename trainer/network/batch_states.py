@@ -17,14 +17,14 @@ States = dict[str, tuple[Array, ...]]  # states by the name of the layer
 class BatchStates:
     """The states of the recurrent layers. Each pass and each test begins with states of zeros.
 
-    Before a call of `begin`, no layer carries its state from batch to batch.
+    Before a call of `begin`, no layer carries its state from batch to batch, and `is_on` is false.
 
     Source: Trainer::startTrainPass and Tester::startTestPeriod of v0.10.
     """
 
     def __init__(self, layers: Sequence[StatefulLayer] = ()) -> None:
         self._layers = {one.name: one for one in layers}
-        self._is_on = False
+        self.is_on = False
 
     def begin(self) -> None:
         """Let the layers carry their states from batch to batch. The initial states are zeros.
@@ -34,7 +34,7 @@ class BatchStates:
         for layer in self._layers.values():
             layer.require_carrying()
             layer.goes_on = True
-        self._is_on = True
+        self.is_on = True
         self.restart()
 
     def restart(self) -> None:
@@ -50,13 +50,13 @@ class BatchStates:
 
     def carried(self) -> dict[str, Any] | None:
         """Return the states in a JSON-compatible form; None if no states are carried from batch to batch."""
-        if not self._is_on:
+        if not self.is_on:
             return None
         return {name: [encode_array(one) for one in state] for name, state in self._take().items()}
 
     def carry_on(self, record: Mapping[str, Any]) -> None:
         """Restore the states that `carried` returned. Before `begin`, do nothing."""
-        if self._is_on:
+        if self.is_on:
             self._put({name: tuple(map(decode_array, state)) for name, state in record.items()})
 
     def _take(self) -> States:

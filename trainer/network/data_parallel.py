@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ContextDecorator
 from functools import partial
 from typing import Any
@@ -36,18 +36,25 @@ class DataParallelNetwork:
     If cutting does not change the results, a small batch is computed as a whole (trainer/network/batch_work.py).
 
     Args: streams: one random stream for each replica. always: whether small batches are also cut.
+        further: see `Network`.
     Thread safety: only one thread may use the object.
     """
 
     def __init__(
-        self, config: ModelConfig, parameters: ParameterTable, streams: Sequence[Stream], *, always: bool = False
+        self,
+        config: ModelConfig,
+        parameters: ParameterTable,
+        streams: Sequence[Stream],
+        *,
+        always: bool = False,
+        further: Collection[str] = (),
     ) -> None:
         self.config = config
         self._work = None if always or len(streams) < 2 else estimate(config)
         self._has_said = False
         self.parameters = parameters
         tables = [parameters, *(parameters.replicate() for _ in streams[1:])]
-        self._networks = [Network(config, table) for table in tables]
+        self._networks = [Network(config, table, further) for table in tables]
         self._streams = list(streams)
         self._workers = [Worker(f"replica {number}", flush_denormals) for number in range(1, len(streams))]
         self._are_small = False

@@ -17,14 +17,14 @@ from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.layers import LAYERS
+from trainer.layers.base import Layer
 from trainer.layers.recurrent.group import GroupLayer
 from trainer.layers.recurrent.state import StatefulLayer
 from trainer.layers.recurrent.subnetworks import Group, find_ancestors, separate_groups
 from trainer.network.batch_states import STATES_KEY, BatchStates
 from trainer.network.fusion import fuse
-from trainer.network.gradient_flows import GradientFlows
 from trainer.network.groups import simplify_groups
-from trainer.network.node import Node
+from trainer.network.node import GradientFlows, Node
 from trainer.network.several import SEVERAL, join_networks
 
 Batch = Mapping[str, Argument]  # maps the name of a data layer to its slot
@@ -37,10 +37,11 @@ class Network:
     Only layers that outputs, evaluators or training need are built, so an unused layer may have any type.
 
     Args: config: the message. parameters: the parameter table of the message; `backward` adds to the table's gradients.
+        further: names of further layers to compute, whose outputs a caller reads.
     Raises: ConfigError: the text names a layer type, activation or attribute that is not supported.
     """
 
-    def __init__(self, config: ModelConfig, parameters: ParameterTable) -> None:
+    def __init__(self, config: ModelConfig, parameters: ParameterTable, further: Collection[str] = ()) -> None:
         self.config = config
         self.parameters = parameters
         config = join_networks(config)
@@ -48,8 +49,12 @@ class Network:
         config, groups = separate_groups(config)
         groups = {name: replace(one, costs=_list_costs(one.step)) for name, one in groups.items()}
         config, groups = simplify_groups(config, groups)
-        needed = _find_needed(config, groups)
-        asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
+        asked = {
+            *config.output_layer_names,
+            *(name for one in config.evaluators for name in one.input_layers),
+            *further,
+        }
+        needed = _find_needed(config, groups, asked)
         layers: Sequence[LayerConfig] = [one for one in config.layers if one.name in needed]
         if compiled is not None:  # in numpy, fused layers are slower, because they compute many small products
             layers = fuse(layers, asked)
@@ -64,6 +69,9 @@ class Network:
             if isinstance(layer, GroupLayer):
                 layer.open(group, Network)
         every = [node.layer for node in self._nodes.values()]
+        # few layers have such a state; it is asked for after each batch
+        carrying = [one for one in self._nodes.values() if type(one.layer).carried is not Layer.carried]
+        self._carrying = [(one.name, one.layer) for one in carrying]
         self.states = BatchStates([one for one in every if isinstance(one, StatefulLayer)])
         self.output_names = list(config.output_layer_names)
         costs = _list_costs(config) | {name for name, group in groups.items() if group.costs}
@@ -115,8 +123,9 @@ class Network:
 
         Parameters are not included.
         """
-        states = {name: node.layer.carried() for name, node in self._nodes.items()}
-        states[STATES_KEY] = self.states.carried()
+        states = {name: layer.carried() for name, layer in self._carrying}
+        if self.states.is_on:
+            states[STATES_KEY] = self.states.carried()
         return {name: state for name, state in states.items() if state is not None}
 
     def carry_on(self, state: Mapping[str, Any]) -> None:
@@ -222,17 +231,18 @@ def _list_costs(config: ModelConfig) -> set[str]:
     return {one.name for one in config.layers if one.type in types}
 
 
-def _find_needed(config: ModelConfig, groups: Mapping[str, Group]) -> set[str]:
+def _find_needed(config: ModelConfig, groups: Mapping[str, Group], asked: Collection[str]) -> set[str]:
     """Return the names of the layers that must be computed.
 
-    These are the outputs, the inputs of evaluators, the layers that print or validate values, the layers by which
-    training changes although nothing reads them, and the inputs of all these layers.
+    These are the layers in `asked` (the outputs, the inputs of evaluators, and what the caller reads), the layers that
+    print or validate values, the layers by which training changes although nothing reads them, and the inputs of all
+    these layers.
     """
     inputs = {one.name: [each.input_layer_name for each in one.inputs] for one in config.layers}
-    waiting = [*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)]
-    for name in waiting:
+    for name in asked:
         if name not in inputs:
             raise ConfigError(f"the config names {name} as an output or evaluator input, but has no such layer")
+    waiting = list(asked)
     waiting += [one.name for one in config.layers if one.type in ("print", "auc-validation", "pnpair-validation")]
     needed = find_ancestors(waiting, inputs)
     computable = _find_computable(config)

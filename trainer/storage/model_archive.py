@@ -8,6 +8,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import os
 import tarfile
 import zlib
 from collections.abc import Callable
@@ -21,6 +22,7 @@ MAGIC_PLACE, MAGIC = 257, b"ustar"  # every uncompressed tar archive has this te
 # Maps the first bytes of a compressed file to the function that opens the file. Python 2's tarfile supported only these
 # formats.
 OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
+DESCRIPTION = ".protobuf"  # the end of the name of the file that describes a parameter
 MEMBERS_LIMIT = 100_000  # maximum number of members of an archive
 HEADER_LIMIT = 1 << 16  # maximum bytes of a member's extended header, which tarfile reads into memory
 # an archive may have EXPANDED_LIMIT decompressed bytes, or EXPANSION_LIMIT times its compressed bytes if that is more
@@ -44,14 +46,16 @@ def is_archive(path: Path) -> bool:
 class ParameterArchive:
     """A tar archive, compressed or not. For each parameter it has a file of values, and a file with a description.
 
+    Args: source: the path of the archive, or an open file, which may decompress what it reads.
     Raises: DataError: the archive is damaged, or exceeds a limit above.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, source: Path | IO[bytes]) -> None:
+        self._path = source if isinstance(source, Path) else getattr(source, "name", "the file")
         with contextlib.ExitStack() as opened:
             try:
-                self._file = _BoundedFile(path, opened)
+                plain = opened.enter_context(open_regular(source)) if isinstance(source, Path) else source
+                self._file = _BoundedFile(plain, opened)
                 self._members = self._list_members()
             except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError, RecursionError) as error:
                 raise self._wrong(str(error)) from error
@@ -73,8 +77,8 @@ class ParameterArchive:
         return data
 
     def names(self) -> list[str]:
-        """Return the names of the parameters."""
-        return sorted(name for name in self._members if not name.endswith(".protobuf"))
+        """Return the names of the parameters, in the order of the archive."""
+        return [name for name in self._members if not name.endswith(DESCRIPTION)]
 
     def _list_members(self) -> dict[str, tarfile.TarInfo]:
         members: dict[str, tarfile.TarInfo] = {}
@@ -97,14 +101,14 @@ class ParameterArchive:
 class _BoundedFile:
     """The decompressed archive, as a file for `tarfile`. The sizes of a header and of the archive are limited."""
 
-    def __init__(self, path: Path, opened: contextlib.ExitStack) -> None:
-        plain = opened.enter_context(open_regular(path))
+    def __init__(self, plain: IO[bytes], opened: contextlib.ExitStack) -> None:
         start = plain.read(max(map(len, OPENERS)))
         opener = next((opener for magic, opener in OPENERS.items() if start.startswith(magic)), None)
-        size = plain.seek(0, 2)
+        expands = opener is not None or isinstance(plain, gzip.GzipFile | bz2.BZ2File)
+        size = _count_bytes(plain)
         plain.seek(0)
         self._file: IO[bytes] = opened.enter_context(opener(plain)) if opener else plain
-        self._limit = max(EXPANDED_LIMIT, EXPANSION_LIMIT * size) if opener else size
+        self._limit = max(EXPANDED_LIMIT, EXPANSION_LIMIT * size) if expands else size
         self.tell = self._file.tell
 
     def read(self, size: int) -> bytes:
@@ -125,3 +129,13 @@ class _BoundedFile:
         if not 0 <= place <= self._limit:
             raise tarfile.ReadError(f"a member begins at byte {place}, but the archive has at most {self._limit} bytes")
         return self._file.seek(place)
+
+
+def _count_bytes(file: IO[bytes]) -> int:
+    """Return the size of a file; of one that decompresses, that of the compressed file, or 0 if it is unknown."""
+    if not isinstance(file, gzip.GzipFile | bz2.BZ2File):
+        return file.seek(0, 2)
+    try:
+        return os.fstat(file.fileno()).st_size
+    except OSError:  # it reads no file of the system
+        return 0

@@ -125,8 +125,12 @@ class SaveDirectory:
 
     @property
     def holds_records(self) -> bool:
-        """Whether the records of this run wait for the move; a launcher has moved those of the earlier run already."""
-        return self.has_earlier and not self._is_owned
+        """Whether the records of this run wait for the move.
+
+        A launcher has moved those of the earlier run already, and the trainers of a master have directories of their
+        own.
+        """
+        return self.has_earlier and not self._is_owned and not self._flags.is_task_job
 
     def leave(self) -> None:
         """Release the directory."""

@@ -65,17 +65,3 @@ def tell_end(end: JobEnd) -> None:
     if end.discarded:
         raise DataError(end.discarded)
     glog.info("the job is over: all its passes are done")
-
-
-class EndedTraining:
-    """The session of a trainer that starts after the job is over."""
-
-    def __init__(self, end: JobEnd) -> None:
-        self._end = end
-
-    def run(self) -> None:
-        """Log the end of the job.
-
-        Raises: DataError: see `tell_end`.
-        """
-        tell_end(self._end)

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -25,14 +26,11 @@ from paddle_cluster.master.tasks.events import GRANTED
 from trainer.arrays.arguments import Argument
 from trainer.data.task_source import TaskSource
 from trainer.tasks.job_end import JobOverError, tell_end
-from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER
-from trainer.telemetry.training_log import TrainingLog
-from trainer.training.batch_step import BatchStep
+from trainer.telemetry.time_breakdown import EXCHANGE
+from trainer.training.loop import BatchLoop
 from trainer.training.parts import Parts
 from trainer.training.position import Position
-from trainer.training.saves import Saves
 from trainer.training.stopping import Stopper
-from trainer.training.testing import run_test
 from trainer.updaters.tasks.errors import TaskTakenError
 from trainer.updaters.tasks.updater import TaskUpdater
 
@@ -52,7 +50,7 @@ class TaskProgress:
     samples: int = 0
 
 
-class TaskTraining:
+class TaskTraining(BatchLoop):
     """The training of one trainer with tasks.
 
     After a signal this trainer ends when its current batch is complete. It returns its task to the master, and this
@@ -69,26 +67,21 @@ class TaskTraining:
         self,
         parts: Parts,
         source: TaskSource,
-        updater: TaskUpdater,
         stopper: Stopper,
         master: MasterClient,
         *,
         first_pass: int = 0,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._parts, self._source, self._updater, self._stopper = parts, source, updater, stopper
-        self._master, self._wait = master, wait
-        self._breakdown = parts.reporter.breakdown
-        self._position = Position(first_pass)
-        self._log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter, averages=parts.averages)
-        self._step = BatchStep(parts, updater, stopper, self._log)
-        self._saves = Saves(parts, updater, stopper)
+        super().__init__(parts, stopper, Position(first_pass))
+        self._source, self._master, self._wait = source, master, wait
+        self._updater = cast("TaskUpdater", parts.session.updater)
         self._failed = 0  # successive failed tasks
         stopper.limit(BATCH_LIMIT_S)
 
     def place(self) -> dict[str, int]:
-        """Return the pass and the batch at which training begins."""
-        return {"pass": self._position.number, "batch": 0}
+        """Return the pass and the batch at which training begins, and the number of passes of the job."""
+        return super().place() | {"passes": self._master.num_passes}
 
     def run(self) -> None:
         """Train tasks until the master reports the end of the job."""
@@ -140,14 +133,9 @@ class TaskTraining:
 
     def _run_tasks(self) -> PassOver:
         """Train tasks until the master has no task for this trainer. Return the message about the end of the pass."""
-        while isinstance(got := self._get_task(), TaskGrant):
+        number = self._position.number
+        while isinstance(got := self._wait_for(lambda: self._master.get_task(number)), TaskGrant):
             self._run_task(got)
-        return got
-
-    def _get_task(self) -> TaskGrant | PassOver:
-        self._breakdown.switch(DATA)
-        got = self._master.get_task(self._position.number)
-        self._breakdown.switch(OTHER)
         return got
 
     # ----- A task
@@ -156,10 +144,10 @@ class TaskTraining:
         name = f"task {task.number} of pass {task.pass_number}"
         began, done = time.monotonic(), TaskProgress()
         self._updater.set_pass(task.pass_number)
-        self._parts.network.states.restart()
+        self._session.network.states.restart()
         try:
             self._source.start_task(task.files, name)
-            while (batch := self._next_batch()) is not None:
+            while (batch := self._wait_for(lambda: self._source.next_batch(self._parts.batch_size))) is not None:
                 self._run_batch(*batch)
                 done.batches, done.samples = done.batches + 1, done.samples + batch[1]
                 self._stopper.leave()
@@ -204,19 +192,11 @@ class TaskTraining:
         if self._failed > 1 and set(self._master.view.members) - {self._master.number}:
             self._rest(min(2.0 ** (self._failed - 2), LONGEST_REST_S))
 
-    def _next_batch(self) -> tuple[Mapping[str, Argument], int] | None:
-        self._breakdown.switch(DATA)
-        batch = self._source.next_batch(self._parts.batch_size)
-        self._breakdown.switch(OTHER)
-        return batch
-
     def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
-        position = self._position
-        result = self._step.compute(slots, samples, position)
-        self._step.step(samples)
-        position.count_batch()
-        self._log.count(position.batches, *result)
-        self._log.write_batch(position.number, position.batches, self._updater.rates)
+        result = self._compute(slots, samples)
+        self._session.update(samples)
+        self._count(result)
+        self._write()
 
     # ----- The end of a pass
 
@@ -243,13 +223,10 @@ class TaskTraining:
                     self._saves.write(pass_name(number), position)
                 # before the test: after a fault of the test data, another trainer would save values of a later step
                 self._master.report_saved(number)
-                self._test()
+                self._test(contextlib.nullcontext(), each_batch=lambda *_: self._stopper.leave())
         except TaskTakenError as error:
             glog.info(f"pass {number} is not saved here: {error}")
         self._breakdown.switch(before)
-
-    def _test(self) -> None:
-        run_test(self._parts, self._log, contextlib.nullcontext(), each_batch=lambda *_: self._stopper.leave())
 
     # -----
 

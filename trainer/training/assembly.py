@@ -1,33 +1,32 @@
-"""Assemble a session from the command line: first the config, then the parameters, the network and the data.
+"""Assemble a job from the command line: first the config, then the parameters, the network and the data.
 
 Unsupported features are refused before any data is read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paddle_base.proto.DataConfig_pb2 import DataConfig
 from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
 from paddle_base.runtime import glog
-from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD
 from paddle_base.runtime.saves import pass_name
-from pserver.store.snapshot import CheckpointState
 from trainer.arrays.parameters import ParameterTable
-from trainer.arrays.rng import Stream, replica_state, start_state
+from trainer.arrays.rng import Stream, start_state
 from trainer.data.loading import check_data, open_source
 from trainer.data.source import BatchSource, DataStreams
 from trainer.evaluators import make_evaluators
 from trainer.evaluators.validation import make_validations
 from trainer.flags import Values
 from trainer.network.data_parallel import AnyNetwork, DataParallelNetwork
-from trainer.network.network import Network
 from trainer.network.several import list_networks
+from trainer.session import Session, build_network, pool_of
 from trainer.storage.damaged_saves import advising
 from trainer.storage.job_inputs import (
     fill_parameters,
@@ -41,8 +40,8 @@ from trainer.telemetry.description import describe_run
 from trainer.telemetry.legacy_words import AT
 from trainer.telemetry.reporter import Reporter, find_target
 from trainer.training.checkgrad import GradientChecking
-from trainer.training.loop import Training
-from trainer.training.parts import Parts, TrainingSession
+from trainer.training.loop import BatchLoop, Training
+from trainer.training.parts import Parts
 from trainer.training.stopping import STOPPER
 from trainer.training.testing import Testing
 from trainer.training.timing import Timing
@@ -60,17 +59,24 @@ if TYPE_CHECKING:
     from trainer.updaters.collective import CollectiveTrainers
     from trainer.updaters.parameter_servers import ParameterServers
 
-# seconds that a thread waits for the interpreter lock before it requests the lock, for example after a matrix product.
-# Source: a tenth of Python's default, 5 ms
-SWITCH_INTERVAL_S = 0.0005
 SCRIPT_LIMIT_S = 5  # maximum seconds that a config script may still run after a signal
 
 
 class Assembly:
-    """Read the config, and build the parts of a session. `training`, `testing` or `gradient_checking` returns it."""
+    """Read the config, and build the parts of a job. `training`, `testing` or `gradient_checking` returns the job.
+
+    This class builds a job whose trainers stay. A subclass for another kind of job has its own updater, its own source
+    of training data, and its own start.
+
+    Attributes: number: the number of this trainer, or None before a master has assigned one.
+    """
+
+    number: int | None
+    _look: Callable[[], None] | None = None  # called during waits for data; None: `check` of the updater
 
     def __init__(self, flags: Values) -> None:
         self._flags = flags
+        self.number = flags.trainer_id
         # The next two statements import modules of this project. They come before the directories of the config are on
         # the module path, so that no file in these directories can replace a module of this project.
         self._servers = self._make_servers()
@@ -96,20 +102,82 @@ class Assembly:
             if data.type:
                 check_data(data)
 
-    @property
-    def number(self) -> int | None:
-        """The number of this trainer, or None before a master has assigned a number."""
-        return int(self._flags.trainer_id)
+    # ----- The jobs
+
+    def training(self) -> BatchLoop | None:
+        """Connect the updater, and return the training, or the timing. Return None if the job is over.
+
+        An error in the user's config is raised before this method waits for another program.
+        """
+        self._log_mode()
+        updater = self._make_updater()
+        parts = self._make_parts(updater, self._look or updater.check)
+        warn_of_test_flags(self._flags, self._config)
+        training = self._start(parts)
+        if training is not None:
+            facts = describe_run(self._flags, self._config, self._table) | training.place()
+            training.parts.reporter.start(writes=not self._directory.holds_records, **facts)
+        return training
+
+    def gradient_checking(self) -> GradientChecking:
+        """Return the session of the gradient check, which does not use parameter servers."""
+        glog.info("trainer mode: Normal", at=AT["mode"])
+        parts = self._make_parts()
+        self._fill_parameters(parts)
+        return GradientChecking(parts)
+
+    def testing(self) -> Testing:
+        """Return the test session."""
+        glog.info("trainer: in testing mode", at=AT["testing"])
+        is_sparse = not self._flags.local and self._config.opt_config.use_sparse_remote_updater
+        mode = "SgdSparseCpuTraining" if is_sparse or self._flags.trainer_count > 1 else "Testing"
+        glog.info(f"trainer mode: {mode}", at=AT["testing mode"])
+        parts = self._make_parts()
+        warn_of_test_flags(self._flags, self._config)
+        return Testing(parts)
+
+    def end(self) -> None:
+        """Wait for started servers, and release the save directory."""
+        if isinstance(self._network, DataParallelNetwork):
+            self._network.close()
+        if self._servers is not None:
+            self._servers.end()
+        self._directory.leave()
+
+    # ----- What the kinds of jobs do in their own ways
 
     def _make_servers(self) -> ParameterServers | CollectiveTrainers | None:
         return None if self._flags.local else _import_servers(self._flags.collective)(self._flags)
 
-    def training(self) -> tuple[TrainingSession, Updater, Reporter]:
-        """Connect the updater. Return the training or timing session, the updater and the reporter."""
-        self._log_mode()
-        updater = self._make_updater()
-        parts = self._make_parts(updater.check)
-        warn_of_test_flags(self._flags, self._config)
+    def _make_updater(self) -> Updater:
+        sending = Sending()
+        if self._servers is not None:
+            read_sending(self._config.opt_config, trainers=2)  # a wrong setting is known before a server is asked
+            self._servers.find_trainers()
+        if not self._flags.local:
+            sending = read_sending(self._config.opt_config, trainers=self._flags.num_gradient_servers)
+        self._warn_of_settings(sending)
+        pool = pool_of(self._network)
+        if self._servers is None:
+            return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping, pool=pool)
+        return self._servers.make_updater(self._config.model_config, self._table, self._optimization, sending, pool)
+
+    def _open_training(self, data: DataConfig, stream: Stream, check: Callable[[], None]) -> BatchSource | None:
+        """Open the training data. None: the training does not read it by passes."""
+        return self._open_source(data, stream, check, is_train=True)
+
+    def _keeps_records(self) -> bool:
+        flags = self._flags
+        wants = flags.report if "report" in flags.given else bool(os.environ.get("PADDLE_OUTPUT"))
+        return wants and flags.job == "train" and flags.num_passes > 0
+
+    def _make_reporter(self, save_dir: str) -> Reporter:
+        flags = self._flags
+        target = find_target(save_dir, flags.trainer_id, os.environ) if self._keeps_records() else None
+        return Reporter(target, flags.start_pass + flags.num_passes, flags.progress_period)
+
+    def _start(self, parts: Parts) -> BatchLoop | None:
+        """Fill the parameters, prepare the save directory, and connect the updater."""
         restored = read_resumed(self._flags, self._table)
         model = ""
         if restored is None:
@@ -118,11 +186,18 @@ class Assembly:
         # the directory is made after the model has been loaded, so that an error in loading leaves no directory
         if saves_model(self._flags):
             self._directory.prepare(parts.save_dir, self._config.init_model_path)
-        session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
-        self._connect(session, updater, restored, model)
-        facts = describe_run(self._flags, self._config, self._table)
-        parts.reporter.start(writes=not self._directory.holds_records, **session.place(), **facts)
-        return session, updater, parts.reporter
+        parts = replace(parts, begin=lambda: self._begin(parts.reporter))
+        training = (Timing if self._flags.job == "time" else Training)(parts, STOPPER)
+        with leaving_after_errors(parts.session.updater):
+            with advising(self._flags.resume_from, os.environ):
+                own = parts.session.connect(restored)
+            if self._servers is not None and model:  # the servers load the tables of the model
+                self._servers.load_tables(model)
+            if isinstance(training, Training) and self._flags.resume_from:
+                training.resume(own)
+        return training
+
+    # ----- Parts
 
     def _log_mode(self) -> None:
         if self._flags.local and self._config.opt_config.use_sparse_remote_updater:
@@ -136,57 +211,18 @@ class Assembly:
                 at=AT["old updater"],
             )
 
-    def gradient_checking(self) -> GradientChecking:
-        """Return the session of the gradient check, which does not use parameter servers."""
-        glog.info("trainer mode: Normal", at=AT["mode"])
-        parts = self._make_parts(lambda: None)
-        self._fill_parameters(parts)
-        return GradientChecking(parts)
-
-    def end(self) -> None:
-        """Wait for started servers, and release the save directory."""
-        if isinstance(self._network, DataParallelNetwork):
-            self._network.close()
-        if self._servers is not None:
-            self._servers.end()
-        self._directory.leave()
-
-    def testing(self) -> Testing:
-        """Return the test session."""
-        glog.info("trainer: in testing mode", at=AT["testing"])
-        is_sparse = not self._flags.local and self._config.opt_config.use_sparse_remote_updater
-        mode = "SgdSparseCpuTraining" if is_sparse or self._flags.trainer_count > 1 else "Testing"
-        glog.info(f"trainer mode: {mode}", at=AT["testing mode"])
-        parts = self._make_parts(lambda: None)
-        warn_of_test_flags(self._flags, self._config)
-        return Testing(parts)
-
     def _make_network(self) -> AnyNetwork:
-        model, flags = self._config.model_config, self._flags
-        if flags.trainer_count == 1:
-            network = Network(model, self._table)
-            if flags.prev_batch_state and flags.job in ("train", "test"):
-                network.states.begin()
-            return network
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
-        states = (
-            replica_state(self._seed, number, flags.thread_local_rand_use_global_seed)
-            for number in range(flags.trainer_count)
+        flags = self._flags
+        network = build_network(
+            self._config.model_config,
+            self._table,
+            seed=self._seed,
+            threads=flags.trainer_count,
+            use_global_seed=flags.thread_local_rand_use_global_seed,
         )
-        return DataParallelNetwork(model, self._table, [Stream(state) for state in states])
-
-    def _make_updater(self) -> Updater:
-        sending = Sending()
-        if self._servers is not None:
-            read_sending(self._config.opt_config, trainers=2)  # a wrong setting is known before a server is asked
-            self._servers.find_trainers()
-        if not self._flags.local:
-            sending = read_sending(self._config.opt_config, trainers=self._flags.num_gradient_servers)
-        self._warn_of_settings(sending)
-        pool = self._network.pool if isinstance(self._network, DataParallelNetwork) else SINGLE_THREAD
-        if self._servers is None:
-            return LocalUpdater(self._table, self._optimization, log_clipping=self._flags.log_clipping, pool=pool)
-        return self._servers.make_updater(self._config.model_config, self._table, self._optimization, sending, pool)
+        if flags.trainer_count == 1 and flags.prev_batch_state and flags.job in ("train", "test"):
+            network.states.begin()
+        return network
 
     def _warn_of_settings(self, sending: Sending) -> None:
         specs = [parameter.spec() for parameter in self._table]
@@ -197,34 +233,25 @@ class Assembly:
         for sentence in [*oddities, *list_missing(self._config.opt_config, sending)]:
             glog.warning(sentence)
 
-    def _connect(
-        self, session: Training | Timing, updater: Updater, restored: CheckpointState | None, model: str
-    ) -> None:
-        """Connect the updater. The servers get the checkpoint's state, or load the tables of the model."""
-        try:
-            with advising(self._flags.resume_from, os.environ):
-                own = updater.connect(restored)
-            if self._servers is not None and model:
-                self._servers.load_tables(model)
-            if isinstance(session, Training) and self._flags.resume_from:
-                session.resume(own)
-        except BaseException as error:
-            updater.abort(str(error) or type(error).__name__)
-            raise
-
-    def _make_parts(self, check: Callable[[], None]) -> Parts:
+    def _make_parts(self, updater: Updater | None = None, check: Callable[[], None] = lambda: None) -> Parts:
         flags, config = self._flags, self._config
         stream = Stream(start_state(self._seed, flags.thread_local_rand_use_global_seed))
-        train = self._open(config.data_config, stream, check, is_train=True) if self._is_training else None
-        test = self._open(config.test_data_config, stream, check, is_train=False)
+        session = Session(
+            self._network,
+            self._evaluators,
+            stream,
+            updater,
+            shows_layers=flags.show_layer_stat,
+            logs_clipping=flags.log_error_clipping,
+        )
+        data, test_data = config.data_config, config.test_data_config
+        train = self._open_training(data, stream, check) if self._is_training and data.type else None
+        test = self._open_source(test_data, stream, check, is_train=False) if test_data.type else None
         reporter = self._make_reporter(flags.save_dir or config.save_dir)
         return Parts(
             flags=flags,
+            session=session,
             batch_size=config.opt_config.batch_size,
-            network=self._network,
-            table=self._table,
-            evaluators=self._evaluators,
-            stream=stream,
             train=train,
             test=test,
             configs=read_copies(self._path, config, self._table),
@@ -232,7 +259,6 @@ class Assembly:
             averages=config.opt_config.average_window > 0,
             save_tables=None if self._servers is None else self._servers.save_tables,
             reporter=reporter,
-            begin=lambda: self._begin(reporter),
             data_text=describe_data(config.data_config),
         )
 
@@ -248,26 +274,12 @@ class Assembly:
 
     def _fill_parameters(self, parts: Parts, elsewhere: Sequence[str] = ()) -> str:
         previous = parts.shown_directory(pass_name(self._flags.start_pass - 1))
-        return fill_parameters(self._flags, self._config, self._table, parts.stream, previous, elsewhere)
+        return fill_parameters(self._flags, self._config, self._table, parts.session.stream, previous, elsewhere)
 
-    def _keeps_records(self) -> bool:
-        flags = self._flags
-        wants = flags.report if "report" in flags.given else bool(os.environ.get("PADDLE_OUTPUT"))
-        return wants and flags.job == "train" and flags.num_passes > 0
-
-    def _make_reporter(self, save_dir: str) -> Reporter:
-        flags = self._flags
-        target = find_target(save_dir, flags.trainer_id, os.environ) if self._keeps_records() else None
-        return Reporter(target, flags.start_pass + flags.num_passes, flags.progress_period)
-
-    def _open(
+    def _open_source(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
-    ) -> BatchSource | None:
-        if not data.type:
-            return None
-        for one in [data, *data.sub_data_configs]:
-            if one.load_data_module:
-                glog.info(f"loading dataprovider {one.load_data_module}::{one.load_data_object}", at=AT["provider"])
+    ) -> BatchSource:
+        log_providers(data)
         source = open_source(
             data,
             self._list_inputs(),
@@ -306,6 +318,23 @@ def _import_servers(is_collective: bool) -> type[ParameterServers] | type[Collec
     from trainer.updaters.parameter_servers import ParameterServers
 
     return ParameterServers
+
+
+@contextlib.contextmanager
+def leaving_after_errors(updater: Updater) -> Iterator[None]:
+    """Let the updater leave the servers or the other trainers after an error of the `with` block."""
+    try:
+        yield
+    except BaseException as error:
+        updater.abort(str(error) or type(error).__name__)
+        raise
+
+
+def log_providers(data: DataConfig) -> None:
+    """Log the names of the providers of a data configuration."""
+    for one in [data, *data.sub_data_configs]:
+        if one.load_data_module:
+            glog.info(f"loading dataprovider {one.load_data_module}::{one.load_data_object}", at=AT["provider"])
 
 
 def describe_data(data: DataConfig) -> str:

@@ -39,11 +39,14 @@ class GradientChecking:
         if batch is None or not batch[1]:
             raise DataError(f"the data provider delivers no sample; check {parts.data_text}")
         with np.errstate(all="ignore"):
-            cost = run_forward(parts.network, batch[0])
+            network = parts.session.network
+            cost = run_forward(network, batch[0])
             if not np.isfinite(cost):
-                raise DataError(f"the cost of layer {parts.network.find_bad_cost()} is {cost:g}, so it has no gradient")
+                raise DataError(f"the cost of layer {network.find_bad_cost()} is {cost:g}, so it has no gradient")
             glog.info(f"original cost={cost:g}")
-            found = check_parameters(parts.network, parts.table, batch[0], parts.flags.checkgrad_eps, parts.stream)
+            found = check_parameters(
+                network, parts.session.table, batch[0], parts.flags.checkgrad_eps, parts.session.stream
+            )
             for number, one in enumerate(found):
                 glog.info(make_line(one, " ."[number % 2]))
 

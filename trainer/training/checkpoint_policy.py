@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 from paddle_base.runtime import glog
 from paddle_base.runtime.saves import FOLDER, clean
 from pserver.wire.checkpoint_blobs import LEAVES
-from trainer.arrays.encoding import decode_array, decoding, encode_array
+from trainer.arrays.encoding import decoding
 from trainer.data import random_states
 from trainer.data.source import BatchSource
 from trainer.evaluators import Accumulator
@@ -25,7 +24,6 @@ from trainer.training.parts import Parts
 from trainer.training.position import INSIDE, Position, read_position
 from trainer.training.saves import check_values
 from trainer.training.stopping import Stopper
-from trainer.updaters.local import Updater
 
 # maximum bytes of the data positions of all trainers together. Source: half of MAX_NOTE_BYTES of pserver.wire.protocol,
 # which limits the message that contains these positions
@@ -50,12 +48,11 @@ class CheckpointPolicy:
     def __init__(
         self,
         parts: Parts,
-        updater: Updater,
         stopper: Stopper,
         log: TrainingLog,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._parts, self._updater, self._stopper, self._log, self._clock = parts, updater, stopper, log, clock
+        self._parts, self._stopper, self._log, self._clock = parts, stopper, log, clock
         self._is_first = parts.flags.trainer_id == 0
         self._state = TrainerState(parts, log.sums)
         self._last = clock()
@@ -115,11 +112,11 @@ class CheckpointPolicy:
         self._stopper.ignore_limit()
         before = breakdown.switch(SAVE)
         own = self._state.describe(position) | ({LEAVES: True} if self._stopper.is_waiting else {})
-        gathered = self._updater.gather_checkpoint(own)
+        gathered = parts.session.updater.gather_checkpoint(own)
         if gathered is not None and self._is_first:
             glog.info(f"Saving a checkpoint to {parts.shown_directory(f'{FOLDER}/{name}')}")
             folder = Path(parts.pass_directory(FOLDER))
-            write_checkpoint(folder / name, gathered, parts.table, parts.configs, position.record())
+            write_checkpoint(folder / name, gathered, parts.session.table, parts.configs, position.record())
             keep_newest(folder, name, parts.flags.checkpoints_kept)
             self.newest = name
         self._last, self.unsaved_steps = self._clock(), 0
@@ -163,7 +160,7 @@ class TrainerState:
 
     def mark(self) -> None:
         """Store the random states of this position."""
-        self._marked = self._parts.stream.state, self._parts.network.carried()
+        self._marked = self._parts.session.stream.state, self._parts.session.network.carried()
         self._before_test = None
 
     def begin_test(self) -> None:
@@ -189,7 +186,7 @@ class TrainerState:
             "random": random_states.write(self._before_test or random_states.take()),
             "data": self._describe_source(parts.train, batches),
             "test": self._describe_source(parts.test, None),
-            "moving": {one.name: encode_array(one.value) for one in parts.table if one.follows},
+            "moving": parts.session.moving(),
             "sums": {name: one.state() for name, one in self._sums.items()},
         }
 
@@ -217,9 +214,6 @@ class TrainerState:
         for name, state in own["sums"].items():
             if name in self._sums:
                 self._sums[name].put_back(state)
-        for name, record in own["moving"].items():
-            parts.table[name].value[:] = decode_array(record)
-            parts.table[name].follows = True
         if parts.test is not None and own["test"] is not None:
             parts.test.resume(own["test"], parts.batch_size)
         if parts.train is not None and own["data"] is not None:
@@ -227,6 +221,5 @@ class TrainerState:
         # a provider that still runs must continue with the random states that `parts.train.resume` has left
         if own["data"] is None or own["data"]["is_read"]:
             random_states.put_back(own["random"])
-        parts.stream.state = operator.index(own["stream"])
-        parts.network.carry_on(own["network"])
+        parts.session.put_back(own)
         return position

@@ -1,4 +1,6 @@
-"""The training loop over passes and batches. Tests, saves and log lines come after the same batches as in v0.10.
+"""What all training loops have in common, and the loop over passes and batches.
+
+Tests, saves and log lines come after the same batches as in v0.10.
 
 Source: spec/trainer.md sections 2 and 3.
 """
@@ -6,9 +8,9 @@ Source: spec/trainer.md sections 2 and 3.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,25 +18,103 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, PaddleError, StoppedError
 from paddle_base.runtime.saves import pass_name
 from trainer.arrays.arguments import Argument
+from trainer.evaluators import Accumulator
+from trainer.session import BatchResult, read_batches
 from trainer.storage.going_on import describe_going_on
-from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER
+from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER, TEST
 from trainer.telemetry.training_log import TrainingLog
-from trainer.training.batch_step import BatchStep
 from trainer.training.checkpoint_policy import CheckpointPolicy
 from trainer.training.parts import Parts
 from trainer.training.position import AFTER, BEFORE, INSIDE, Position
 from trainer.training.saves import Saves
 from trainer.training.stopping import Stopper
-from trainer.training.testing import run_test
-from trainer.updaters.local import Updater
 
+T = TypeVar("T")
 # maximum seconds that an optimiser step may take after a signal. Source: a small part of a pod's grace period, 30 s
 STEP_LIMIT_S = 5
 # maximum seconds that a batch may take after a signal; a checkpoint can be made only after a batch
 CHECKPOINT_LIMIT_S = 15
 
 
-class Training:
+class BatchLoop:
+    """What the loops have in common. A subclass decides which batch comes next, and what comes between two batches.
+
+    Raises (run): DataError: the provider raised an error, or a number is not finite. VolumeError: a save failed.
+        StoppedError: a signal arrived.
+    """
+
+    def __init__(self, parts: Parts, stopper: Stopper, position: Position) -> None:
+        self._parts, self._session, self._stopper, self._flags = parts, parts.session, stopper, parts.flags
+        self._position = position
+        self._breakdown = self._session.breakdown = parts.reporter.breakdown
+        self._log = TrainingLog(
+            parts.flags, self._session.evaluators, self._session.table, parts.reporter, averages=parts.averages
+        )
+        self._saves = Saves(parts, stopper)
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the job."""
+        return self._parts
+
+    def place(self) -> dict[str, int]:
+        """Return the pass and the batch at which training begins or resumes."""
+        return {"pass": self._position.number, "batch": self._position.batches}
+
+    def run(self) -> None:
+        """Train to the end of the job."""
+        raise NotImplementedError
+
+    # ----- for subclasses -----
+
+    def _wait_for(self, read: Callable[[], T]) -> T:
+        """Return what `read` returns. The time of the call counts as waiting for data."""
+        self._breakdown.switch(DATA)
+        found = read()
+        self._breakdown.switch(OTHER)
+        return found
+
+    def _compute(self, slots: Mapping[str, Argument], samples: int) -> BatchResult:
+        """Compute the gradients of the next batch. The caller takes the step, and calls `_count` and `_write` then.
+
+        Raises: DataError: the cost or a gradient is not finite.
+        """
+        batches, session = self._position.batches, self._session
+        self._log.start_batch(batches)
+        if self._log.measures_average(batches):  # of the values before the step
+            with self._stopper.hold_at_ends(session.updater.averaged()), session.network.states.restored():
+                self._log.averaged.add(*session.evaluate(slots, samples))
+        return session.compute(slots, samples, self._position)
+
+    def _count(self, result: BatchResult | None) -> None:
+        """Count a batch whose step is complete. The result is None if this trainer had no sample of the batch."""
+        self._position.batches += 1
+        self._position.is_due = True
+        if result is not None:
+            self._log.count(self._position.batches, *result)
+
+    def _write(self) -> None:
+        """Write the log lines that are due after a batch."""
+        self._log.write_batch(self._position.number, self._position.batches, self._session.updater.rates)
+
+    def _test(
+        self, values: AbstractContextManager[None], each_batch: Callable[[int, Accumulator], None] | None = None
+    ) -> None:
+        """Test the model, and log the result. Do nothing if the config has no test data.
+
+        Args: values: a context in which the parameters have the values to test. each_batch: see `Session.test`.
+        """
+        parts = self._parts
+        if parts.test is None:
+            return
+        before = self._breakdown.switch(TEST)
+        batches = read_batches(parts.test, parts.batch_size)
+        result = self._session.test(batches, values=values, each_batch=each_batch)
+        self._breakdown.switch(before)
+        self._log.write_test(result)
+
+
+class Training(BatchLoop):
     """The training job.
 
     A signal ends the job after the current batch. The steps since the last save are then saved in a checkpoint or, in a
@@ -46,16 +126,13 @@ class Training:
         arrived.
     """
 
-    def __init__(self, parts: Parts, updater: Updater, stopper: Stopper) -> None:
+    def __init__(self, parts: Parts, stopper: Stopper) -> None:
         self._source = parts.training_data()
-        self._parts, self._updater, self._stopper, self._flags = parts, updater, stopper, parts.flags
-        self._position = Position(parts.flags.start_pass)
+        super().__init__(parts, stopper, Position(parts.flags.start_pass))
         self._end_pass = parts.flags.start_pass + parts.flags.num_passes  # number of the last pass, plus 1
         self._fault: PaddleError | None = None  # of the test data; it ends this trainer when the checkpoint is written
-        self._log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter, averages=parts.averages)
-        self._step = BatchStep(parts, updater, stopper, self._log)
-        self._saves = Saves(parts, updater, stopper)
-        self._checkpoints = CheckpointPolicy(parts, updater, stopper, self._log)
+        self._has_begun = False  # whether the saves of an earlier run have moved away
+        self._checkpoints = CheckpointPolicy(parts, stopper, self._log)
         if not parts.flags.local:
             stopper.limit(CHECKPOINT_LIMIT_S)
 
@@ -77,10 +154,6 @@ class Training:
                 "this pass is done"
             )
 
-    def place(self) -> dict[str, int]:
-        """Return the pass and the batch at which training begins or resumes."""
-        return {"pass": self._position.number, "batch": self._position.batches}
-
     def run(self) -> None:
         """Train all passes."""
         # with servers, all trainers make a checkpoint together after a step, and a signal must wait for this checkpoint
@@ -97,7 +170,7 @@ class Training:
             except PaddleError:
                 self._end_with_fault()  # another trainer may have ended first, with the same fault
                 raise
-        self._updater.finish()
+        self._session.updater.finish()
         self._end_with_fault()
 
     def _run_pass(self) -> None:
@@ -108,8 +181,9 @@ class Training:
         reporter.start_pass(position.number, position.batches, samples)
         if position.stage != AFTER:
             self._start_pass(is_resumed=is_resumed)
-            while (batch := self._next_batch()) is not None:
-                with self._stopper.hold(self._flags.local):
+            held = self._stopper.hold(self._flags.local)
+            while (batch := self._wait_for(self._read_batch)) is not None:
+                with held:
                     self._run_batch(*batch)
                 self._finish_batch()
             self._finish_batches()
@@ -118,7 +192,7 @@ class Training:
         is_saved = position.number % self._flags.saving_period == 0
         with self._saves.before_test(name, position) if is_saved else nullcontext():
             try:
-                self._test()
+                self._test_saving()
             except (DataError, MissingInputError) as error:
                 if self._flags.local or not is_saved:
                     raise
@@ -139,9 +213,9 @@ class Training:
 
     def _start_pass(self, *, is_resumed: bool) -> None:
         """Begin a pass, or resume inside it."""
-        self._parts.reporter.breakdown.switch(EXCHANGE)
-        self._updater.start_pass(self._position.batches)
-        self._parts.reporter.breakdown.switch(OTHER)
+        self._breakdown.switch(EXCHANGE)
+        self._session.updater.start_pass(self._position.batches)
+        self._breakdown.switch(OTHER)
         self._checkpoints.leave_if_made()
         self._end_with_fault()  # all trainers begin the pass, so trainer 0 has written the checkpoint
         if is_resumed:
@@ -150,61 +224,61 @@ class Training:
             return
         with self._stopper:
             self._position.stage = INSIDE
-            self._parts.network.states.restart()
+            self._session.network.states.restart()
             self._log.since_start.reset()
             self._source.start_pass()
             self._checkpoints.mark()
 
-    def _next_batch(self) -> tuple[Mapping[str, Argument], int] | None:
-        self._parts.reporter.breakdown.switch(DATA)
+    def _read_batch(self) -> tuple[Mapping[str, Argument], int] | None:
         batch = self._source.next_batch(self._parts.batch_size)
-        if batch is not None:
+        if batch is not None and not self._has_begun:
             self._parts.begin()
-        self._parts.reporter.breakdown.switch(OTHER)
+            self._has_begun = True
         return batch
 
     def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
         """Train on a batch. If a trainer has requested a checkpoint after this step, make the checkpoint."""
-        position = self._position
-        result = self._step.compute(slots, samples, position)
+        checkpoints = self._checkpoints
+        result = self._compute(slots, samples)
         with self._stopper:
-            is_wanted = self._step.step(samples, checkpoint=self._checkpoints.is_wanted(position.batches + 1))
+            is_wanted = self._session.update(samples, checkpoint=checkpoints.is_wanted(self._position.batches + 1))
             # Trainer 0 writes a checkpoint before it takes part in the next step. When this step ends at another
             # trainer, the previous checkpoint has therefore been written, and the trainer may leave.
-            self._checkpoints.leave_if_made()
-            position.count_batch()
+            checkpoints.leave_if_made()
+            self._count(result)
             self._saves.unsaved_steps += 1
-            self._checkpoints.unsaved_steps += 1
-            self._log.count(position.batches, *result)
-            self._checkpoints.mark()
-            if is_wanted and self._checkpoints.is_on:
+            checkpoints.unsaved_steps += 1
+            checkpoints.mark()
+            if is_wanted and checkpoints.is_on:
                 self._make_checkpoint_inside()
 
     def _finish_batch(self) -> None:
         """Write the log lines, and make the tests and saves, that are due after a step."""
         position = self._position
-        self._log.write_batch(position.number, position.batches, self._updater.rates)
+        self._write()
         period, by_batches = self._flags.test_period, self._flags.saving_period_by_batches
         is_tested = bool(period and position.batches % period == 0)
         if is_tested:
-            self._test()
+            self._test_saving()
         # as in v0.10, the first save follows batch `by_batches` + 1 instead of batch `by_batches`
         if by_batches and self._flags.trainer_id == 0 and position.batches > by_batches * (position.saves + 1):
             position.saves += 1
             is_tested = True
             with self._saves.before_test(pass_name(position.number, position.saves), position):
-                self._test()
+                self._test_saving()
+        if not is_tested:
+            position.is_due = False
+            return
         with self._stopper:
             position.is_due = False
-            if is_tested:
-                self._checkpoints.mark()
+            self._checkpoints.mark()
 
     def _finish_batches(self) -> None:
         """End the pass together with the other trainers."""
         with self._stopper.hold(self._flags.local):
             own = self._checkpoints.describe(self._position)
-            with self._step.exchange():
-                self._updater.finish_pass(own)
+            with self._session.exchange():
+                self._session.updater.finish_pass(own)
             self._checkpoints.leave_if_made()
             self._position.stage = AFTER
 
@@ -217,13 +291,13 @@ class Training:
             raise DataError(f"the data provider delivers no sample in pass {number}; check {self._parts.data_text}")
         glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers may still train it")
 
-    def _test(self) -> None:
+    def _test_saving(self) -> None:
         """Test the model. After a fault of the test data, a local run saves its steps, as after a signal."""
         # A signal must not interrupt the exchange of values and averages. Otherwise a decay could be half done, or the
         # averages could stay in the place of the values.
         self._checkpoints.begin_test()
         try:
-            run_test(self._parts, self._log, self._stopper.hold_at_ends(self._updater.averaged()))
+            self._test(self._stopper.hold_at_ends(self._session.updater.averaged()))
         except (DataError, MissingInputError):
             if self._flags.local:
                 with self._stopper:
@@ -250,11 +324,10 @@ class Training:
         """
         if not (self._checkpoints if self._checkpoints.is_on else self._saves).unsaved_steps:
             return
-        if self._step.is_open or not self._stopper.is_clean:
-            is_cut = self._step.is_open or not self._checkpoints.is_on
+        if self._session.is_open or not self._stopper.is_clean:
+            is_cut = self._session.is_open or not self._checkpoints.is_on
             awaited = "its step was done" if is_cut else "a checkpoint could be made"
-            where = self._position.where()
-            glog.warning(f"training stopped in {where} before {awaited}; nothing is saved")
+            glog.warning(f"training stopped in {self._position} before {awaited}; nothing is saved")
             return
         self._log.end_dots()
         if not self._checkpoints.is_on:

@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from paddle_base.runtime.errors import ConfigError
-from trainer.arrays.parameters import ParameterTable
-from trainer.arrays.rng import Stream
 from trainer.data.source import BatchSource
-from trainer.evaluators import Evaluator
 from trainer.flags import Values
-from trainer.network.data_parallel import AnyNetwork
+from trainer.session import Session
 from trainer.storage.model_files import SaveTables
 from trainer.telemetry.reporter import Reporter
 
 _NAMED_BY = "give a {0}_list to define_py_data_sources2, or call {1}Data(...) in a config of the raw form"
 NO_TRAINING_DATA = f"the config has no training data; {_NAMED_BY.format('train', 'Train')}"
 NO_TEST_DATA = f"TestData is not specified: --job=test needs test data; {_NAMED_BY.format('test', 'Test')}"
-
-
-class TrainingSession(Protocol):
-    """A job that trains, or that measures the time of training."""
-
-    def run(self) -> None:
-        """Run the job to its end."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +31,8 @@ class Parts:
     """
 
     flags: Values
+    session: Session
     batch_size: int
-    network: AnyNetwork
-    table: ParameterTable
-    evaluators: list[Evaluator]
-    stream: Stream
     train: BatchSource | None
     test: BatchSource | None
     configs: Mapping[str, bytes]

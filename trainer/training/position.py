@@ -33,24 +33,23 @@ class Position:
     checkpoints: int = 0
     is_due: bool = False
 
-    def count_batch(self) -> None:
-        """Count a batch whose step is complete."""
-        self.batches += 1
-        self.is_due = True
-
     def begin_next_pass(self) -> None:
         """Move to the beginning of the next pass."""
         self.number, self.stage = self.number + 1, BEFORE
         self.batches = self.saves = self.checkpoints = 0
         self.is_due = False
 
-    def where(self) -> str:
+    def __str__(self) -> str:
         """Return the name of the batch after this position, for messages. Messages count batches from 1."""
         return f"batch {self.batches + 1} of pass {self.number}"
 
     def name_inside(self) -> str:
         """Return the name of a checkpoint that is made inside the pass."""
         return pass_name(self.number, self.checkpoints)
+
+    def become(self, other: Position) -> None:
+        """Move to another position."""
+        vars(self).update(vars(other))
 
     def record(self) -> dict[str, Any]:
         """Return the position in the form that a checkpoint stores and `read_position` reads."""

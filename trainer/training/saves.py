@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError
 from paddle_base.runtime.saves import pass_name
+from trainer.network import nan_checks
 from trainer.storage.model_files import remove_pass, save_pass
 from trainer.telemetry.legacy_words import AT
 from trainer.telemetry.time_breakdown import SAVE
-from trainer.training import nan_checks
 from trainer.training.parts import Parts
 from trainer.training.position import AFTER, Position
 from trainer.training.stopping import Stopper
-from trainer.updaters.local import Updater
 
 
 class Saves:
@@ -24,8 +23,8 @@ class Saves:
     Attributes: unsaved_steps: number of steps since the last save. newest: name of the last save, or "".
     """
 
-    def __init__(self, parts: Parts, updater: Updater, stopper: Stopper) -> None:
-        self._parts, self._updater, self._stopper = parts, updater, stopper
+    def __init__(self, parts: Parts, stopper: Stopper) -> None:
+        self._parts, self._stopper = parts, stopper
         self.unsaved_steps = 0
         self.newest = ""
 
@@ -40,7 +39,7 @@ class Saves:
         is_saved = self._parts.flags.trainer_id == 0
         with self.telling(name if is_saved else ""):
             if is_saved:
-                with self._stopper, self._updater.averaged():
+                with self._stopper, self._parts.session.updater.averaged():
                     self.write(name, position)
             yield
 
@@ -74,7 +73,7 @@ class Saves:
         check_values(parts, position)
         parts.begin()  # this call is necessary if this trainer has had no batch
         before = breakdown.switch(SAVE)
-        save_pass(parts.pass_directory(name), parts.table, parts.configs, parts.save_tables)
+        save_pass(parts.pass_directory(name), parts.session.table, parts.configs, parts.save_tables)
         breakdown.switch(before)
         parts.reporter.add_save(parts.shown_directory(name))
         older = position.number - parts.flags.saving_period
@@ -97,10 +96,11 @@ def check_values(parts: Parts, position: Position) -> None:
 
     Raises: DataError: the text names a parameter with a value that is not finite.
     """
-    wrong = nan_checks.find_bad_value(parts.table)
+    session = parts.session
+    wrong = nan_checks.find_bad_value(session.table)
     if wrong:
         raise DataError(
             f"parameter {wrong} has values that are not finite after batch {position.batches} of pass "
-            f"{position.number}; they are not saved: {nan_checks.describe_users(parts.network, wrong)}; a lower "
+            f"{position.number}; they are not saved: {nan_checks.describe_users(session.network, wrong)}; a lower "
             "learning_rate may help"
         )

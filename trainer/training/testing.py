@@ -1,4 +1,4 @@
-"""Test a model: run all test data through the network, and add up costs and measures. The test job tests saved models.
+"""The test job tests saved models: it runs all test data through the network of each.
 
 Source: spec/trainer.md sections 3.7 and 7.2.
 """
@@ -6,124 +6,28 @@ Source: spec/trainer.md sections 3.7 and 7.2.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import read_text_file
-from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, UsageError
+from paddle_base.runtime.errors import ConfigError, MissingInputError, UsageError
 from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.saves import pass_name
-from trainer.data.source import BatchSource
-from trainer.evaluators import Accumulator, Evaluator
-from trainer.evaluators.printers import GradientPrinter
-from trainer.network.data_parallel import AnyNetwork
-from trainer.network.network import Network
+from trainer.evaluators import Accumulator
+from trainer.session import read_batches
 from trainer.storage.model_sources import is_complete, load_model
 from trainer.storage.predictions import PredictionFile
 from trainer.telemetry import log_lines
 from trainer.telemetry.legacy_words import AT
-from trainer.telemetry.time_breakdown import TEST
-from trainer.telemetry.training_log import TrainingLog
-from trainer.training import nan_checks
 from trainer.training.parts import NO_TEST_DATA, Parts
 
 WAIT_S = 60.0  # seconds between two checks for a pass that does not exist yet
-
-
-def evaluate(
-    network: AnyNetwork,
-    source: BatchSource,
-    evaluators: list[Evaluator],
-    batch_size: int,
-    *,
-    each_batch: Callable[[int, Accumulator], None] | None = None,
-    with_cost: bool = True,
-    shows_layers: bool = False,
-) -> Accumulator:
-    """Run all test data through the network and return the result.
-
-    Args: each_batch: a function that is called after each batch, with the number of batches and the result so far.
-        with_cost: whether the network has a cost; a network for prediction has none, and its cost counts as 0.
-        shows_layers: whether the statistics of every layer are logged.
-    Raises: DataError: there is no sample, the provider raised an error, or a cost is not finite.
-    """
-    result = Accumulator(evaluators)
-    source.start_pass()
-    network.states.restart()
-    batches = 0
-    while (batch := source.next_batch(batch_size)) is not None:
-        LIVENESS.turn()
-        slots, samples = batch
-        network.forward(slots)
-        if shows_layers:
-            log_lines.log_layers(network)
-        cost = network.cost() if with_cost else 0.0
-        batches += 1
-        if not math.isfinite(cost):
-            raise DataError(
-                f"the cost of layer {network.find_bad_cost()} is {cost:g} in batch {batches} of the test: "
-                f"{nan_checks.describe_source(network)}; check the test data and the model"
-            )
-        result.add(cost, samples, measure(network, evaluators))
-        if each_batch is not None:
-            each_batch(batches, result)
-    if not result.samples:
-        raise DataError("the test data has no sample; check the list of the test data")
-    result.finish()
-    return result
-
-
-def run_test(
-    parts: Parts,
-    log: TrainingLog,
-    values: contextlib.AbstractContextManager[None],
-    each_batch: Callable[[int, Accumulator], None] | None = None,
-) -> None:
-    """Test the model of a training job, and log the result. Do nothing if the config has no test data.
-
-    Args: values: a context in which the parameters have the values to test. each_batch: see `evaluate`.
-    """
-    if parts.test is None:
-        return
-    before = parts.reporter.breakdown.switch(TEST)
-    with values, parts.network.states.restored():
-        result = evaluate(
-            parts.network,
-            parts.test,
-            parts.evaluators,
-            parts.batch_size,
-            each_batch=each_batch,
-            shows_layers=parts.flags.show_layer_stat,
-        )
-    parts.reporter.breakdown.switch(before)
-    log.write_test(result)
-
-
-def measure(network: AnyNetwork, evaluators: Sequence[Evaluator]) -> list[Any]:
-    """Return the result of each evaluator for the last batch, summed over the parts of the batch."""
-    measures = [_measure_replica(replica, evaluators) for replica in network.replicas]
-    if len(measures) == 1:
-        return measures[0]
-    totals = [one.nothing() for one in evaluators]
-    for of_share in measures:
-        for number, one in enumerate(of_share):
-            totals[number] += one
-    return totals
-
-
-def _measure_replica(replica: Network, evaluators: Sequence[Evaluator]) -> list[Any]:
-    for one in evaluators:
-        if isinstance(one, GradientPrinter):
-            one.gradients = replica.kept_gradients()
-    return [one.measure(replica.outputs) for one in evaluators]
 
 
 @dataclass(frozen=True)
@@ -157,7 +61,7 @@ class Testing:
 
         def each_batch(batches: int, result: Accumulator) -> None:
             if file is not None:
-                for replica in parts.network.replicas:
+                for replica in parts.session.network.replicas:
                     file.write({name: replica.outputs[name] for name in replica.output_names})
             if batches % flags.log_period == 0:
                 glog.info(log_lines.test_batch_line(batches, result), at=AT["test batch"])
@@ -165,15 +69,8 @@ class Testing:
         with file or contextlib.nullcontext(), np.errstate(all="ignore"):
             for model in self._arriving():
                 self._load(model)
-                result = evaluate(
-                    parts.network,
-                    self._source,
-                    parts.evaluators,
-                    parts.batch_size,
-                    each_batch=each_batch,
-                    with_cost=file is None,
-                    shows_layers=flags.show_layer_stat,
-                )
+                batches = read_batches(self._source, parts.batch_size)
+                result = parts.session.test(batches, each_batch=each_batch, with_cost=file is None)
                 result.finish_pass()
                 glog.info(log_lines.test_pass_line(model.number, result), at=AT["test pass"])
 
@@ -181,7 +78,7 @@ class Testing:
         flags, parts = self._flags, self._parts
         strategy = flags.load_missing_parameter_strategy
         try:
-            load_model(model.path, parts.table, strategy, parts.stream, needs_done=model.is_pass)
+            load_model(model.path, parts.session.table, strategy, parts.session.stream, needs_done=model.is_pass)
         except MissingInputError as error:
             if not model.is_pass or model is self._models[0]:
                 raise

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,10 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument
 from trainer.telemetry.stopwatch import Measured, Stopwatch
-from trainer.telemetry.training_log import TrainingLog
-from trainer.training.batch_step import BatchStep
-from trainer.training.loop import STEP_LIMIT_S
+from trainer.training.loop import STEP_LIMIT_S, BatchLoop
 from trainer.training.parts import Parts
 from trainer.training.position import Position
 from trainer.training.stopping import Stopper
-from trainer.updaters.local import Updater
 
 WARM_UP_BATCHES = 10  # number of batches before the measured batches
 TIMED_BATCHES = 100  # maximum number of measured batches with --test_period=0, with which v0.10 measured no batch
@@ -32,30 +28,23 @@ TIMED_S = 20.0  # maximum seconds for TIMED_BATCHES batches; at least one batch 
 DATA, BATCH, FORWARD, BACKWARD, UPDATE = "GetData", "FwdBwd", "ForwardTimer", "BackwardTimer", "UpdateTimer"
 
 
-class Timing:
+class Timing(BatchLoop):
     """The time job. It measures `--test_period` training batches, which all have the same data without --feed_data.
 
     Raises (run): DataError: the data does not have one full batch, or a number is not finite.
     """
 
-    def __init__(self, parts: Parts, updater: Updater, stopper: Stopper) -> None:
+    def __init__(self, parts: Parts, stopper: Stopper) -> None:
         self._source = parts.training_data()
-        self._parts, self._updater, self._stopper, self._flags = parts, updater, stopper, parts.flags
-        self._position = Position(parts.flags.start_pass)
-        self._log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter, averages=parts.averages)
-        self._step = BatchStep(parts, updater, stopper, self._log)
+        super().__init__(parts, stopper, Position(parts.flags.start_pass))
         if not parts.flags.local:
             stopper.limit(STEP_LIMIT_S)
-
-    def place(self) -> dict[str, int]:
-        """Return the pass and the batch at which training begins."""
-        return {"pass": self._position.number, "batch": self._position.batches}
 
     def run(self) -> None:
         """Train, and log the tables of times. Test nothing, and save nothing."""
         size = self._parts.batch_size
         with np.errstate(all="ignore"):
-            self._updater.start_pass()
+            self._session.updater.start_pass()
             slots = self._fetch(size)
             glog.info("Burning time...")
             for _ in range(WARM_UP_BATCHES):
@@ -70,7 +59,7 @@ class Timing:
         lines = [*clock.table(), *self._layer_table(layers, batches)]
         for line in [*lines, summary_line(clock, batches, size, elapsed)]:
             glog.info(line)
-        self._updater.finish()
+        self._session.updater.finish()
 
     def _time_batches(self, clock: Stopwatch, slots: Mapping[str, Argument], size: int) -> int:
         """Train and measure batches, and return their number."""
@@ -90,10 +79,10 @@ class Timing:
 
     def _attach(self, clock: Stopwatch, layers: Stopwatch) -> None:
         """Begin to measure the parts of a batch."""
-        self._parts.network.time_layers(layers.measure)
-        network: Any = Measured(self._parts.network, clock, {"forward": FORWARD, "backward": BACKWARD})
-        updater: Any = Measured(self._updater, clock, {"step": UPDATE})
-        self._step = BatchStep(replace(self._parts, network=network), updater, self._stopper, self._log)
+        self._session.network.time_layers(layers.measure)
+        session: Any = self._session
+        session.network = Measured(session.network, clock, {"forward": FORWARD, "backward": BACKWARD})
+        session.updater = Measured(session.updater, clock, {"step": UPDATE})
 
     def _layer_table(self, layers: Stopwatch, batches: int) -> list[str]:
         """Return a line for each layer, with its milliseconds per batch and its share of the time of all layers.
@@ -105,7 +94,7 @@ class Timing:
             way, _, layer = name.partition(" ")
             rows.setdefault(layer, {})[way] = sum(times) / batches
         whole = sum(sum(row.values()) for row in rows.values()) or 1.0
-        threads = len(self._parts.network.replicas)
+        threads = len(self._session.network.replicas)
         lines = [f"======= Layers, ms a batch{f' of the first of {threads} threads' * (threads > 1)} ======"]
         for layer, row in sorted(rows.items(), key=lambda item: -sum(item[1].values())):
             forward, backward = (f"{row.get(way, 0.0):.4g}" for way in ("forward", "backward"))
@@ -123,13 +112,11 @@ class Timing:
         raise DataError(f"--job=time needs a full batch of {size} samples; the data has fewer")
 
     def _train(self, slots: Mapping[str, Argument], size: int) -> None:
-        position = self._position
-        result = self._step.compute(slots, size, position)
+        result = self._compute(slots, size)
         with self._stopper:
-            self._step.step(size)
-            position.count_batch()
-            self._log.count(position.batches, *result)
-        self._log.write_batch(position.number, position.batches, self._updater.rates)
+            self._session.update(size)
+            self._count(result)
+        self._write()
 
 
 def summary_line(clock: Stopwatch, batches: int, size: int, elapsed: float) -> str:

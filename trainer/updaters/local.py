@@ -10,6 +10,7 @@ from typing import Any
 
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
+from pserver.optim.averaging import SUMS
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition, snapshot
 from pserver.store.shard import DenseShard
@@ -29,7 +30,11 @@ class Updater(ABC):
     """Changes the values of a parameter table with its gradients, in place.
 
     Every updater has the abstract methods. The other methods do nothing, unless an updater needs them.
+
+    Attributes: prefetches: whether `prefetch` does anything.
     """
+
+    prefetches = False
 
     @abstractmethod
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
@@ -160,6 +165,13 @@ class LocalUpdater(Updater):
         with decoding("masks"):
             self.pruning.go_on(own.get(MASKS, {}))
         return own
+
+    def take_moments(self, before: LocalUpdater) -> None:
+        """Continue with the moments of an earlier updater of this table. Averages and counters begin again."""
+        before._shard.catch_up()
+        for name, array in self._shard.state.items():
+            if name not in SUMS and name in before._shard.state:
+                array[:] = before._shard.state[name]
 
     def take(self) -> Part:
         """Return the state of the optimiser with the values. The next step changes the returned arrays."""

@@ -23,12 +23,15 @@ Mask = npt.NDArray[np.bool_]
 class Pruning:
     """The masks of the parameters with a pruning hook.
 
+    Attributes: is_on: whether there is such a parameter.
+
     Raises: ConfigError: a hook has an unknown type, or its ratio is invalid.
     """
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
         self._pruned = [parameter for parameter in parameters if _is_pruned(parameter)]
         self._masks: dict[str, Mask] = {}
+        self.is_on = bool(self._pruned)
 
     def start(self) -> None:
         """Choose the present values to keep, and set all other values to zero."""

@@ -119,7 +119,7 @@ class RemoteUpdater(DenseUpdater):
         """Push gradients layer by layer, as they become complete. With pruning masks, and if all gradients of a service
         are one piece, only `step` pushes gradients.
         """
-        if not self._client.sends_early or self._pruning.state() or self._pushed + 1 < self._period:
+        if not self._client.sends_early or self._pruning.is_on or self._pushed + 1 < self._period:
             return None
         self._client.begin_push(self._table.peek_gradients(), self._table.values, samples)
 
@@ -131,7 +131,8 @@ class RemoteUpdater(DenseUpdater):
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Push the remaining gradients, and pull the values."""
-        self._pruning.mask_gradients()
+        if self._pruning.is_on:
+            self._pruning.mask_gradients()
         gradients, values = self._table.gradients, self._table.values
         self._wants_checkpoint |= checkpoint
         self._pushed += 1

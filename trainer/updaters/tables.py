@@ -95,6 +95,8 @@ class TablesUpdater(Updater):
         fetch.
     """
 
+    prefetches = True
+
     def __init__(
         self, dense: Updater, tables: TableRows, client: SparseClient, *, dense_services: int, shrink: float = 0.0
     ) -> None:

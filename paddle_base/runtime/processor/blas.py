@@ -6,9 +6,10 @@ batch then takes twice as long.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from paddle_base.runtime.errors import ConfigError
@@ -17,6 +18,16 @@ from paddle_base.runtime.errors import ConfigError
 NAMES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 OWN = "PADDLE_BLAS_THREADS"
 _NUMBER = re.compile("[0-9]{1,18}")
+# the functions of libraries of products that set the number of threads; builds of OpenBLAS have prefixes and suffixes
+SETTERS = (
+    "scipy_openblas_set_num_threads64_",
+    "scipy_openblas_set_num_threads",
+    "openblas_set_num_threads64_",
+    "openblas_set_num_threads",
+    "MKL_Set_Num_Threads",
+)
+_LIBRARY = re.compile(r"/[^/]*(?:openblas|mkl_rt)[^/]*\.so[^/]*$")
+_MAPS = Path("/proc/self/maps")
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
 
@@ -50,6 +61,25 @@ def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> s
         f"each matrix product gets {limit} thread{'s' * (limit > 1)} in spite of {' and '.join(cut)}, because of "
         f"{flag} and {processors}; set {OWN} to use another number"
     )
+
+
+def limit_loaded(environ: Mapping[str, str]) -> None:
+    """Give products the number of threads that `limit_threads` has set, if numpy has been imported before.
+
+    A library that has none of the functions in SETTERS keeps its number of threads.
+    """
+    try:
+        lines = _MAPS.read_text(errors="replace").splitlines()
+    except OSError:  # no Linux
+        return
+    for path in dict.fromkeys(line.split(maxsplit=5)[-1] for line in lines if _LIBRARY.search(line)):
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:  # a file that is mapped but is no library
+            continue
+        for name in SETTERS:
+            if hasattr(library, name):
+                getattr(library, name)(int(environ[NAMES[0]]))
 
 
 def _read(text: str) -> int:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from paddle_base.runtime.errors import LostPeerError, PaddleError
-from pserver.client.request import FetchVector, PushVector, SendVector
-from pserver.client.server_channel import ServerChannel, ServiceRequest
+from pserver.client.server_channel import FetchVector, PushVector, SendVector, ServerChannel, ServiceRequest
 from pserver.client.sparse_rows import SendRows
 from pserver.optim.settings import Array
 from pserver.wire.protocol import Message, Op

@@ -53,7 +53,7 @@ def test_every_module_and_name_of_v0_10_is_there_or_says_what_replaces_it():
     assert list(faults()) == []
 
 
-@pytest.mark.parametrize("name", ["paddle.v2", "paddle.v2.dataset.mnist", "py_paddle.swig_paddle", *MODULES])
+@pytest.mark.parametrize("name", ["py_paddle.swig_paddle", *MODULES])
 def test_a_module_that_is_not_here_says_what_replaces_it(name):
     if name == "paddle.trainer.PyDataProviderWrapper":
         with contextlib.suppress(ModuleNotFoundError):

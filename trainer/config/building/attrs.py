@@ -46,10 +46,6 @@ def _initialisation(mean: Any, std: Any, maximum: Any, minimum: Any) -> dict[str
 
 _NO_NUMBER = "{} of ParamAttr is {!r}, which is no number, so it has no effect, as in v0.10"
 _ARGUMENTS = {"decay_rate_l1": "l1_rate", "decay_rate": "l2_rate"}
-_NO_INITIALIZER = (
-    "the initializer of ParamAttr has no effect: paddle train draws the initial values of a parameter by initial_mean, "
-    "initial_std, initial_max and initial_min"
-)
 
 
 @public("attrs", also="ParamAttr")
@@ -101,7 +97,7 @@ class ParameterAttribute:
         if update_hooks is not None:
             self.attr["update_hooks"] = update_hooks
         if initializer is not None:
-            log(logging.WARNING, _NO_INITIALIZER, "attrs.py:163")
+            self.attr["initializer"] = initializer
 
     @property
     def name(self) -> str | None:

@@ -59,6 +59,7 @@ def helper(
                 refused.enter(_title(function, bound))
                 raise refused from None
 
+        call.renamed = renamed or {}  # type: ignore[attr-defined]  # paddle.v2 takes the earlier names, too
         return public(module, also=also)(call)
 
     return decorate

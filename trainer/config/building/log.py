@@ -3,7 +3,9 @@
 Example: `[INFO 2026-11-20 10:59:12,950 networks.py:1482] The input order is [word, label]`.
 """
 
+import contextlib
 import logging
+from collections.abc import Iterator
 
 from paddle_base.runtime import glog
 
@@ -27,6 +29,27 @@ def _make_logger() -> logging.Logger:
 
 
 logger = _make_logger()
+
+
+_said: set[str] = set()  # the messages that `new_warnings_only` has let through in this process
+
+
+@contextlib.contextmanager
+def new_warnings_only() -> Iterator[None]:
+    """In the `with` block, write no lines below WARNING, and each other line once in a process."""
+
+    def is_new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        is_first = record.levelno >= logging.WARNING and text not in _said
+        if is_first:
+            _said.add(text)
+        return is_first
+
+    logger.addFilter(is_new)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_new)
 
 
 def log(level: int, message: str, at: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -108,8 +108,14 @@ def suggestion(name: str) -> str:
     if name in _ABSENT:
         return f"; {_ABSENT[name]}"
     known = [*raw, *PROVIDER_NAMES, *WRAPPER_NAMES, *helpers]
+    close = closest(name, known)
+    return f"; did you mean {close!r}?" if close else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that an unknown name resembles most, or "" if it resembles none."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return close[0] if close else ""
 
 
 def module_line(name: str) -> str:

@@ -82,13 +82,20 @@ def add_parameter(
     _check(parameter)
     if parameter.sparse_remote_update:
         parse.config.opt_config.use_sparse_remote_updater = True
+    _initialise(parse, parameter, attr)
+    _add_hooks(parameter, attr.get("update_hooks", parse.defaults.update_hooks))
+
+
+def _initialise(parse: Parse, parameter: ParameterConfig_pb2.ParameterConfig, attr: Mapping[str, Any]) -> None:
+    """Set the "smart" initial values, and note a function for the initial values, or that jobs ignore all these."""
+    if attr.get("initializer") is not None:
+        parse.initializers[parameter.name] = attr["initializer"]
     if attr.get("plain_in_jobs"):
         plain = {key: getattr(parse.defaults, key) for key in _DEFAULTED_FIELDS if key.startswith("initial_")}
         parse.in_jobs.append(partial(_set_fields, parameter, plain, given=bool(attr.get("loses_values"))))
     if parameter.initial_smart:
         parameter.initial_mean = 0.0
-        parameter.initial_std = 1.0 / math.sqrt(dims[0] if dims else size)
-    _add_hooks(parameter, attr.get("update_hooks", parse.defaults.update_hooks))
+        parameter.initial_std = 1.0 / math.sqrt(parameter.dims[0] if parameter.dims else parameter.size)
 
 
 def _storage(parse: Parse, name: str) -> dict[str, Any]:

@@ -110,6 +110,8 @@ class Parse:
     settings: dict[str, Any] = field(default_factory=lambda: {**DEFAULT_SETTINGS, **DEFAULT_TRAINER_SETTINGS})
     usage_ratio: float = 1.0
     names: Counter[str] = field(default_factory=Counter)
+    reserved: set[str] = field(default_factory=set)  # names that automatic names must not take
+    initializers: dict[str, Callable[[str], Any]] = field(default_factory=dict)  # by the name of the parameter
     opened: list[ModelConfig_pb2.SubModelConfig] = field(default_factory=list)
     suffix_all_sub_models: bool = False
     marks: OlderMarks = field(default_factory=OlderMarks)
@@ -148,9 +150,21 @@ class Parse:
 
     def auto_name(self, prefix: str) -> str:
         """Return `__<prefix>_<n>__`; n counts the unnamed calls with this prefix."""
-        number = self.names[prefix]
-        self.names[prefix] += 1
-        return f"__{prefix}_{number}__"
+        while True:
+            name = f"__{prefix}_{self.names[prefix]}__"
+            self.names[prefix] += 1
+            if name not in self.reserved:
+                return name
+
+    def finish(self) -> None:
+        """Make the changes of jobs, and write the settings into the message."""
+        if self.has_data:
+            for change in self.in_jobs:
+                change()
+        for message, keys in ((self.config.opt_config, DEFAULT_SETTINGS), (self.config, DEFAULT_TRAINER_SETTINGS)):
+            for key in keys:
+                if self.settings[key] is not None:
+                    setattr(message, key, self.settings[key])
 
     def add_layer(self, name: str, kind: str) -> ModelConfig_pb2.LayerConfig:
         """Return the message of a new layer; raise ArgumentError if the name is taken."""

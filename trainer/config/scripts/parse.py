@@ -6,6 +6,7 @@ Source: legacy config_parser.py, parse_config(); spec/config.md section 2.
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from paddle_base.proto import ModelConfig_pb2, TrainerConfig_pb2
 from paddle_base.runtime.durable_files import read_text_file
 from paddle_base.runtime.errors import ConfigError, MissingInputError, StoppedError
 from trainer.config import all_names
-from trainer.config.building.log import logger
+from trainer.config.building.log import log, logger
 from trainer.config.building.names import public
-from trainer.config.building.state import DEFAULT_SETTINGS, DEFAULT_TRAINER_SETTINGS, Parse, current, parsing
+from trainer.config.building.state import Parse, current, parsing
 from trainer.config.scripts.python2 import SCRIPT_BUILTINS, SCRIPT_NAME, compile_script, use_directories
 from trainer.config.scripts.script_errors import explain
 
@@ -32,6 +33,10 @@ _KNOWN_ARGS = frozenset(
         "use_mkldnn",
         "extension_module_name",
     ]
+)
+_NO_INITIALIZER = (
+    "the initializer of ParamAttr has no effect: paddle train draws the initial values of a parameter by initial_mean, "
+    "initial_std, initial_max and initial_min"
 )
 
 
@@ -64,7 +69,9 @@ def run_config(config: str | Path | Callable[[], object], config_args: str = "")
         title = str(getattr(config, "__name__", config))
         _check_groups(parse, title)
         _check_layer_names(parse, title)
-        _finish(parse)
+        parse.finish()
+    if parse.initializers:
+        log(logging.WARNING, _NO_INITIALIZER, "attrs.py:163")
     for name in parse.args:
         if name not in parse.asked and name not in _KNOWN_ARGS:
             logger.warning("the config never reads the argument %s of config_args with get_config_arg", name)
@@ -186,13 +193,3 @@ def _check_layer_names(parse: Parse, title: str) -> None:
     for name in (name for one in owners for name in one.output_layer_names):
         if name not in parse.layers:
             raise ConfigError(f"{title}: the output layer {name!r} does not exist")
-
-
-def _finish(parse: Parse) -> None:
-    if parse.has_data:
-        for change in parse.in_jobs:
-            change()
-    for message, keys in ((parse.config.opt_config, DEFAULT_SETTINGS), (parse.config, DEFAULT_TRAINER_SETTINGS)):
-        for key in keys:
-            if parse.settings[key] is not None:
-                setattr(message, key, parse.settings[key])

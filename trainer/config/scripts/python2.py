@@ -178,9 +178,13 @@ def compile_script(text: Any, path: str) -> CodeType:
 
     Raises: SyntaxError: the syntax is wrong, or is valid in Python 2 only, such as a print statement.
     """
-    tree = _MethodCalls().visit(ast.parse(text, path))
+    return compile_tree(ast.parse(text, path), path)
+
+
+def compile_tree(tree: ast.Module, path: str) -> CodeType:
+    """Compile the tree of a script for execution with `SCRIPT_BUILTINS`."""
     # dont_inherit: the future imports of this module do not apply to the script
-    code: CodeType = compile(tree, path, "exec", dont_inherit=True)
+    code: CodeType = compile(_MethodCalls().visit(tree), path, "exec", dont_inherit=True)
     return code
 
 
@@ -208,12 +212,18 @@ def _string_module() -> ModuleType:
     return module
 
 
+def _binary(file: Any) -> Any:
+    return getattr(file, "buffer", file)  # Python 2 opened the files of pickles as text, too
+
+
 def _pickle_module() -> ModuleType:
     # the strings of a Python 2 pickle are bytes; they are decoded as Latin-1, because this always succeeds
     module = ModuleType("cPickle", "The module that Python 2 called cPickle.")
     vars(module).update({name: getattr(pickle, name) for name in pickle.__all__})
     vars(module).update(
-        load=functools.partial(pickle.load, encoding="latin1"), loads=functools.partial(pickle.loads, encoding="latin1")
+        dump=lambda value, file, protocol=0: pickle.dump(value, _binary(file), protocol),
+        load=lambda file: pickle.load(_binary(file), encoding="latin1"),
+        loads=functools.partial(pickle.loads, encoding="latin1"),
     )
     return module
 
@@ -235,13 +245,13 @@ class ScriptLoader(importlib.machinery.SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Execute the module."""
-        vars(module)["__builtins__"] = SCRIPT_BUILTINS
+        vars(module)["__builtins__"] = _finder.builtins
         super().exec_module(module)
 
     def get_code(self, fullname: str) -> CodeType | None:
         """Compile the module and return its code."""
         path = self.get_filename(fullname)
-        return compile_script(self.get_data(path), path)
+        return _finder.compile(self.get_data(path), path)
 
 
 class ScriptFinder:
@@ -249,6 +259,8 @@ class ScriptFinder:
 
     def __init__(self) -> None:
         self.directories: tuple[Path, ...] = ()
+        self.compile: Callable[[bytes, str], CodeType] = compile_script
+        self.builtins = SCRIPT_BUILTINS
         self.loaded: set[str] = set()
         self._added: list[str] = []
         self._path_before: frozenset[str] | None = None
@@ -327,6 +339,11 @@ def use_directories(*directories: str | Path, forget: bool = False) -> None:
     """
     install_modules()
     _finder.enter((Path(directory) for directory in directories), forget=forget)
+
+
+def use_compiler(compile: Callable[[bytes, str], CodeType], names: dict[str, Any]) -> None:
+    """Compile the user's modules by this function, and give them these names as their builtins."""
+    _finder.compile, _finder.builtins = compile, names
 
 
 def use_python_path(text: str) -> None:

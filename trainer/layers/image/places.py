@@ -152,6 +152,9 @@ class BlockExpandLayer(Layer):
         super().__init__(config, parameters)
         self.require_inputs(1, 1)
         self._conf = config.inputs[0].block_expand_conf
+        for name in ("block_x", "block_y", "stride_x", "stride_y"):
+            if not getattr(self._conf, name):
+                raise ConfigError(f"{self}: {name} is 0; it must be a positive integer")
         self._windows: ImageWindows
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:

@@ -38,6 +38,8 @@ class TaskUpdater(Updater):
         PeerUnreachableError, LostPeerError: not all servers are present within the patience.
     """
 
+    prefetches = True
+
     def __init__(
         self, model: ModelConfig, table: ParameterTable, optimization: Optimization, servers: TaskServers
     ) -> None:
@@ -96,7 +98,7 @@ class TaskUpdater(Updater):
     def begin_step(self, samples: int) -> OnFinal | None:
         """Push gradients layer by layer, as they become complete. With pruning masks, only `step` pushes gradients."""
         services = self._servers.services
-        if services is None or self._pruning.state():
+        if services is None or self._pruning.is_on:
             return None
         batch = self._make_batch(self._table.peek_gradients(), samples)
         if self._attempt(services, lambda: self._pushes.begin(services, batch)):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pserver.client.server_channel import SenderId, ServerChannel
-from pserver.client.vector_layout import VectorLayout
+from pserver.client.server_channel import SenderId, ServerChannel, VectorLayout
 from pserver.optim.settings import ParameterSpec
 from pserver.store import partition
 from pserver.wire.connection import Pool

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddle_base.runtime.errors import BugError
-from pserver.client.vector_layout import VectorLayout
+from pserver.client.server_channel import VectorLayout
 from pserver.optim.settings import ParameterSpec
 from pserver.store import partition
 from pserver.wire import protocol

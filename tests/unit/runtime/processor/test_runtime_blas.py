@@ -110,3 +110,21 @@ def test_a_number_that_no_library_reads_is_refused(own):
     """Python reads no number of more than 4300 digits, and reads digits of all scripts."""
     with pytest.raises(ConfigError, match=f"{OWN} is .*; it must be a number of threads from 1 to 1024"):
         limit_threads({OWN: own}, 1, "--trainer_count=1")
+
+
+def test_products_of_a_numpy_that_is_there_get_the_number_of_threads():
+    """A program imports numpy before paddle.v2: a convolution over words took eight times as long on two processors."""
+    program = (
+        "import ctypes, os, re, numpy\n"
+        "from paddle_base.runtime.processor import blas\n"
+        "blas.limit_loaded(dict.fromkeys(blas.NAMES, '1'))\n"
+        "lines = [one for one in open('/proc/self/maps') if 'openblas' in one]\n"
+        "library = ctypes.CDLL(lines[0].split()[-1])\n"
+        "names = [one.replace('_set_', '_get_') for one in blas.SETTERS]\n"
+        "print([getattr(library, name)() for name in names if hasattr(library, name)])\n"
+    )
+    environ = os.environ | dict.fromkeys(NAMES, "2")
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[1]"

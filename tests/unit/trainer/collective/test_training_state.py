@@ -39,7 +39,7 @@ def session(tmp_path, monkeypatch):
     flags = ["--config=config.py", "--collective", "--save_dir=out", "--commit_period_by_batches=100"]
     assembly = DividedAssembly(parse_flags(flags))
     try:
-        yield assembly.training()[0]
+        yield assembly.training()
     finally:
         assembly.end()
         operations.shutdown()
@@ -51,17 +51,17 @@ def step(session, count):
     session._source.go_to(state.position.number, state.position.batches, 6)
     for _ in range(count):
         session._run_batch(state, session._next_share())
-    return {one.name: one.value.copy() for one in session._parts.table}
+    return {one.name: one.value.copy() for one in session._parts.session.table}
 
 
 def test_a_restore_goes_back_to_the_commit_and_the_same_steps_follow(session):
     state = session._state
     state.sync()
-    first = {one.name: one.value.copy() for one in session._parts.table}
+    first = {one.name: one.value.copy() for one in session._parts.session.table}
     step(session, 2)
     state.restore()
     assert state.position.batches == 0
-    for one in session._parts.table:  # also those that follow the batches since the first step
+    for one in session._parts.session.table:  # also those that follow the batches since the first step
         np.testing.assert_array_equal(one.value, first[one.name])
     step(session, 2)
     state.save()
@@ -80,7 +80,6 @@ def test_passes_of_an_earlier_job_move_when_the_first_batch_is_read(session, tmp
     """They had moved before the provider was called."""
     (tmp_path / "out" / "pass-00003").mkdir(parents=True)
     session._directory.take()
-    session._start_pass(session._state)
     session._source.go_to(0, 0, 6)
     assert (tmp_path / "out" / "pass-00003").exists()
     session._next_share()
@@ -94,7 +93,7 @@ def test_a_sync_keeps_what_trainer_0_has(session):
     step(session, 2)
     state.restore()
     assert state.position.batches == 3
-    for one in session._parts.table:
+    for one in session._parts.session.table:
         np.testing.assert_array_equal(one.value, wanted[one.name], err_msg=one.name)
 
 

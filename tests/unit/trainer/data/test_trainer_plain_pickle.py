@@ -8,13 +8,14 @@ import pickletools
 import struct
 import tracemalloc
 
+import numpy as np
 import pytest
 from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.data import plain_pickle
-from trainer.data.plain_pickle import PlainPickleError, load_plain
+from trainer.data.plain_pickle import PlainPickleError, load_plain, load_sample
 
 KEYS = st.text() | st.binary() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.booleans() | st.none()
 SIMPLE = KEYS | st.integers(-(2**200), 2**200)
@@ -146,3 +147,45 @@ def test_a_changed_byte_gives_a_value_or_one_error(value, place, byte):
     place %= len(data)
     with contextlib.suppress(PlainPickleError):
         load_plain(data[:place] + byte + data[place + 1 :])
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_samples_with_arrays_and_numbers_of_numpy_are_read(protocol):
+    matrix = np.arange(6, dtype="f4").reshape(2, 3)
+    arrays = [matrix, np.asfortranarray(np.eye(2, 3)), np.array([1, 2], ">i2"), np.array(True)]
+    sample = (arrays, np.float32(2.5), np.int64(-3), b"\xff\x00", {"a": [arrays[0]]})
+    found = load_sample(pickle.dumps(sample, protocol))
+    assert found[1:4] == (2.5, -3, b"\xff\x00")
+    assert type(found[1]) is np.float32
+    for one, wanted in zip([*found[0], found[4]["a"][0]], [*arrays, arrays[0]], strict=True):
+        assert one.dtype == wanted.dtype
+        assert np.array_equal(one, wanted)
+    found[0][0][0] = 7  # a program may change a sample
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"cos\nsystem\n(S'true'\ntR.", r"names a class or function \(os.system\)"),
+        (b"cnumpy\nload\n(S'x'\ntR.", r"names a class or function \(numpy.load\)"),
+        (b"cnumpy\nndarray\n.", "is a type or function of numpy"),
+        (b"cnumpy\ndtype\n(S'O'\ntR.", "elements of the type 'O'"),
+        (b"cnumpy\ndtype\n(S'V99999999999'\ntR.", "elements of the type 'V99999999999'"),
+        (b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\ndtype\n(I0\ntS'b'\ntR.", "of a subclass"),
+        (b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR.", "an array has no content"),
+        (b"(dS'x'\nI1\nsS'y'\nb.", "fills what is no array"),
+        (b"cnumpy\ndtype\n}b.", "fills what is no array"),
+        (b"(lI1\ntR.", "it is no pickle"),
+    ],
+)
+def test_samples_name_no_code(data, said):
+    with pytest.raises(PlainPickleError, match=said):
+        load_sample(data)
+
+
+def test_bytes_that_many_arrays_of_a_pickle_copy_are_counted():
+    made = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
+    one = made + b"(I1\n(I1000\ntcnumpy\ndtype\n(S'u1'\ntRI00\n%stb"
+    data = b"(l" + one % (b"T\xe8\x03\x00\x00" + b"x" * 1000 + b"p9\n") + b"a" + (one % b"g9\n" + b"a") * 20 + b"."
+    with pytest.raises(PlainPickleError, match="its arrays have more bytes than the pickle"):
+        load_sample(data)

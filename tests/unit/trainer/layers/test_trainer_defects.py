@@ -42,9 +42,9 @@ def train(tmp_path, monkeypatch):
         shutil.rmtree("out", ignore_errors=True)
         assembly = Assembly(parse_flags(["--config=config.py", *FLAGS]))
         try:
-            session, _, reporter = assembly.training()
-            session.run()
-            reporter.end(0)
+            training = assembly.training()
+            training.run()
+            training.parts.reporter.end(0)
         finally:
             assembly.end()
         return all(

@@ -13,7 +13,7 @@ from trainer.config import parse_config
 from trainer.evaluators import Accumulator, make_evaluators
 from trainer.network.data_parallel import DataParallelNetwork, Worker, cut_batch
 from trainer.network.network import Network
-from trainer.training.testing import measure
+from trainer.session import Session
 
 WORDS = 40
 HEAD = """
@@ -103,7 +103,7 @@ def train_batch(network, table, batch, evaluators, stream):
     cost = network.cost()
     network.backward()
     total = Accumulator(evaluators)
-    total.add(cost, SAMPLES, measure(network, evaluators))
+    total.add(cost, SAMPLES, Session(network, evaluators, Stream(1)).measure())
     return cost, table.gradients.copy(), total.text()
 
 

@@ -7,7 +7,7 @@ from paddle_base import kernels
 from paddle_base.kernels import rows, steps
 from trainer.arrays.activations import ACTIVATIONS
 from trainer.arrays.arguments import DistinctGradient, PickedGradient
-from trainer.network.gradient_flows import DISTINCT, GradientFlows
+from trainer.network.node import DISTINCT, GradientFlows
 
 PICKED = PickedGradient(np.array([2, 0]), np.array([3.0, -4.0]), width=3)
 DENSE = [[0, 0, 3], [-4, 0, 0]]

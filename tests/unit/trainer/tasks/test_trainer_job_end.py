@@ -6,7 +6,7 @@ from paddle_base.registry.directory import DirectoryRegistry
 from paddle_base.registry.records import JobEnd
 from paddle_base.registry.servers import JOB_END
 from paddle_base.runtime.errors import DamagedError, DataError, PeerUnreachableError
-from trainer.tasks.job_end import EndedTraining, EndWatch, JobOverError
+from trainer.tasks.job_end import EndWatch, JobOverError, tell_end
 
 
 class Watched:
@@ -55,7 +55,7 @@ def test_a_key_that_no_master_writes_is_named(registry):
 
 
 def test_a_late_trainer_ends_as_the_job_has(capsys):
-    EndedTraining(JobEnd()).run()
+    tell_end(JobEnd())
     assert "the job is over: all its passes are done" in capsys.readouterr().err
     with pytest.raises(DataError, match="the master has ended the job: all 3 tasks of pass 0 have failed"):
-        EndedTraining(JobEnd("all 3 tasks of pass 0 have failed")).run()
+        tell_end(JobEnd("all 3 tasks of pass 0 have failed"))

@@ -134,12 +134,10 @@ class Job:
     def __init__(self, folder, stopper, master, *flags, faults=None, test=None, in_step=0, first_pass=0):
         self.folder, self.master = folder, master
         parts = make_parts(folder, *flags, test=test)
-        self.updater = TaskSteps(parts.table, stopper, in_step)
+        self.updater = parts.session.updater = TaskSteps(parts.session.table, stopper, in_step)
         self.source = Tasks(stopper, faults or {})
         self.waits = []
-        self.training = TaskTraining(
-            parts, self.source, self.updater, stopper, master, first_pass=first_pass, wait=self.waits.append
-        )
+        self.training = TaskTraining(parts, self.source, stopper, master, first_pass=first_pass, wait=self.waits.append)
 
     def saved(self):
         """What is saved, with the number of steps in it."""

@@ -78,9 +78,14 @@ def stopper(monkeypatch):
     return SignalledStopper()
 
 
+def train(parts, updater, stopper):
+    parts.session.updater = updater
+    Training(parts, stopper).run()
+
+
 def run(folder, stopper, *flags, at=None, in_step=0):
     parts = make_parts(folder, *flags, train=Source(stopper, at))
-    Training(parts, CountingUpdater(parts.table, stopper, in_step), stopper).run()
+    train(parts, CountingUpdater(parts.session.table, stopper, in_step), stopper)
 
 
 def saved(folder):
@@ -187,8 +192,9 @@ def saved_names(folder):
 
 
 def make_policy(parts, stopper, **options):
-    log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter)
-    return CheckpointPolicy(parts, CountingUpdater(parts.table, stopper), stopper, log, **options)
+    log = TrainingLog(parts.flags, parts.session.evaluators, parts.session.table, parts.reporter)
+    parts.session.updater = CountingUpdater(parts.session.table, stopper)
+    return CheckpointPolicy(parts, stopper, log, **options)
 
 
 def test_the_clock_asks_for_checkpoints_too(tmp_path, stopper):
@@ -206,9 +212,9 @@ def test_the_clock_asks_for_checkpoints_too(tmp_path, stopper):
 def test_a_signal_waits_until_averages_are_exchanged_for_a_test(tmp_path, stopper, exchange):
     parts = make_parts(tmp_path, train=Source(stopper, None), test=Source(stopper, None))
     with pytest.raises(StoppedError, match="stopped by SIGTERM"):
-        Training(parts, AveragingUpdater(parts.table, stopper, exchange), stopper).run()
+        train(parts, AveragingUpdater(parts.session.table, stopper, exchange), stopper)
     assert saved(tmp_path) == {"pass-00000": 2.5}
-    assert parts.table.values == 3
+    assert parts.session.table.values == 3
 
 
 class DrawingSource(Source):
@@ -235,7 +241,7 @@ def test_a_signal_in_a_test_keeps_the_random_numbers_that_the_test_draws(tmp_pat
     flags = ["--checkpoint_period_by_batches=9", "--test_period=2"]
     parts = make_parts(tmp_path, *flags, train=Source(stopper, None), test=test)
     with pytest.raises(StoppedError, match="stopped by SIGTERM"):
-        Training(parts, CountingUpdater(parts.table, stopper), stopper).run()
+        train(parts, CountingUpdater(parts.session.table, stopper), stopper)
     assert states[-1] == before
 
 
@@ -296,7 +302,7 @@ def test_a_pass_is_saved_before_a_fault_of_the_test_data_ends_the_run(tmp_path, 
     """The whole pass was lost. The line of the save stays after the test, where get_best_pass looks for it."""
     parts = make_parts(tmp_path, *flags, train=Source(stopper, None), test=FaultyTest(stopper, None))
     with pytest.raises(DataError, match="no file"):
-        Training(parts, CountingUpdater(parts.table, stopper), stopper).run()
+        train(parts, CountingUpdater(parts.session.table, stopper), stopper)
     assert saved(tmp_path) == ({"pass-00000-001": 2} if flags else {"pass-00000": 3})
     assert capsys.readouterr().err.count("Saving parameters to ") == 1
 
@@ -314,7 +320,7 @@ def test_a_fault_of_the_test_data_costs_no_step_of_a_local_run(tmp_path, stopper
     parts = make_parts(tmp_path, *flags, train=Source(stopper, None), test=FaultyTest(stopper, None))
     parts.flags.arguments = flags
     with pytest.raises(DataError, match="no file"):
-        Training(parts, CountingUpdater(parts.table, stopper), stopper).run()
+        train(parts, CountingUpdater(parts.session.table, stopper), stopper)
     assert (tmp_path / kept / "done").exists()
     assert told.replace("SAVES", str(tmp_path)) in capsys.readouterr().err
 
@@ -323,7 +329,7 @@ def test_a_fault_of_the_test_data_ends_a_trainer_with_servers_after_the_checkpoi
     """The state of the optimiser was lost: the next Job went on with the parameters alone."""
     parts = make_parts(tmp_path, "--local=0", train=Source(stopper, None), test=FaultyTest(stopper, None))
     with pytest.raises(DataError, match="no file"):
-        Training(parts, CountingUpdater(parts.table, stopper), stopper).run()
+        train(parts, CountingUpdater(parts.session.table, stopper), stopper)
     assert all((tmp_path / one / "pass-00000" / "done").exists() for one in ("state", ""))
 
 
@@ -332,31 +338,31 @@ def test_a_trainer_with_such_a_fault_waits_until_trainer_0_has_written_the_check
     """Trainer 0 writes what the others have sent. A trainer that gave up at once ended it in the middle of that."""
     flags = ["--local=0", "--trainer_id=1", f"--num_passes={passes}"]
     parts = make_parts(tmp_path, *flags, train=Source(stopper, None), test=FaultyTest(stopper, None))
-    updater, told = CountingUpdater(parts.table, stopper), []
+    updater, told = CountingUpdater(parts.session.table, stopper), []
     updater.start_pass = lambda batch=0: told.append("start")
     updater.gather_checkpoint = lambda own: told.append("checkpoint")
     updater.finish = lambda: told.append("finish")
     with pytest.raises(DataError, match="no file"):
-        Training(parts, updater, stopper).run()
+        train(parts, updater, stopper)
     assert told == ["start", "checkpoint", "start" if passes == 2 else "finish"]
 
 
 def test_a_lost_trainer_in_that_checkpoint_does_not_hide_the_fault(tmp_path, stopper):
     parts = make_parts(tmp_path, "--local=0", train=Source(stopper, None), test=FaultyTest(stopper, None))
-    updater = CountingUpdater(parts.table, stopper)
+    updater = CountingUpdater(parts.session.table, stopper)
 
     def gather_checkpoint(own):
         raise LostPeerError("trainer 1 is lost")
 
     updater.gather_checkpoint = gather_checkpoint
     with pytest.raises(DataError, match="no file"):
-        Training(parts, updater, stopper).run()
+        train(parts, updater, stopper)
 
 
 def test_values_that_are_not_finite_are_not_told_as_saved(tmp_path, stopper, capsys):
     parts = make_parts(tmp_path, train=Source(stopper, None), test=Source(stopper, None))
-    updater = CountingUpdater(parts.table, stopper)
-    updater.finish_pass = lambda own: parts.table.values.fill(np.nan)
+    updater = CountingUpdater(parts.session.table, stopper)
+    updater.finish_pass = lambda own: parts.session.table.values.fill(np.nan)
     with pytest.raises(DataError, match="not finite after batch 3"):
-        Training(parts, updater, stopper).run()
+        train(parts, updater, stopper)
     assert saved(tmp_path) == {} and "Saving parameters" not in capsys.readouterr().err

@@ -347,15 +347,18 @@ def block_expand_layer(
     name: str | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Turn a map into the sequence of its blocks; the number of blocks is known only at run time."""
+    """Turn a map into the sequence of its blocks; the number of blocks is known only at run time.
+
+    As in v0.10, a network with blocks or strides of 0 pixels can be declared, but not computed.
+    """
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
-    block = to_size("block_x", block_x), to_size("block_y", block_y)
+    block = to_count("block_x", block_x), to_count("block_y", block_y)
     layer = LayerBuilder(to_text("name", name), "blockexpand", size=channels * math.prod(block), extra=layer_attr)
     message = layer.add_input(source).block_expand_conf
     message.channels = channels
     message.block_x, message.block_y = block
-    message.stride_x, message.stride_y = to_size("stride_x", stride_x), to_size("stride_y", stride_y)
+    message.stride_x, message.stride_y = to_count("stride_x", stride_x), to_count("stride_y", stride_y)
     message.padding_x, message.padding_y = to_count("padding_x", padding_x), to_count("padding_y", padding_y)
     message.output_x = message.output_y = message.img_size_x = message.img_size_y = 0
     return layer.output([source])

@@ -393,7 +393,6 @@ def test_images_in_the_order_of_arguments_of_v0_10(parse_text):
         ("bilinear_interp_layer(image, 4, 4)", "it must be an img_conv_layer"),
         ("bilinear_interp_layer(img_conv_layer(image, 3, 4), 4, 4)", "must be linear, not relu"),
         ("spp_layer(image)", "pyramid_height is None"),
-        ("block_expand_layer(image, block_x=1)", "block_y is 0"),
         ("pad_layer(image, pad_c=1)", "list of two numbers"),
         ("crop_layer(image, [1])", "four numbers"),
         ("crop_layer(plain, [1], shape=[1, 1, 1, 1])", "'plain' has no height and width"),

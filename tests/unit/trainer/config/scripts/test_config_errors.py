@@ -37,7 +37,7 @@ CASES = {
         ConfigError,
         "paddle.trainer_config_helpers.layers has no 'fc_layr'",
     ),
-    "a package that is not there": ("import paddle.v2", "", ConfigError, "line 2: No module named 'paddle.v2'"),
+    "a package that is not there": ("import paddle.v3", "", ConfigError, "line 2: No module named 'paddle.v3'"),
     "an unknown argument of a function": (
         "data_layer('x', 1, sise=2)",
         "",
@@ -308,7 +308,7 @@ def test_a_module_that_a_package_of_this_program_hides_is_told_to_take_another_n
     (config_dir / "config.py").write_text("from trainer import net")
     with pytest.raises(DataError, match="; this program has a package trainer, which hides a module of that name"):
         parse_config("config.py")
-    assert not script_errors.hidden_module_hint("json") and not script_errors.hidden_module_hint("paddle.v2")
+    assert not script_errors.hidden_module_hint("json") and not script_errors.hidden_module_hint("paddle.v3")
 
 
 def test_no_hint_proposes_the_word_that_was_written():

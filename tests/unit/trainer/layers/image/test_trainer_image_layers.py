@@ -285,6 +285,15 @@ def test_blocks_become_sequences():
     np.testing.assert_array_equal(out.starts, [0, 4, 8])
 
 
+def test_blocks_of_no_pixels_are_refused():
+    """The config language takes them, as v0.10's did."""
+    sizes = {"block_x": 2, "block_y": 0, "stride_x": 2, "stride_y": 1, "padding_x": 0, "padding_y": 0}
+    unknown = dict.fromkeys(("output_x", "output_y", "img_size_x", "img_size_y"), 0)
+    fields = layer("blockexpand", [{"block_expand_conf": {"channels": 2, **sizes, **unknown}}], image=(2, 3))
+    with pytest.raises(ConfigError, match="block_y is 0; it must be a positive integer"):
+        run(12, fields, [np.arange(12)])
+
+
 def test_pad_puts_zeros_around():
     conf = {"image_conf": image_conf(1, (1, 2)), "pad_c": [0, 1], "pad_h": [1, 0], "pad_w": [0, 1]}
     out = run(2, layer("pad", [{"pad_conf": conf}]), [[7, 8]])

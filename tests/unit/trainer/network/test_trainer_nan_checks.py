@@ -7,8 +7,8 @@ from each import each
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from trainer.arrays.arguments import Argument, Sparse, is_finite
 from trainer.arrays.parameters import ParameterTable
+from trainer.network import nan_checks
 from trainer.network.network import Network
-from trainer.training import nan_checks
 
 
 def regression():

@@ -1,0 +1,5 @@
+"""Outputs of layers for samples."""
+
+from trainer.v2.inference import Inference, infer
+
+__all__ = ["Inference", "infer"]

@@ -1,0 +1,60 @@
+"""Readers of arrays, text files, RecordIO files, and of the tasks of a master."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paddle.v2.reader.decorator import Reader, buffered
+from paddle_base.recordio.reading import RecordIOReader
+from paddle_base.runtime.errors import MissingInputError
+from trainer.data.plain_pickle import load_sample
+
+
+def np_array(x: Any) -> Reader:
+    """Return a reader of the rows `x[0]`, `x[1]`, ... of an array; a number is the only sample of its reader."""
+
+    def reader() -> Iterator[Any]:
+        if np.ndim(x) == 0:
+            yield x
+            return
+        yield from x
+
+    return reader
+
+
+def text_file(path: str | Path) -> Reader:
+    """Return a reader of the lines (str) of a text file, without their line breaks."""
+
+    def reader() -> Iterator[str]:
+        with Path(path).open(encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                yield line.rstrip("\n")
+
+    return reader
+
+
+def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader:
+    """Return a reader of RecordIO files whose records are pickles of samples, as `dataset.common.convert` writes them.
+
+    Args: paths: names of files, one or a list; each may be a pattern (`*`), and a text may join several by commas.
+        buf_size: number of samples that are read ahead.
+    Raises (of the reader): MissingInputError: a name or pattern has no file.  DamagedChunkError.  PlainPickleError: a
+        record is no pickle of plain values and arrays.
+    """
+    names = paths.split(",") if isinstance(paths, str) else list(paths)
+
+    def reader() -> Iterator[Any]:
+        for name in names:
+            found = sorted(glob.glob(name))  # noqa: PTH207 - a pattern may be absolute
+            if not found:
+                raise MissingInputError(f"there is no RecordIO file {name}; write it by paddle.dataset.common.convert")
+            for path in found:
+                with RecordIOReader(path) as records:
+                    yield from map(load_sample, records)
+
+    return buffered(reader, buf_size)

@@ -1,0 +1,77 @@
+"""Turn batches of samples, as readers yield them, into the inputs of a network.
+
+Source: spec/v2.md section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from paddle_base.runtime.errors import DataError
+from trainer.arrays.arguments import Argument
+from trainer.data.checks import SampleError, shorten
+from trainer.data.columns import ColumnSet
+from trainer.data.input_types import InputType, Slot, to_input_type
+
+Feeding = Mapping[str, int] | Sequence[str] | None
+
+
+class DataFeeder:
+    """Convert batches.
+
+    Args: data_types: the name and the type of each data layer. feeding: in which column of a sample each data layer
+        finds its values: {name: column} or a list of names; None if the columns have the order of `data_types`.
+    Raises: TypeError: an argument has another form. DataError: `feeding` lacks a data layer.
+    """
+
+    def __init__(self, data_types: Sequence[tuple[str, InputType]], feeding: Feeding = None) -> None:
+        kinds = {name: to_input_type(name, kind) for name, kind in data_types}
+        self._slots = [Slot(name, kind, size=kind.dim) for name, kind in kinds.items()]
+        names = list(kinds)
+        if feeding is None:
+            feeding = names
+        elif isinstance(feeding, str | bytes) or not isinstance(feeding, Mapping | Sequence):
+            raise TypeError("Feeding should be dict or sequence or None.")
+        if not isinstance(feeding, Mapping):
+            feeding = {name: column for column, name in enumerate(feeding)}
+        missing = [name for name in names if name not in feeding]
+        if missing:
+            given = ", ".join(map(str, feeding)) or "none"
+            raise DataError(f"feeding has no column for the data layer {missing[0]!r}; it has {given}")
+        self._columns = [feeding[name] for name in names]
+
+    def __call__(self, batch: Sequence[Any], where: str = "") -> dict[str, Argument]:
+        """Return {data layer: its values} for a list of samples, which are lists or tuples of columns.
+
+        Args: where: which batch it is, for messages.
+        Raises: DataError: a sample lacks a column, or a value does not have the type; the text names the sample.
+        """
+        try:
+            return self.convert(batch)
+        except DataError as error:
+            raise DataError(f"{where}, {error}" if where else str(error)) from error
+
+    def convert(self, batch: Sequence[Any]) -> dict[str, Argument]:
+        """Do what a call does."""
+        samples = [self._pick(sample, number) for number, sample in enumerate(batch)]
+        columns = ColumnSet(self._slots)
+        try:
+            encoded = columns.encode(samples)
+        except SampleError as error:
+            where = "" if error.row is None else f"sample {error.row}: "
+            raise DataError(f"{where}{error}") from error
+        columns.extend(encoded, len(samples))
+        return columns.gather(np.arange(len(samples)))
+
+    def _pick(self, sample: Any, number: int) -> list[Any]:
+        try:
+            return [sample[column] for column in self._columns]
+        except (IndexError, KeyError, TypeError) as error:
+            names = ", ".join(slot.name for slot in self._slots)
+            raise DataError(
+                f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} "
+                f"columns, of which the data layers {names} take {self._columns}"
+            ) from error

@@ -1,0 +1,93 @@
+"""What `paddle.init` sets for the process: the flags, and the stream of random numbers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from paddle_base.kernels import flush_denormals, keep_memory
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import UsageError
+from paddle_base.runtime.gflags import convert
+from paddle_base.runtime.processor.blas import limit_loaded, limit_threads
+from trainer.arrays.rng import Stream, start_state
+from trainer.config.building.names import closest
+from trainer.flags import FLAGS, Values, list_ignored
+
+VARIABLES = "PADDLE_INIT_"  # the start of the variables of the environment that give flags
+# flags of v0.11 that paddle train does not have
+_WITHOUT_MEANING = ("use_mkldnn", "use_mkl_packed")
+
+
+class Process:
+    """The flags of this process, and its random numbers. Every trainer of the process draws from one stream."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.flags = Values(given)
+        for sentence in list_ignored(self.flags):
+            glog.warning(sentence)
+        count = self.flags.trainer_count
+        if line := limit_threads(os.environ, count, f"trainer_count={count}"):
+            glog.info(line)
+        limit_loaded(os.environ)
+        self.seed = self.flags.seed or int(time.time())
+        if not self.flags.seed:
+            glog.info(f"random number seed={self.seed}")
+        self.stream = Stream(start_state(self.seed, self.flags.thread_local_rand_use_global_seed))
+        keep_memory()
+        flush_denormals()  # as in v0.10, denormal numbers are zeros from now on
+
+
+_found: list[Process] = []
+_said: list[dict[str, Any]] = []
+
+
+def process() -> Process:
+    """Return the state of the process. Without a call of `init`, all flags have their defaults."""
+    if not _found:
+        _found.append(Process({}))
+    return _found[0]
+
+
+def init(**flags: Any) -> None:
+    """Set flags of this process, before the first network is trained. Variables PADDLE_INIT_<FLAG> set flags, too.
+
+    A further call may say the same again.
+
+    Args: flags: flags of `paddle train`, for example trainer_count=2 or seed=7.
+    Raises: UsageError: a flag is unknown (with the nearest one) or has a wrong value, or another call or a trainer came
+        before and the values differ.
+    """
+    given = _read(flags)
+    if not _found:
+        _found.append(Process(given))
+        _said.append(given)
+        return
+    before = _said[0] if _said else {}
+    for name in sorted(given.keys() | before.keys()):
+        new, old = (one.get(name, FLAGS[name].default) for one in (given, before))
+        if new != old:
+            raise UsageError(
+                f"paddle.init({name}={new!r}): this process has begun with {name}={old!r}; call init once, before the "
+                "first network is trained, or with the same values"
+            )
+
+
+def _read(flags: Mapping[str, Any]) -> dict[str, Any]:
+    found = {
+        variable.removeprefix(VARIABLES).lower(): (value, VARIABLES)
+        for variable, value in os.environ.items()
+        if variable.startswith(VARIABLES)
+    }
+    found |= {name: (value, "paddle.init: ") for name, value in flags.items()}
+    given: dict[str, Any] = {}
+    for name, (value, where) in found.items():
+        if name in _WITHOUT_MEANING:
+            continue
+        if name not in FLAGS:
+            near = closest(name, FLAGS)
+            raise UsageError(f"{where}{name} is no flag{f'; did you mean {near}?' if near else ''}")
+        given[name] = convert(FLAGS[name], str(value), where)
+    return given
