@@ -37,9 +37,8 @@ from etcd_process import BINARY, EtcdProcess
 from master_processes import MasterProcess
 
 from paddle_base.messages import envelope
-from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
-from paddle_base.messages.client_core import ClientCore
+from paddle_base.messages.client_core import Caller, ClientCore
 from paddle_base.messages.envelope import Envelope, MemberId
 from paddle_base.messages.errors import ClosedError
 from paddle_base.registry.keeping import ClaimKeeper

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from paddle_base.messages.client_core import ClientCore, ClientPace
-from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import RequestRefusedError
-from paddle_base.messages.gate.gate import GateLimits
+from paddle_base.messages.gate import GateLimits
 from paddle_base.messages.keys import derive_keys
 from paddle_base.messages.server import ControlAccess, ControlServer
-from paddle_base.messages.server_core import MemberAsked, ServerCore
+from paddle_base.messages.server_core import Dispatcher, MemberAsked, ServerCore
 from paddle_base.runtime.schema import Call, Fields, Integer, Protocol, Text
 
 ADDING = Protocol(

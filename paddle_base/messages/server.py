@@ -22,13 +22,12 @@ from dataclasses import dataclass
 
 import zmq
 
-from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MAX_BYTES
-from paddle_base.messages.gate.gate import LISTEN_BACKLOG, Gate, GateLimits, GateTarget, Refusals
+from paddle_base.messages.gate import LISTEN_BACKLOG, Gate, GateLimits, GateTarget, Refusals
 from paddle_base.messages.keys import ZAP_DOMAIN, CurveKeys, answer_zap
-from paddle_base.messages.server_core import ServerCore
-from paddle_base.messages.wakeup import WakeUp
+from paddle_base.messages.server_core import Dispatcher, ServerCore
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.wakeup import WakeUp
 
 TICK_S = 0.25  # seconds between two checks for silent members
 # maximum queued messages from a member, each up to 1 MiB; while the queue is full, libzmq reads nothing from the member

@@ -7,12 +7,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.gate.gate import GateLimits
+from paddle_base.messages.gate import GateLimits
 from paddle_base.messages.keys import derive_keys
 from paddle_base.messages.server import ControlAccess, ControlServer
-from paddle_base.messages.server_core import ServerCore
+from paddle_base.messages.server_core import Dispatcher, ServerCore
 from paddle_base.registry.interface import Registry
 from paddle_base.registry.keeping import ClaimKeeper
 from paddle_base.runtime import glog

@@ -6,9 +6,9 @@ import errno
 import os
 from collections.abc import Callable
 
-from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
-from paddle_base.messages.gate.gate import GateLimits
+from paddle_base.messages.client_core import Caller
+from paddle_base.messages.gate import GateLimits
 from paddle_base.messages.keys import derive_keys
 from paddle_base.messages.server import ControlAccess, ControlServer
 from paddle_base.runtime.environment import read_environment

@@ -10,15 +10,14 @@ import zmq
 from control_programs import AddingMember, AddingServer, client_core, server_core
 from waiting import until
 
-from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
-from paddle_base.messages.dispatcher import Dispatcher
+from paddle_base.messages.client_core import Caller
 from paddle_base.messages.envelope import MAX_BYTES, MemberId
 from paddle_base.messages.errors import NoAnswerError, RequestRefusedError
-from paddle_base.messages.gate.gate import GateLimits
+from paddle_base.messages.gate import GateLimits
 from paddle_base.messages.keys import CurveKeys, derive_keys
 from paddle_base.messages.server import ControlAccess, ControlServer
-from paddle_base.messages.server_core import ServerCore
+from paddle_base.messages.server_core import Dispatcher, ServerCore
 from paddle_base.runtime.schema import SchemaError
 
 SECRET = "0123456789abcdef"

@@ -3,7 +3,7 @@
 import os
 import select
 
-from paddle_base.messages.wakeup import WakeUp
+from paddle_base.runtime.wakeup import WakeUp
 
 
 def is_awake(wakeup: WakeUp) -> bool:
