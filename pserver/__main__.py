@@ -85,8 +85,8 @@ def _watched(server: Server, line: flags.PserverFlags, job: JobEnvironment) -> I
         return
     # only a server with --metrics_port needs these imports
     from paddle_base.runtime.health.metrics import Exposition
-    from paddle_base.runtime.health.pages import Pages, watch
     from paddle_base.runtime.network.interfaces import resolve_nics
+    from paddle_base.runtime.network.pages import Pages, watch
     from pserver.server.server_metrics import ServerMetrics
 
     metrics = ServerMetrics(server, job.stuck_timeout)
@@ -96,7 +96,7 @@ def _watched(server: Server, line: flags.PserverFlags, job: JobEnvironment) -> I
         yield
     finally:
         if health is not None:
-            health.stop()
+            health.close()
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

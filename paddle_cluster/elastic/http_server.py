@@ -28,7 +28,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from paddle_base.runtime import glog
-from paddle_base.runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits, Refused
+from paddle_base.runtime.network.front import (
+    Admitted,
+    Front,
+    FrontHandlers,
+    FrontLimits,
+    Refused,
+    has_head,
+    make_answer,
+)
 from paddle_base.runtime.network.open_files import make_room
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.keyvalue.freshness import Checker
@@ -258,7 +266,7 @@ class KVStoreHTTPServer:
         listener = socket.create_server(addr, backlog=1024)
         self.server_address = listener.getsockname()
         self.server_port: int = self.server_address[1]
-        self._front = Front(listener, FrontHandlers(self._judge, self._serve), limits)
+        self._front = Front([listener], FrontHandlers(self._judge, self._serve), limits)
 
     @property
     def secret(self) -> str:
@@ -278,7 +286,7 @@ class KVStoreHTTPServer:
 
     def _judge(self, data: bytes, greeting: bytes) -> Admitted | Refused | None:
         """Admit a request with a right path and a signature; refuse others."""
-        if b"\n\r\n" not in data and b"\n\n" not in data:
+        if not has_head(data):
             return None
         head = _HEAD.match(data)
         if head is None:
@@ -308,10 +316,7 @@ class KVStoreHTTPServer:
 
 def _refuse(status: HTTPStatus, text: str, headers: Mapping[str, str] = {}) -> Refused:
     """Return an answer that closes the connection."""
-    body = f"{text}\n".encode() if text else b""
-    lines = [f"HTTP/1.1 {int(status)} {status.phrase}", f"Content-Length: {len(body)}", "Connection: close"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    return Refused("\r\n".join([*lines, "", ""]).encode() + body)
+    return Refused(make_answer(status, f"{text}\n".encode() if text else b"", headers))
 
 
 class RendezvousHTTPServer(KVStoreHTTPServer):

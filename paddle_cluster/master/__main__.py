@@ -15,8 +15,8 @@ from paddle_base.runtime.command import run_program
 from paddle_base.runtime.environment import JobEnvironment, read_environment
 from paddle_base.runtime.errors import StoppedError, stopped_by
 from paddle_base.runtime.health.metrics import Exposition
-from paddle_base.runtime.health.pages import Pages, watch
 from paddle_base.runtime.network.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
+from paddle_base.runtime.network.pages import Pages, watch
 from paddle_cluster.master import flags
 from paddle_cluster.master.flags import MasterFlags
 from paddle_cluster.master.metrics import MasterMetrics

@@ -27,8 +27,8 @@ from paddle_base.runtime.environment import JobEnvironment
 from paddle_base.runtime.errors import DataError, LeaseLostError, PaddleError, StoppedError, UsageError, stopped_by
 from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.health.metrics import Exposition
-from paddle_base.runtime.health.pages import Pages, watch
 from paddle_base.runtime.network.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
+from paddle_base.runtime.network.pages import Pages, watch
 from pserver.flags import PserverFlags
 from pserver.life.health import TaskHealth
 from pserver.life.lease import LeaseKeeper
@@ -188,7 +188,7 @@ def _watched(health: TaskHealth, line: PserverFlags, host: str) -> Iterator[None
         yield
     finally:
         if thread is not None:
-            thread.stop()
+            thread.close()
 
 
 class _JobOverError(Exception):
