@@ -96,11 +96,14 @@ class FrontHandlers(NamedTuple):
     - serve: answers a request in a thread, and returns whether the connection stays open: (the connection, its
       address, the bytes that have arrived, the facts of the head).
     - greet: returns the bytes that are sent first on a new connection, for example a challenge.
+    - peeks: whether the bytes that the judge sees stay in the connection, where a library of `serve` reads them, such
+      as that of TLS. The judge then has to decide about the first byte.
     """
 
     judge: Callable[[bytes, bytes], Admitted | Refused | None]
     serve: Callable[[socket.socket, str, bytes, Any], bool]
     greet: Callable[[], bytes] = bytes
+    peeks: bool = False
 
 
 class UnprovenConnections:
@@ -194,7 +197,7 @@ class Front:
         self._thread.start()
 
     def close(self, seconds: float = 0.0) -> None:
-        """Close the port, and every connection that is not served just now; further calls do nothing.
+        """Close the port, and every connection that is not served just now; further calls only wait.
 
         Args: seconds: maximum time of waiting for the requests that are answered now.
         """
@@ -307,7 +310,7 @@ class Front:
             self._close(waiting)
 
     def _read(self, waiting: Waiting) -> None:
-        data = waiting.stream.recv(READ_BYTES)
+        data = waiting.stream.recv(READ_BYTES, socket.MSG_PEEK if self._handlers.peeks else 0)
         if not data:
             self._close(waiting)
             return

@@ -19,11 +19,7 @@ ALONE = {
     "paddle_cluster/elastic/membership/notifying.py": (1, "a notice that is lost comes with the next heartbeat"),
     "paddle_cluster/launcher/failures.py": (1, "it makes a report"),
     "paddle_cluster/launcher/programs/process.py": (1, "it reads the end of a log, for a bounded time"),
-    "paddle_cluster/localcluster/api/server.py": (
-        1,
-        "localcluster is a tool of one machine, and imports nothing of ours",
-    ),
-    "paddle_cluster/localcluster/controller.py": (1, "as above"),
+    "paddle_cluster/localcluster/controller.py": (1, "localcluster is a tool of one machine"),
     "paddle_cluster/localcluster/deployment.py": (1, "as above"),
     "paddle_cluster/localcluster/pods/node.py": (2, "as above"),
     "paddle/doctor/probing.py": (1, "a probe, for a bounded time"),
