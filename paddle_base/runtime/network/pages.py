@@ -9,9 +9,10 @@ not end the program. If the port is in use, the program runs without these pages
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -179,3 +180,14 @@ def watch(hosts: Sequence[str], port: int, pages: Pages) -> Front | None:
         return None
     glog.info(f"/healthz, /readyz and /metrics are on {', '.join(f'{host}:{port}' for host in hosts)}")
     return front
+
+
+@contextlib.contextmanager
+def watched(hosts: Sequence[str], port: int, pages: Pages) -> Iterator[None]:
+    """Do the same as `watch` until the end of the `with` block."""
+    front = watch(hosts, port, pages)
+    try:
+        yield
+    finally:
+        if front is not None:
+            front.close()
