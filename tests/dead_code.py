@@ -56,7 +56,6 @@ REASONS = {
         "[nrw]*",
     ): "a part of its interface for tests (paddle_cluster/localcluster/__init__.py)",
     ("paddle_cluster/localcluster/api/server.py", "*"): _LIBRARY,
-    ("paddle_base/messages/fake.py", "mend"): "the network for tests without sockets has the whole interface",
     ("paddle/completion/tables.py", "*"): _IN_TABLE,
     ("paddle/doctor/*", "check_*"): _IN_TABLE,
     ("paddle/interrupts.py", "unraisablehook"): _LIBRARY,
