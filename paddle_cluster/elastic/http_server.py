@@ -21,10 +21,10 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
 from paddle_base.runtime import glog
@@ -243,9 +243,6 @@ class RendezvousHandler(KVStoreHandler):
         return HttpAnswer(HTTPStatus.OK, self.server.store.put_first(request.scope, request.key, request.body))
 
 
-_S = TypeVar("_S", bound="KVStoreHTTPServer")
-
-
 class KVStoreHTTPServer:
     """A server with a store; a front reads the head of each request, and a separate thread answers the request.
 
@@ -273,7 +270,7 @@ class KVStoreHTTPServer:
         """The secret that every request has to prove; empty: none."""
         return self.checker.secret
 
-    def __enter__(self: _S) -> _S:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -330,40 +327,15 @@ class RendezvousHTTPServer(KVStoreHTTPServer):
         self.store.plan(sizes)
 
 
-_Make = Callable[[tuple[str, int], type[KVStoreHandler], int, str, FrontLimits], _S]
+class KVStoreServer:
+    """A key-value store on a port, which `start_server` opens."""
 
-
-class _HttpServerThread(Generic[_S]):
-    """A server that runs in a separate thread."""
-
-    def __init__(self, make: _Make[_S], verbose: int, secret: str, limits: FrontLimits) -> None:
-        self._make, self._verbose, self._secret, self._limits = make, verbose, secret, limits
-        self._httpd: _S | None = None
-        self._stopping = threading.Lock()
-
-    def _start(self, handler_cls: type[KVStoreHandler], address: tuple[str, int]) -> int:
-        limits = self._limits
-        if limits is LIMITS:  # a program that serves a whole job; a worker keeps the limit that its user has chosen
-            room = make_room(limits.unproven + limits.proven)
-            limits = limits._replace(proven=max(1, room - limits.unproven))
-        self._httpd = self._make(address, handler_cls, self._verbose, self._secret, limits)
-        if self._httpd.verbose:
-            glog.info(f"the rendezvous server listens on port {self._httpd.server_port}")
-        return self._httpd.server_port
-
-    def stop(self) -> None:
-        """End the thread and close the port; further calls do nothing."""
-        with self._stopping:
-            httpd, self._httpd = self._httpd, None
-            if httpd is not None:
-                httpd.close()
-
-
-class KVStoreServer(_HttpServerThread[KVStoreHTTPServer]):
-    """A key-value store on a port."""
+    _kind: type[KVStoreHTTPServer] = KVStoreHTTPServer
 
     def __init__(self, verbose: int = 0, secret: str = "", limits: FrontLimits = LIMITS) -> None:
-        super().__init__(KVStoreHTTPServer, verbose, secret, limits)
+        self._verbose, self._secret, self._limits = verbose, secret, limits
+        self._httpd: KVStoreHTTPServer | None = None
+        self._stopping = threading.Lock()
 
     def start_server(self, handler_cls: type[KVStoreHandler] = KVStoreHandler, port: int = 0, address: str = "") -> int:
         """Start the server and return its port.
@@ -371,31 +343,40 @@ class KVStoreServer(_HttpServerThread[KVStoreHTTPServer]):
         Args: port: 0: any free port.  address: address to listen on; empty: all addresses.
         Raises: OSError: another program has the port.
         """
-        return self._start(handler_cls, (address, port))
+        limits = self._limits
+        if limits is LIMITS:  # a program that serves a whole job; a worker keeps the limit that its user has chosen
+            room = make_room(limits.unproven + limits.proven)
+            limits = limits._replace(proven=max(1, room - limits.unproven))
+        self._httpd = self._kind((address, port), handler_cls, self._verbose, self._secret, limits)
+        if self._verbose:
+            glog.info(f"the rendezvous server listens on port {self._httpd.server_port}")
+        return self._httpd.server_port
 
     def shutdown_server(self) -> None:
-        """Stop the server."""
-        self.stop()
+        """Close the port; further calls do nothing."""
+        with self._stopping:
+            httpd, self._httpd = self._httpd, None
+            if httpd is not None:
+                httpd.close()
 
 
-class RendezvousServer(_HttpServerThread[RendezvousHTTPServer]):
+class RendezvousServer(KVStoreServer):
     """The server by which the workers of a job find each other."""
 
-    def __init__(self, verbose: int = 0, secret: str = "") -> None:
-        super().__init__(RendezvousHTTPServer, verbose, secret, LIMITS)
+    _kind = RendezvousHTTPServer
 
     def start(self, handler_cls: type[KVStoreHandler] = RendezvousHandler, port: int = 0, address: str = "") -> int:
-        """Start the server and return its port.
+        """See `start_server`."""
+        return self.start_server(handler_cls, port, address)
 
-        Args: port: 0: any free port.  address: address to listen on; empty: all addresses.
-        Raises: OSError: another program has the port.
-        """
-        return self._start(handler_cls, (address, port))
+    def stop(self) -> None:
+        """See `shutdown_server`."""
+        self.shutdown_server()
 
     def init(self, host_alloc_plan: Sequence[SlotInfo]) -> None:
         """Begin a new generation: see `RendezvousHTTPServer.init`."""
         httpd = self._httpd
-        if httpd is not None:
+        if isinstance(httpd, RendezvousHTTPServer):
             httpd.init(host_alloc_plan)
 
     def put(self, scope: str, key: str, value: bytes) -> None:
