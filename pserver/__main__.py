@@ -38,11 +38,7 @@ def _run(arguments: list[str]) -> int:
         hosts = list_hosts(line.text("pservers"), line.number("port"), ports)
         services = list_services(hosts, 0, ports)
         return probe.run(services, job, float(line.values["timeout"]))
-    glog.info("commandline: " + " ".join(["paddle pserver", *arguments]) + " ", at="Util.cpp:166")
-    if line.ignored:
-        glog.warning(
-            f"these flags are accepted, but have no effect here: {', '.join('--' + name for name in line.ignored)}"
-        )
+    line.log_command("paddle pserver", arguments)
     return _serve(line, job, ports)
 
 
