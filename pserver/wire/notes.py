@@ -67,8 +67,9 @@ def get(note: Mapping[str, Any], key: str, shape: Shape) -> Any:
     Raises: BugError: the field is missing, or does not have this shape; the message names the field.
     """
     value = note.get(key)
-    try:
-        shape.check(value, f"its {key}")
-    except SchemaError as exc:
-        raise BugError(str(exc)) from exc
+    if not shape.fits(value):  # which takes half of the time of `check`
+        try:
+            shape.check(value, f"its {key}")
+        except SchemaError as exc:
+            raise BugError(str(exc)) from exc
     return value
