@@ -13,11 +13,11 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.command import FlagValues, run_program
 from paddle_base.runtime.errors import stopped_by
 from paddle_base.runtime.health.metrics import Exposition
+from paddle_base.runtime.kubernetes.client import ApiPlace, find_place
 from paddle_base.runtime.network.interfaces import resolve_nics
 from paddle_base.runtime.network.pages import Pages, watch
 from paddle_cluster.master.autoscaler import flags
 from paddle_cluster.master.autoscaler.amounts import parse_caps
-from paddle_cluster.master.autoscaler.api import ApiPlace, find_place
 from paddle_cluster.master.autoscaler.loop import Autoscaler, AutoscalerOptions
 from paddle_cluster.master.autoscaler.metrics import AutoscalerMetrics
 from paddle_cluster.master.autoscaler.mirror import EVERYWHERE
