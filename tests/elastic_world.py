@@ -92,7 +92,7 @@ class FakeServer:
         }  # fmt: skip
 
     def capture(self):
-        return self.service.capture(), len(self.log)
+        return self.service.take_snapshot(), len(self.log)
 
     def crash(self):
         """Restart from the last snapshot, as a new process would."""

@@ -12,9 +12,8 @@ import queue
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.server_core import MemberAsked, MemberJoined, ServerCore
+from paddle_base.messages.server_core import Dispatcher, MemberAsked, MemberJoined, ServerCore
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LeaseLostError
 from paddle_base.runtime.health.steady_time import steady_time

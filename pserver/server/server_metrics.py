@@ -96,8 +96,7 @@ class ServerMetrics:
 
     def why_stuck(self) -> str:
         """Return why the process is stuck; "" if the server's loop has made progress recently."""
-        age = self._liveness.age
-        return f"the main loop of the pserver has made no progress for {age:.0f} s" if age > self._stuck_timeout else ""
+        return self._liveness.why_stuck("pserver", self._stuck_timeout)
 
     def why_not_ready(self) -> str:
         """Return why the server is not ready; "" if all ports are bound and the ports with trainers have values.

@@ -25,6 +25,7 @@ from paddle_base.runtime.backoff import exponential_backoff
 from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded, show_value
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.network.open_files import FREE_FILES
+from paddle_base.runtime.wakeup import WakeUp
 from paddle_cluster.elastic.collectives.mesh import Mesh
 from paddle_cluster.elastic.collectives.peers import PeerRank, tune
 from paddle_cluster.elastic.errors import HorovodInternalError
@@ -209,7 +210,7 @@ class Acceptor:
         self._wanted = set(range(plan.rank + 1, plan.size))
         self._changed = threading.Condition()
         self._is_over = False
-        self._stop, self._stopped = socket.socketpair()
+        self._wakeup = WakeUp()
         self._thread = ServiceThread(self._run, "group-acceptor")
 
     def __enter__(self) -> Acceptor:
@@ -218,9 +219,9 @@ class Acceptor:
 
     def __exit__(self, *_: object) -> None:
         self._is_over = True
-        self._stop.close()
+        self._wakeup.call()
         self._thread.join()
-        self._stopped.close()
+        self._wakeup.close()
         self._listener.close()
         for unproven in self._unproven.values():
             unproven[0].close()
@@ -250,7 +251,7 @@ class Acceptor:
     def _run(self) -> None:
         poller = select.poll()
         poller.register(self._listener, select.POLLIN)
-        poller.register(self._stopped, select.POLLIN)
+        poller.register(self._wakeup, select.POLLIN)
         while not self._is_over:
             for file, _ in poller.poll(1000):
                 if file == self._listener.fileno():

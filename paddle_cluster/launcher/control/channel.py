@@ -7,8 +7,7 @@ import time
 import typing
 from collections.abc import Callable, Iterable
 
-from paddle_base.messages.caller import Caller
-from paddle_base.messages.client_core import ClientCore, ClientPace
+from paddle_base.messages.client_core import Caller, ClientCore, ClientPace
 from paddle_base.messages.envelope import MemberId
 from paddle_base.runtime.backoff import exponential_backoff
 from paddle_base.runtime.errors import ConfigError, LostPeerError

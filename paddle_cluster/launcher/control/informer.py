@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.wakeup import WakeUp
 from paddle_base.runtime.errors import LostPeerError
+from paddle_base.runtime.wakeup import WakeUp
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, failure_in, is_later, parse_record
 from paddle_cluster.launcher.failures import RETURNED_POD, describe_error
 from paddle_cluster.launcher.text import JsonObject, in_one_line, say
@@ -80,7 +80,7 @@ class AttemptInformer:
         with self._lock:
             self._view = AttemptView()
 
-    # ----- The handlers of a client (paddle_base.messages.caller.ClientHandlers)
+    # ----- The handlers of a client (paddle_base.messages.client_core.ClientHandlers)
 
     def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
         """Apply a message of protocol.RENDEZVOUS that trainer 0's launcher has pushed."""

@@ -11,10 +11,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from paddle_base.messages.caller import Caller
-from paddle_base.messages.dispatcher import Dispatcher
+from paddle_base.messages.client_core import Caller
 from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.server_core import MemberAsked, ServerCore
+from paddle_base.messages.server_core import Dispatcher, MemberAsked, ServerCore
 from paddle_cluster.launcher.attempts import JobRecord
 from paddle_cluster.launcher.cluster.pods import IdMap, in_id_order
 from paddle_cluster.launcher.cluster.quorum import WITHOUT_LAUNCHER
@@ -85,7 +84,7 @@ class RendezvousMember:
 
 
 class RendezvousHost(RendezvousMember):
-    """Trainer 0's launcher: the handlers of the server (paddle_base.messages.dispatcher.ServerHandlers).
+    """Trainer 0's launcher: the handlers of the server (paddle_base.messages.server_core.ServerHandlers).
 
     Thread safety: the server's thread calls `joined`, `asked` and `lost`; any thread may call the other methods.
     """

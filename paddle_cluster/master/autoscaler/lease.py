@@ -13,7 +13,7 @@ from typing import Any
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LeaseLostError
 from paddle_base.runtime.health.service_threads import ServiceThread
-from paddle_cluster.master.autoscaler.api import ApiClient, ApiProblem
+from paddle_base.runtime.kubernetes.client import ApiClient, ApiProblem
 
 DURATION_S = 15  # seconds for which a lease is valid after its last renewal
 RENEW_S = 2.0

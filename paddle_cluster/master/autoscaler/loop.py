@@ -13,12 +13,10 @@ from paddle_base.runtime.backoff import exponential_backoff
 from paddle_base.runtime.errors import ConfigError, PaddleError
 from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.health.steady_time import steady_time
+from paddle_base.runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem
 from paddle_cluster.master.autoscaler.amounts import EVERY
 from paddle_cluster.master.autoscaler.api import (
     APPLY,
-    ApiClient,
-    ApiPlace,
-    ApiProblem,
     ChangeRefusals,
     JobWriter,
     ParallelismWish,

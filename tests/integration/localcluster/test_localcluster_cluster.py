@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from paddle_cluster.localcluster import Cluster, OptionError, WaitError
-from paddle_cluster.localcluster.job.rules import Rule
+from paddle_cluster.localcluster.job.manifest import Rule
 
 DEADLINE = 30.0
 FOREVER = "trap 'exit 143' TERM; echo ready; sleep 1000 & wait"

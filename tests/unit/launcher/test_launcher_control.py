@@ -11,12 +11,12 @@ from unittest import mock
 
 import pytest
 from builders import pod_environment
+from fake_network import FakeClient, FakeNetwork
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddle_base.messages.client_core import ClientCore, ClientPace
 from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.fake import FakeClient, FakeNetwork
 from paddle_base.runtime.errors import ConfigError, PortInUseError
 from paddle_base.runtime.health.places import LAUNCHER, name_process
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord

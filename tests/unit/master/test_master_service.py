@@ -6,13 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_network import FakeClient, FakeNetwork
 
 from paddle_base.messages.client_core import ClientCore
-from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import NoAnswerError, RequestRefusedError
-from paddle_base.messages.fake import FakeClient, FakeNetwork
-from paddle_base.messages.server_core import ServerCore
+from paddle_base.messages.server_core import Dispatcher, ServerCore
 from paddle_base.runtime.errors import LeaseLostError
 from paddle_cluster.master.protocol import MASTER, TRAINER, WATCHER
 from paddle_cluster.master.service import MasterService

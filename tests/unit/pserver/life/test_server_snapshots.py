@@ -84,7 +84,7 @@ def finish(snapshots, interval=INTERVAL):
 
 
 def state_of(service):
-    capture = service.capture()
+    capture = service.take_snapshot()
     return capture.note, {name: array.tobytes() for name, array in capture.arrays.items()}
 
 
@@ -193,7 +193,7 @@ def test_sparse_and_dense_services_go_on_together(place):
     place.begin(*(one.service for one in again))
     assert state_of(again[0].service) == state_of(dense.service)
     assert state_of(again[1].service) == state_of(sparse.service)
-    assert again[2].service.capture() is None
+    assert again[2].service.take_snapshot() is None
 
 
 def test_a_server_with_other_ports_is_told_so(place):

@@ -76,7 +76,7 @@ class Snapshot:
 def test_nothing_leaves_before_the_first_snapshot_is_stored(elastic):
     one = elastic()
     snapshot, asked = Snapshot(), []
-    one.service.on_values = lambda service: asked.append(service.capture(copies=False)) or snapshot
+    one.service.on_values = lambda service: asked.append(service.take_snapshot(copies=False)) or snapshot
     first, second, third = (one.trainer(number).join() for number in range(3))
     second.fetch()
     first.initialise(values=np.arange(7))
@@ -166,7 +166,7 @@ def test_rows_are_looked_up_when_there_are_values(elastic):
 def again(elastic, one):
     """Another service that goes on from the state of one."""
     other = elastic()
-    other.service.restore(one.service.capture())
+    other.service.restore(one.service.take_snapshot())
     return other
 
 
@@ -174,7 +174,7 @@ def again(elastic, one):
 @pytest.mark.parametrize("algorithm", ["sgd", "async_sgd"])
 def test_a_service_goes_on_from_a_snapshot_bit_for_bit(elastic, method, algorithm):
     one = elastic()
-    assert one.service.capture() is None
+    assert one.service.take_snapshot() is None
     [trainer] = one.ready(optimization=Optimization(method, 0.1, algorithm=algorithm), values=np.arange(7))
     trainer.enter(3, 0)
 
@@ -195,7 +195,7 @@ def test_a_service_goes_on_from_a_snapshot_bit_for_bit(elastic, method, algorith
         assert same.answer.done == (3, 3) and same.answer.own == (3, 3)
     for count in range(4, 7):
         assert step(other, same, count) == step(one, trainer, count)
-    assert other.service.capture().note == one.service.capture().note
+    assert other.service.take_snapshot().note == one.service.take_snapshot().note
 
 
 def test_a_restored_service_knows_its_trainers_and_its_model(elastic):
@@ -245,7 +245,7 @@ def test_rows_go_on_from_a_snapshot(elastic):
 def test_a_snapshot_that_is_none_is_damage(elastic, field, value):
     one = elastic()
     one.ready()
-    found = one.service.capture()
+    found = one.service.take_snapshot()
     found.note[field] = value
     with pytest.raises(DamagedError):
         elastic().service.restore(found)
@@ -255,7 +255,7 @@ def test_a_snapshot_with_other_arrays_is_damage(elastic):
     one = elastic()
     one.ready()
     for change in ({}, {"values": np.zeros(8, "f4")}, {"values": np.zeros(7, "f8")}):
-        found = one.service.capture()
+        found = one.service.take_snapshot()
         found.arrays.clear()
         found.arrays.update(change)
         with pytest.raises(DamagedError):
@@ -265,7 +265,7 @@ def test_a_snapshot_with_other_arrays_is_damage(elastic):
 def test_a_capture_stays_as_it_is_when_the_service_goes_on(elastic):
     one = elastic()
     [trainer] = one.ready(optimization=Optimization("momentum", 0.1, algorithm="async_sgd"))
-    kept, shared = one.service.capture(), one.service.capture(copies=False)
+    kept, shared = one.service.take_snapshot(), one.service.take_snapshot(copies=False)
     trainer.push_alone(1, 1.0)
     assert not kept.arrays["values"].any() and shared.arrays["values"].all()
     assert kept.note["trainers"] == [[0, "pod-0", 0, 0]]

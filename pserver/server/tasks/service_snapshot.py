@@ -12,8 +12,8 @@ from typing import Any
 import numpy.typing as npt
 
 from paddle_base.runtime.errors import BugError, ConfigError, DamagedError
-from paddle_base.runtime.schema import SchemaError
-from pserver.server.tasks.roster import Roster
+from paddle_base.runtime.schema import Items, Row, SchemaError
+from pserver.server.tasks.roster import ROSTER, Roster
 from pserver.store import snapshot
 from pserver.store.shard import DenseShard, Shard
 from pserver.store.shard_loader import restore_shard
@@ -24,10 +24,11 @@ from pserver.wire.views import NO_ROUND, RoundKey
 
 # fields of a hello that must be equal in all trainers
 MODEL_KEYS = ("dtype", "parameters", "service", "services", "settings", "shape")
+_OWN = Items(Row((views.NUMBER, *views.ROUND.shapes)), notes.MAX_VALUES)
 
 
 @dataclass(frozen=True)
-class ServiceCapture:
+class ServiceSnapshot:
     """The state of a service between two messages. `note` is JSON-compatible; `arrays` maps names to arrays."""
 
     note: dict[str, Any]
@@ -67,44 +68,38 @@ class TaskRecord:
         Raises: DamagedError: the JSON is not a record of a service.
         """
         try:
-            model, setup = (notes.get_object(record, name) for name in ("model", "setup"))
-            if model is None or setup is None or model.keys() != set(MODEL_KEYS):
-                raise BugError(f"its model or its setup is invalid; the model is {show(model)}")
-            own = dict(_read_own(row) for row in notes.get_list(record, "own"))
-            roster = Roster.read(notes.get_list(record, "trainers"))
-            return cls(model, setup, roster, views.read_pair(record.get("done"), "done"), own)
+            model, setup = (notes.get(record, name, notes.OBJECT) for name in ("model", "setup"))
+            if model.keys() != set(MODEL_KEYS):
+                raise BugError(f"its model is invalid: {show(model)}")
+            own = {number: RoundKey(*key) for number, *key in notes.get(record, "own", _OWN)}
+            roster = Roster.read(notes.get(record, "trainers", ROSTER))
+            return cls(model, setup, roster, RoundKey(*notes.get(record, "done", views.ROUND)), own)
         except BugError as exc:
             raise DamagedError(f"it is not the record of a service: {exc}") from exc
 
 
-def write_capture(shard: Shard, record: TaskRecord, *, copies: bool) -> ServiceCapture:
+def make_snapshot(shard: Shard, record: TaskRecord, *, copies: bool) -> ServiceSnapshot:
     """Return the state of a service.
 
     Args: copies: whether the arrays are copied. Otherwise they are the shard's own arrays, which its next step changes.
     """
     part = snapshot.take(shard)
     arrays = {name: array.copy() if copies else array for name, array in part.arrays.items()}
-    return ServiceCapture({**record.write(), "counters": part.counters}, arrays)
+    return ServiceSnapshot({**record.write(), "counters": part.counters}, arrays)
 
 
-def read_capture(capture: ServiceCapture, threads: int) -> tuple[DenseShard | SparseShard, TaskRecord]:
-    """Return the shard of a capture, and the service's record.
+def read_snapshot(taken: ServiceSnapshot, threads: int) -> tuple[DenseShard | SparseShard, TaskRecord]:
+    """Return the shard of a snapshot, and the service's record.
 
     Args: threads: number of threads that take a step together.
-    Raises: DamagedError: the parts of the capture are inconsistent.
+    Raises: DamagedError: the parts of the snapshot are inconsistent.
     """
-    record = TaskRecord.read(capture.note)
-    if snapshot.VALUES not in capture.arrays:
+    record = TaskRecord.read(taken.note)
+    if snapshot.VALUES not in taken.arrays:
         raise DamagedError("it has no values")
     try:
-        snapshot.COUNTERS.check(capture.note.get("counters"), "counters")
-        part = snapshot.Part(capture.note["counters"], capture.arrays)
+        snapshot.COUNTERS.check(taken.note.get("counters"), "counters")
+        part = snapshot.Part(taken.note["counters"], taken.arrays)
         return restore_shard(record.model, record.setup, part, threads), record
     except (BugError, ConfigError, SchemaError) as exc:
         raise DamagedError(f"its parts do not fit each other: {exc}") from exc
-
-
-def _read_own(row: object) -> tuple[int, RoundKey]:
-    if not isinstance(row, list) or not row or not notes.is_integer(row[0], 0, views.MAX_NUMBER):
-        raise BugError(f"it has an invalid entry for the last round of a trainer: {show(row)}")
-    return row[0], views.read_pair(row[1:], "round of a trainer")

@@ -34,7 +34,8 @@ class WakeUp:
             return False
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the descriptor; further calls do nothing."""
         with self._lock:
-            os.close(self._file)
+            if self._file >= 0:
+                os.close(self._file)
             self._file = -1

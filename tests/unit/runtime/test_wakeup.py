@@ -3,7 +3,7 @@
 import os
 import select
 
-from paddle_base.messages.wakeup import WakeUp
+from paddle_base.runtime.wakeup import WakeUp
 
 
 def is_awake(wakeup: WakeUp) -> bool:
@@ -30,6 +30,7 @@ def test_a_late_call_writes_to_no_other_file() -> None:
         assert before in (reader, writer)
         os.set_blocking(reader, False)
         wakeup.call()
+        wakeup.close()
         assert wakeup.fileno() == -1 and not select.select([reader], [], [], 0)[0]
     finally:
         os.close(reader)

@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from paddle_base.messages.gate.zmtp import REFUSED_PROOF, PeerBytes, ServerBytes, ZmtpError
-from paddle_base.messages.wakeup import WakeUp
+from paddle_base.messages.zmtp import REFUSED_PROOF, PeerBytes, ServerBytes, ZmtpError
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.network.open_files import FREE_FILES, limit_of_files, make_room
 from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
+from paddle_base.runtime.wakeup import WakeUp
 
 READ_BYTES = 1 << 16  # maximum bytes of one read, and of the buffer for a side that does not read
 ACCEPTED_AT_ONCE = 8  # maximum connections that are accepted before existing connections are served again

@@ -17,10 +17,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from paddle_base.messages.caller import Caller, ClientHandlers
-from paddle_base.messages.client_core import ClientCore, ClientSend, OpenConnection
-from paddle_base.messages.dispatcher import Dispatcher
-from paddle_base.messages.server_core import ServerCore
+from paddle_base.messages.client_core import Caller, ClientCore, ClientHandlers, ClientSend, OpenConnection
+from paddle_base.messages.server_core import Dispatcher, ServerCore
 
 STEP_S = 0.25  # maximum seconds between two checks for silent members, as in the real server
 
