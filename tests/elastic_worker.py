@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from paddle_base.runtime.environment import read_environment
-from paddle_cluster.elastic.rendezvous.client import RendezvousClient
+from paddle_cluster.elastic.rendezvous_client import RendezvousClient
 
 LIMIT_S = 60.0
 

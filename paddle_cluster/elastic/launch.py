@@ -21,20 +21,21 @@ from paddle_cluster.elastic.constants import MOST_S
 from paddle_cluster.elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript, check_cooldown_range
 from paddle_cluster.elastic.hosts import MOST_HOST_SLOTS, parse_host_files, parse_hosts_and_slots
 from paddle_cluster.elastic.job.workers import NOT_BEGUN, run_job
-from paddle_cluster.elastic.launching.config_parser import (
+from paddle_cluster.elastic.launching.flags import (
     WITHOUT_EFFECT,
     ParameterError,
+    check_possible,
     list_given,
+    make_arguments,
+    make_parser,
     read_config_file,
     set_args_from_config,
     set_env_from_args,
     validate_config_args,
 )
-from paddle_cluster.elastic.launching.flags import check_possible, make_arguments, make_parser
-from paddle_cluster.elastic.launching.judging import JobFailedError
-from paddle_cluster.elastic.launching.processes import start_command
-from paddle_cluster.elastic.launching.program import WorkerProgram
-from paddle_cluster.elastic.process.builds import gloo_built, mpi_built
+from paddle_cluster.elastic.launching.processes import WorkerProgram, start_command
+from paddle_cluster.elastic.membership.results import JobFailedError
+from paddle_cluster.elastic.process.absent import gloo_built, mpi_built
 from paddle_cluster.elastic.settings import ElasticSettings
 
 
@@ -249,8 +250,7 @@ def _run_checked(args: argparse.Namespace) -> list[Any] | None:
     if function is None:
         run_job(settings, WorkerProgram(args.command, os.environ, start_command(args.command)))
         return None
-    from paddle_cluster.elastic.launching.call import FunctionCall
-    from paddle_cluster.elastic.launching.function import run_function
+    from paddle_cluster.elastic.launching.function import FunctionCall, run_function
 
     call = function if isinstance(function, FunctionCall) else FunctionCall(function, (), {})
     return run_function(call, args.executable, lambda program: run_job(settings, program))
@@ -302,7 +302,7 @@ def run(
     options = {**locals(), "verbose": bool(verbose)}
     if not callable(func):
         raise UsageError(f"run() got {type(func).__name__}, which is no function")
-    from paddle_cluster.elastic.launching.call import FunctionCall
+    from paddle_cluster.elastic.launching.function import FunctionCall
 
     given = parse_args(make_arguments(options))
     given.run_func, given.executable = FunctionCall(func, tuple(args), kwargs or {}), executable

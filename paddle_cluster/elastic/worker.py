@@ -29,7 +29,7 @@ from paddle_cluster.elastic.constants import (
     PADDLE_ELASTIC_INCARNATION,
 )
 from paddle_cluster.elastic.http_server import HttpAnswer, HttpRequest, KVStoreHandler, KVStoreServer
-from paddle_cluster.elastic.rendezvous.client import RendezvousClient
+from paddle_cluster.elastic.rendezvous_client import RendezvousClient
 
 NOTIFY_S = 5.0  # maximum seconds until a worker has accepted a notice
 SCOPE, KEY = "notices", "hosts_updated"

@@ -23,7 +23,7 @@ from paddle_cluster.elastic.agent.protocol import (
     write_mark,
 )
 from paddle_cluster.elastic.keyvalue.exchange import SignedExchange, UnprovenAnswerError
-from paddle_cluster.elastic.membership.heartbeats import Hearing
+from paddle_cluster.elastic.membership.members import Hearing
 
 PROBE_S = 1.0  # seconds that a probe waits until the agent's machine accepts a connection
 REQUEST_S = 5.0  # seconds to connect; also seconds for an answer, after the wait that the request asks for

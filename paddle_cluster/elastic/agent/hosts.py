@@ -15,7 +15,7 @@ from paddle_cluster.elastic.agent.protocol import AgentState
 from paddle_cluster.elastic.constants import AGENT_PORT
 from paddle_cluster.elastic.discovery import FoundHosts, HostDiscovery
 from paddle_cluster.elastic.launching.processes import check_local
-from paddle_cluster.elastic.membership.heartbeats import Hearing
+from paddle_cluster.elastic.membership.members import Hearing
 
 PROBES = 64  # maximum number of simultaneous requests to agents
 ANSWER_S = 1.0  # maximum seconds that a discovery waits for answers; it is short, because the wait delays all hosts

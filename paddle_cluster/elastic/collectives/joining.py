@@ -42,7 +42,7 @@ MAX_ADDRESS_BYTES = 1 << 12
 
 
 class AddressStore(Protocol):
-    """The store of the ranks' addresses; `paddle_cluster.elastic.rendezvous.client.RendezvousClient` implements it."""
+    """The store of the ranks' addresses; `paddle_cluster.elastic.rendezvous_client.RendezvousClient` implements it."""
 
     def put(self, scope: str, key: str, value: bytes) -> None:
         """Store a value."""

@@ -27,6 +27,26 @@ from paddle_cluster.elastic.launching import guard
 from paddle_cluster.elastic.launching.output import KINDS, OutputSink, WorkerPipe
 from paddle_cluster.elastic.membership.results import WorkerExit
 
+
+class WorkerProgram(NamedTuple):
+    """A command, or a function.
+
+    Attributes:
+    - command: command of a worker on another machine, or of a worker that outlives its driver.
+    - environ: variables of a worker on this machine, without the variables of its slot.
+    - start: starts a worker on this machine.
+    - offer: returns further variables of a worker on another machine, which reaches this machine at the given address.
+      Raises UsageError if the program cannot run on another machine.
+    - secret: secret of the job if the user has set none; "": the driver makes a secret.
+    """
+
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    start: StartProcess
+    offer: Callable[[str], dict[str, str]] = lambda _: {}
+    secret: str = ""
+
+
 LOOK_S = 0.1  # seconds between two checks of the events that end the worker
 DRAIN_S = 5.0  # maximum seconds of reading the output that is left at the end of a worker
 NOT_EXPORTED = ("BASH_FUNC_*", "OLDPWD", "*CUDA_VISIBLE_DEVICES", "HOROVOD_SECRET_KEY", "_HOROVOD_SECRET_KEY")

@@ -3,16 +3,71 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.backoff import exponential_backoff
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.kubernetes.client import ApiClient, ApiProblem, find_place
+from paddle_cluster.elastic.constants import POD_SELECTOR
 from paddle_cluster.elastic.discovery import FoundHosts, HostDiscovery
-from paddle_cluster.elastic.membership.pods import SELECTOR, read_pods
+
+SLOTS = "paddle/slots"  # annotation of a pod: number of workers in the pod
+MOST_SLOTS = 1024
+MOST_PODS = 10_000
+
+
+class PodHost(NamedTuple):
+    """A pod that can run workers."""
+
+    name: str
+    slots: int
+    address: str
+    uid: str
+
+
+def read_pods(pods: Iterable[Mapping[str, Any]], default_slots: int) -> tuple[list[PodHost], list[str]]:
+    """Return the hosts in the order of the ranks, the oldest first, and the problems of unusable pods.
+
+    A pod is a host if the pod runs, is Ready, has an address and is not being deleted. Pods that were created in the
+    same second are sorted by name.
+
+    Args: default_slots: number of slots of a pod without the annotation `paddle/slots`.
+    """
+    found: list[tuple[str, str, PodHost]] = []
+    problems: list[str] = []
+    for pod in pods:
+        try:
+            host = _read_pod(pod, default_slots)
+            created = str(pod["metadata"].get("creationTimestamp") or "")
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:
+            problems.append(glog.clean(f"a pod cannot be used: {exc}", 200))
+            continue
+        if host is not None and len(found) < MOST_PODS:
+            found.append((created, host.name, host))
+    return [host for _, _, host in sorted(found, key=lambda one: one[:2])], problems
+
+
+def _read_pod(pod: Mapping[str, Any], default_slots: int) -> PodHost | None:
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    if metadata.get("deletionTimestamp") or status.get("phase") != "Running" or not status.get("podIP"):
+        return None
+    ready = [one.get("status") for one in status.get("conditions") or [] if one.get("type") == "Ready"]
+    if ready != ["True"]:
+        return None
+    name, address, uid = str(metadata["name"]), str(status["podIP"]), str(metadata["uid"])
+    text = (metadata.get("annotations") or {}).get(SLOTS)
+    slots = default_slots if text is None else _read_slots(name, text)
+    return PodHost(name, slots, address, uid) if slots else None
+
+
+def _read_slots(name: str, text: Any) -> int:
+    if not isinstance(text, str) or not (text.isascii() and text.isdigit()) or int(text[:9]) > MOST_SLOTS:
+        raise ValueError(f"{name} has the annotation {SLOTS}={text!r}; it has to be a number up to {MOST_SLOTS}")
+    return int(text[:9])
+
 
 REFUSED_S = 10.0  # seconds after the start in which a refusal is no error, because the rights may be given later
 LONGEST_S = 30.0  # maximum seconds between two requests to an API server that does not answer
@@ -31,7 +86,7 @@ class PodDiscovery(HostDiscovery):
         self,
         environ: Mapping[str, str],
         namespace: str = "",
-        selector: str = SELECTOR,
+        selector: str = POD_SELECTOR,
         default_slots: int = 1,
         make_client: Callable[[Any], ApiClient] = ApiClient,
     ) -> None:

@@ -28,9 +28,8 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import UsageError
 from paddle_cluster.elastic import launch
 from paddle_cluster.elastic.job.workers import run_job
-from paddle_cluster.elastic.launching.call import FunctionCall
-from paddle_cluster.elastic.launching.function import run_function
-from paddle_cluster.elastic.launching.judging import JobFailedError
+from paddle_cluster.elastic.launching.function import FunctionCall, run_function
+from paddle_cluster.elastic.membership.results import JobFailedError
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE = 60.0

@@ -13,7 +13,7 @@ import pytest
 
 from paddle_base.runtime.errors import UsageError
 from paddle_cluster.elastic import launch
-from paddle_cluster.elastic.launching.judging import JobFailedError
+from paddle_cluster.elastic.membership.results import JobFailedError
 
 TWO_NAMES = "localhost:2,127.0.0.1:2"
 ROOT = Path(__file__).resolve().parents[3]

@@ -16,8 +16,7 @@ from paddle_cluster.elastic import discovery as discovery_module
 from paddle_cluster.elastic.collectives.joining import LOST
 from paddle_cluster.elastic.discovery import FixedHosts, FoundHosts, HostDiscovery
 from paddle_cluster.elastic.hosts import INVALID_SLOT_INFO, SlotInfo
-from paddle_cluster.elastic.launching.judging import JobFailedError, judge
-from paddle_cluster.elastic.membership.results import ResultsRecorder
+from paddle_cluster.elastic.membership.results import JobFailedError, ResultsRecorder, judge
 from paddle_cluster.elastic.worker import HostUpdateResult
 
 
@@ -93,7 +92,7 @@ def test_n5_rank_0_hears_of_a_change_before_it_listened(monkeypatch: pytest.Monk
     """G4: the notice was lost."""
     told: list[tuple[object, int]] = []
     client = mock.Mock(notify_hosts_updated=lambda stamp, result: told.append((stamp, result)))
-    monkeypatch.setattr("paddle_cluster.elastic.reports.WorkerNotificationClient", lambda *_: client)
+    monkeypatch.setattr("paddle_cluster.elastic.driver.WorkerNotificationClient", lambda *_: client)
     job = ScriptedJob({"a": 2})
     first, second = job.start(2)
     job.discovery.set({"a": 2, "b": 1})

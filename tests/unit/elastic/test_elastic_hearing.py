@@ -16,8 +16,7 @@ from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy
 from paddle_cluster.elastic.agent.protocol import AgentState
 from paddle_cluster.elastic.discovery import FixedHosts
 from paddle_cluster.elastic.hosts import SlotInfo
-from paddle_cluster.elastic.membership.heartbeats import GAP_S, MOST_TIMES, Hearing, HeartbeatWatch
-from paddle_cluster.elastic.membership.members import MemberTable
+from paddle_cluster.elastic.membership.members import GAP_S, MOST_TIMES, Hearing, HeartbeatWatch, MemberTable
 from paddle_cluster.elastic.membership.results import WorkerEvents, WorkerExit
 from paddle_cluster.elastic.process.membership import HEARTBEAT_S
 

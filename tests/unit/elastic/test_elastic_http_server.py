@@ -20,7 +20,7 @@ from paddle_cluster.elastic.keyvalue.exchange import Exchanged
 from paddle_cluster.elastic.keyvalue.notices import NoticeBoard
 from paddle_cluster.elastic.keyvalue.store import FullStoreError, KeyValueStore
 from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
-from paddle_cluster.elastic.rendezvous.client import RendezvousClient
+from paddle_cluster.elastic.rendezvous_client import RendezvousClient
 
 SECRET = "a secret"
 WAIT_S = 60.0

@@ -192,7 +192,7 @@ def test_a_driver_that_takes_over_sends_notices_to_a_new_rank_0(
             told.put((self.addresses, result))
             return is_accepted
 
-    monkeypatch.setattr("paddle_cluster.elastic.reports.WorkerNotificationClient", Client)
+    monkeypatch.setattr("paddle_cluster.elastic.driver.WorkerNotificationClient", Client)
     monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
     next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
     record = next_journal.lead()
@@ -230,7 +230,7 @@ def test_a_driver_whose_clock_is_behind_tells_of_changes_after_a_takeover(
     """Times ordered the notices: workers ignored those of a driver whose clock was behind that of the first one."""
     told = queue.Queue[tuple[float, int]]()
     client = mock.Mock(notify_hosts_updated=lambda number, result: told.put((number, result)))
-    monkeypatch.setattr("paddle_cluster.elastic.reports.WorkerNotificationClient", lambda *_: client)
+    monkeypatch.setattr("paddle_cluster.elastic.driver.WorkerNotificationClient", lambda *_: client)
     monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
     state = State(bcast_object=lambda value: value, get_rank=lambda: 0)
 

@@ -15,10 +15,8 @@ from paddle_cluster.elastic.discovery import FixedHosts, HostDiscoveryScript
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.job import workers as job_workers
 from paddle_cluster.elastic.launch import main, make_settings, parse_args
-from paddle_cluster.elastic.launching.judging import JobFailedError, judge
-from paddle_cluster.elastic.launching.processes import check_local, make_environment, start_command
-from paddle_cluster.elastic.launching.program import WorkerProgram
-from paddle_cluster.elastic.membership.results import Results, WorkerExit
+from paddle_cluster.elastic.launching.processes import WorkerProgram, check_local, make_environment, start_command
+from paddle_cluster.elastic.membership.results import JobFailedError, Results, WorkerExit, judge
 
 COMMAND = ["python", "train.py", "-np", "9", "--lr=1"]
 LONG = (

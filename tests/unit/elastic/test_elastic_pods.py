@@ -15,8 +15,7 @@ from each import each
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.kubernetes.client import ApiProblem
 from paddle_cluster.elastic.discovery import HostManager
-from paddle_cluster.elastic.membership.kubernetes import PodDiscovery
-from paddle_cluster.elastic.membership.pods import PodHost, read_pods
+from paddle_cluster.elastic.membership.kubernetes import PodDiscovery, PodHost, read_pods
 from paddle_cluster.elastic.worker import HostUpdateResult
 
 LIST = json.loads((Path(__file__).parent / "pods.json").read_text())["items"]

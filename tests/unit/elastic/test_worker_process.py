@@ -13,10 +13,9 @@ from waiting import until
 
 from paddle_cluster.elastic.launching import guard
 from paddle_cluster.elastic.launching.durable import DriverLock, run_durable
-from paddle_cluster.elastic.launching.judging import JobFailedError, judge
 from paddle_cluster.elastic.launching.output import OutputWriter
 from paddle_cluster.elastic.launching.processes import DRAIN_S, run_process, start_command
-from paddle_cluster.elastic.membership.results import Results, WorkerExit, describe_exit
+from paddle_cluster.elastic.membership.results import JobFailedError, Results, WorkerExit, describe_exit, judge
 
 
 def run(script: str, ends: tuple[threading.Event, ...] = ()) -> tuple[WorkerExit, float]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.elastic.agent.output import MOST_KEPT, WorkerOutput
 from paddle_cluster.elastic.agent.protocol import MOST_CHUNK, StreamMark, StreamPart, WorkerNews
-from paddle_cluster.elastic.agent.showing import OutputShower
+from paddle_cluster.elastic.agent.remote import OutputShower
+from paddle_cluster.elastic.agent.workers import MOST_KEPT, WorkerOutput
 from paddle_cluster.elastic.launching.output import OutputWriter, WorkerPipe
 
 WAIT_S = 60.0

@@ -10,8 +10,8 @@ from collective_ranks import groups, on_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddle_cluster.elastic.collectives.arithmetic import combine
 from paddle_cluster.elastic.collectives.forming import find_hosts
+from paddle_cluster.elastic.collectives.fusion import combine
 from paddle_cluster.elastic.collectives.requests import REDUCED_DTYPES, CollectiveKind, Reduction
 
 WAYS: dict[str, bool | list[list[int]]] = {"memory": True, "connections": False, "hosts": [[0, 2, 3], [1, 4]]}
@@ -210,7 +210,7 @@ def test_a_host_is_the_ranks_that_open_each_others_memory(opened: list[list[int]
 
 def test_a_part_of_an_array_is_one_step_of_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks of a host wait for the ring between hosts no longer than a part of the array takes."""
-    monkeypatch.setattr("paddle_cluster.elastic.collectives.sockets.SEGMENT_BYTES", 1 << 17)
+    monkeypatch.setattr("paddle_cluster.elastic.collectives.paths.SEGMENT_BYTES", 1 << 17)
     data = [np.random.default_rng(rank).integers(-9, 9, 200_003).astype(np.float16) for rank in range(5)]
 
     def work(group):  # type: ignore[no-untyped-def]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddle_base.runtime.errors import ConfigError
-from paddle_cluster.elastic.process.placement import ProcessPlacement, read_placement, read_settings
+from paddle_cluster.elastic.process.membership import ProcessPlacement, read_placement, read_settings
 
 PLACE = ProcessPlacement("host-2", 3, 4, 1, 2, 1, 2, 0)
 

@@ -25,8 +25,11 @@ from paddle_cluster.elastic.keyvalue.exchange import Exchanged, SignedExchange, 
 from paddle_cluster.elastic.keyvalue.notices import HostsNotice
 from paddle_cluster.elastic.keyvalue.signature import STALE
 from paddle_cluster.elastic.keyvalue.store import MOST_VALUE_BYTES
-from paddle_cluster.elastic.rendezvous.handler import GENERATION_HEADER, OWN_HEADERS, REVISION_HEADER
 
+GROUP_SCOPE = "group_"  # prefix of the scope in which the workers of a generation publish addresses
+GENERATION_HEADER = "X-Paddle-Generation"
+REVISION_HEADER = "X-Paddle-Revision"
+OWN_HEADERS = (GENERATION_HEADER.lower(), REVISION_HEADER.lower())  # the signature covers the headers in this order
 # seconds without an acknowledgement after which the driver's host counts as lost; a new host may then have its address
 GONE_S = 6
 _GOOD = (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
