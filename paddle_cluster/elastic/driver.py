@@ -31,12 +31,11 @@ from paddle_cluster.elastic.collectives.joining import LOST
 from paddle_cluster.elastic.constants import HOROVOD_ELASTIC_TIMEOUT, read_seconds
 from paddle_cluster.elastic.discovery import DiscoveredHosts, HostDiscovery, HostManager
 from paddle_cluster.elastic.hosts import INVALID_SLOT_INFO, HostInfo, SlotInfo, complete_slots
-from paddle_cluster.elastic.keyvalue.notices import NoticeBoard
 from paddle_cluster.elastic.membership.decisions import FAILURE, READY, SUCCESS, GenerationPlan, Slot, assign_slots
 from paddle_cluster.elastic.membership.history import JobHistory
 from paddle_cluster.elastic.membership.host_watch import HostWatch
 from paddle_cluster.elastic.membership.journal import DriverJournal, DriverRecord
-from paddle_cluster.elastic.membership.members import Hearing, HeartbeatWatch, Incarnation, MemberTable
+from paddle_cluster.elastic.membership.members import Hearing, Incarnation, MemberTable
 from paddle_cluster.elastic.membership.notifying import Notifier
 from paddle_cluster.elastic.membership.results import (
     CreateWorker,
@@ -46,7 +45,7 @@ from paddle_cluster.elastic.membership.results import (
     WorkerExit,
     describe_exit,
 )
-from paddle_cluster.elastic.registration import WorkerStateRegistry
+from paddle_cluster.elastic.registration import HeartbeatWatch, WorkerStateRegistry
 from paddle_cluster.elastic.rendezvous_client import GROUP_SCOPE
 from paddle_cluster.elastic.worker import HostUpdateResult, WorkerNotificationClient
 
@@ -58,15 +57,16 @@ class WorkerReports:
 
     Attributes: is_open: whether the driver knows its workers. A driver that takes over the workers of an earlier driver
         does not know them at first, and the workers have to repeat their requests.  history: the history of the job.
+        notices: the notices of all changes of hosts.
 
     Thread safety: every method may be called from any thread.
     """
 
     def __init__(self, registry: WorkerStateRegistry, secret: str, hearing: Hearing | None = None) -> None:
-        self._worker_registry, self._secret, self._hearing = registry, secret, hearing
+        self._worker_registry, self._secret, self._hearing = registry, secret, hearing or Hearing(0.0)
         self.history = registry.history = JobHistory()
         self._members, self.is_open = MemberTable(), True
-        self._notifier = Notifier()
+        self.notices = Notifier()
         self._results = ResultsRecorder()
         self._create_worker_fn: CreateWorker | None = None
 
@@ -89,16 +89,6 @@ class WorkerReports:
     def _keep_record(self) -> None:
         """Write the record from which the next driver continues."""
         raise NotImplementedError
-
-    @property
-    def notices(self) -> NoticeBoard:
-        """The notices of all changes of hosts."""
-        return self._notifier.board
-
-    @property
-    def known_revision(self) -> int:
-        """The revision of the newest notice before this generation; the workers need only later notices."""
-        return self._notifier.base
 
     def record_ready(self, host: str, slot: int) -> int:
         """Record that a worker is ready, wait for the next generation, and return the generation that has ended."""
@@ -158,11 +148,10 @@ class WorkerReports:
             return
         self._members.claim(member, holder)
         is_first, member.heard = member.heard is None, time.monotonic()
-        if self._hearing is not None:
-            self._hearing.note(member.heard)
+        self._hearing.note(member.heard)
         if is_first:  # the next driver must notice if this process falls silent
             self._keep_record()
-        if addresses and not self._notifier.has_client(member.slot):
+        if addresses and self.notices.find_client(member.slot) is None:
             self.register_worker_server(host, local_rank, addresses, self._secret)
 
     def record_joined(self, generation: int, rank: int) -> None:
@@ -186,14 +175,14 @@ class WorkerReports:
     def register_worker_server(self, host: str, slot: int, addresses: Any, secret_key: str) -> None:
         """Store the addresses at which the worker of a slot receives notices; send rank 0 a missed notice."""
         client = WorkerNotificationClient(addresses, secret_key)
-        missed = self._notifier.add_client((host, slot), client)
+        missed = self.notices.add_client((host, slot), client)
         first = self.get_coordinator_info()
         if missed is not None and first is not None and (first.hostname, first.local_rank) == (host, slot):
-            self._notifier.tell_soon(client, missed)
+            self.notices.tell_soon(client, missed)
 
     def get_worker_client(self, slot_info: SlotInfo) -> WorkerNotificationClient | None:
         """Return the client of the worker of a slot, or None if the worker has not registered."""
-        return self._notifier.find_client(slot_info)
+        return self.notices.find_client((slot_info.hostname, slot_info.local_rank))
 
     def _find_member(self, slot: Slot, incarnation: str) -> Incarnation | None:
         member = self._members.find(slot, incarnation or None)
@@ -375,7 +364,6 @@ class ElasticDriver(WorkerReports):
         self._results.set_error_message(error_message)
         self._watch.is_stopped.set()
         self._worker_registry.wake()
-        self._notifier.board.close()
         self._rendezvous.stop()
         self._watch.stop()
         self._heartbeats.join()
@@ -468,7 +456,7 @@ class ElasticDriver(WorkerReports):
     def _set_plan(self, slots: Sequence[SlotInfo]) -> None:
         self._plan = GenerationPlan.of(slots)
         self._rendezvous.init(slots)
-        self._notifier.begin_generation(self._plan.slots.keys())
+        self.notices.begin_generation(self._plan.slots.keys())
 
     def _list_survivors(self, hosts: DiscoveredHosts) -> dict[Slot, int]:
         """Return the slots of this generation that have a live worker, with their ranks."""
@@ -490,14 +478,14 @@ class ElasticDriver(WorkerReports):
             plan = GenerationPlan.of(self._assign(hosts, self._list_survivors(hosts)) if is_enough else [])
             if plan.hosts == self.host_assignments:
                 return
-            notice = self._notifier.post(plan.slots.keys(), result) if self._plan.ranks else None
+            notice = self.notices.post(plan.slots.keys(), result) if self._plan.ranks else None
             if notice is not None:  # the next driver continues with the next revision
                 self._save_record(self._worker_registry.last_rendezvous())
             self.history.note_hosts()
         coordinator = self.get_coordinator_info()
         client = None if coordinator is None else self.get_worker_client(coordinator)
         if client is not None and notice is not None:
-            self._notifier.tell_soon(client, notice)
+            self.notices.tell_soon(client, notice)
 
     # ---- processes
 

@@ -20,7 +20,7 @@ from paddle_cluster.elastic.agent.service import run_agent
 from paddle_cluster.elastic.constants import MOST_S
 from paddle_cluster.elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript, check_cooldown_range
 from paddle_cluster.elastic.hosts import MOST_HOST_SLOTS, parse_host_files, parse_hosts_and_slots
-from paddle_cluster.elastic.job.workers import NOT_BEGUN, run_job
+from paddle_cluster.elastic.job import NOT_BEGUN, run_job
 from paddle_cluster.elastic.launching.flags import (
     WITHOUT_EFFECT,
     ParameterError,

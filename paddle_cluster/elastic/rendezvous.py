@@ -3,8 +3,6 @@
 - `GET /rank_and_size/<host>:<local_rank>?incarnation=I&generation=G&state=0|1&wait=S` is answered with six integers.
   The status 204 means that the worker has to repeat the request.
 - `PUT /worker_addresses/<host>:<local_rank>` has the body {"incarnation", "addresses": [[ip, port], ...]}.
-- `GET /notices/<revision>?wait=S` is answered with {"revision", "result"}. The status 204 means that there
-  is no later notice.
 - `PUT /places/<host>:<local_rank>` has the body {"incarnation", "holder"}, and is answered with {"holder"}: the process
   that has the place of the worker, because it has asked first.
 - `PUT /heartbeat/<host>:<local_rank>` has the body {"incarnation", "generation", "addresses", "holder"}.
@@ -20,7 +18,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.schema import Integer, Items, Record, Row, SchemaError, Shape, Such, Text, parse_object
 from paddle_cluster.elastic.driver import WorkerReports
 from paddle_cluster.elastic.http_server import MOST_WAIT_S, PUT_PLACES, HttpAnswer, HttpRequest, RendezvousHandler
-from paddle_cluster.elastic.rendezvous_client import GENERATION_HEADER, GROUP_SCOPE, REVISION_HEADER
+from paddle_cluster.elastic.rendezvous_client import GENERATION_HEADER, GROUP_SCOPE
 
 GET_RANK_AND_SIZE = "rank_and_size"
 PUT_WORKER_ADDRESSES = "worker_addresses"
@@ -69,8 +67,6 @@ def answer_worker(driver: WorkerReports, request: HttpRequest) -> HttpAnswer | N
     match request.method, request.scope:
         case "GET", scope if scope == GET_RANK_AND_SIZE:
             return _answer_rank(driver, request)
-        case "GET", "notices":
-            return _answer_notices(driver, request)
         case "PUT", scope if scope in ("heartbeat", "done", PUT_PLACES, PUT_WORKER_ADDRESSES):
             host, local_rank = _read_slot(request.key)
             return _take(driver, request, host, local_rank)
@@ -94,18 +90,7 @@ def _answer_rank(driver: WorkerReports, request: HttpRequest) -> HttpAnswer:
     if found is None:
         return HttpAnswer(HTTPStatus.NO_CONTENT)
     slot, new = found
-    return HttpAnswer(
-        HTTPStatus.OK,
-        slot.to_response_string().encode(),
-        {GENERATION_HEADER: str(new), REVISION_HEADER: str(driver.known_revision)},
-    )
-
-
-def _answer_notices(driver: WorkerReports, request: HttpRequest) -> HttpAnswer:
-    notice = driver.notices.find_after(_read_number(request.key, "revision"), request.wait)
-    if notice is None:
-        return HttpAnswer(HTTPStatus.NO_CONTENT)
-    return HttpAnswer(HTTPStatus.OK, json.dumps(notice._asdict()).encode())
+    return HttpAnswer(HTTPStatus.OK, slot.to_response_string().encode(), {GENERATION_HEADER: str(new)})
 
 
 def _take(driver: WorkerReports, request: HttpRequest, host: str, local_rank: int) -> HttpAnswer:

@@ -16,14 +16,14 @@ from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachab
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.elastic.agent.client import AgentClient
-from paddle_cluster.elastic.agent.protocol import KINDS, MOST_CHUNK, StreamMark, StreamPart, WorkerLaunch, WorkerNews
+from paddle_cluster.elastic.agent.protocol import KINDS, MOST_CHUNK, OutputAnswer, StreamMark, StreamPart, WorkerLaunch
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.launching.output import OutputWriter
 from paddle_cluster.elastic.launching.processes import make_environment
 from paddle_cluster.elastic.membership.results import WorkerEvents, WorkerExit
 
 
-class OutputShower:
+class OutputPrinter:
     """A context manager that shows the output of a worker.
 
     Attributes: marks: by stream, the number of bytes that the driver has shown and the number that it has received.
@@ -35,11 +35,11 @@ class OutputShower:
         self._writer, self._rank = writer, rank
         self.marks = {kind: StreamMark() for kind in KINDS}
         self._changed = threading.Condition()
-        self._news: WorkerNews | None = None
+        self._news: OutputAnswer | None = None
         self._is_over = False
         self._thread = ServiceThread(self._run, "output")
 
-    def __enter__(self) -> OutputShower:
+    def __enter__(self) -> OutputPrinter:
         self._files = self._writer.open(self._rank)
         self._thread.start()
         return self
@@ -57,13 +57,13 @@ class OutputShower:
         with self._changed:
             return self._changed.wait_for(lambda: self._news is None, seconds)
 
-    def give(self, news: WorkerNews) -> None:
+    def give(self, news: OutputAnswer) -> None:
         """Show the parts of an answer; all earlier parts must be shown already."""
         with self._changed:
             self._news = news
             self._changed.notify_all()
 
-    def has_all(self, news: WorkerNews) -> bool:
+    def has_all(self, news: OutputAnswer) -> bool:
         """Wait until the given answer is shown; return whether all output of the worker has been shown by then."""
         with self._changed:
             self._changed.wait_for(lambda: self._news is None)
@@ -137,7 +137,7 @@ class RemoteWorker:
 
         Raises: VolumeError: the output files cannot be written.
         """
-        with OutputShower(writer, self._launch.rank) as shower:
+        with OutputPrinter(writer, self._launch.rank) as shower:
             try:
                 return self._run(shower, ends)
             except (PeerUnreachableError, LostPeerError, ConfigError) as exc:
@@ -147,7 +147,7 @@ class RemoteWorker:
                     self._client.report_loss()
                 return WorkerExit(LOST, end, is_to_end, is_known=False)
 
-    def _run(self, shower: OutputShower, ends: Sequence[threading.Event]) -> WorkerExit:
+    def _run(self, shower: OutputPrinter, ends: Sequence[threading.Event]) -> WorkerExit:
         has_begun = was_stopped = False
         while True:
             is_to_end = any(event.is_set() for event in ends)
@@ -170,7 +170,7 @@ class RemoteWorker:
         self._client.end(self._agent, self._name)
         return True
 
-    def _follow(self, shower: OutputShower, is_to_end: bool) -> WorkerNews | None:
+    def _follow(self, shower: OutputPrinter, is_to_end: bool) -> OutputAnswer | None:
         """Ask for new output.
 
         While earlier output is not shown yet, ask for 0 bytes; by this request the agent detects that the driver runs.

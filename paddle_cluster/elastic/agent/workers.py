@@ -14,7 +14,7 @@ from typing import IO
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LostPeerError
 from paddle_base.runtime.health.service_threads import ServiceThread
-from paddle_cluster.elastic.agent.protocol import KINDS, MOST_CHUNK, StreamMark, StreamPart, WorkerLaunch, WorkerNews
+from paddle_cluster.elastic.agent.protocol import KINDS, MOST_CHUNK, OutputAnswer, StreamMark, StreamPart, WorkerLaunch
 from paddle_cluster.elastic.launching.processes import keep_exported, run_process, start_command
 from paddle_cluster.elastic.membership.results import describe_exit
 
@@ -91,7 +91,7 @@ class WorkerOutput:
                 stream.forget(stream.total)
             self._changed.notify_all()
 
-    def read(self, marks: Mapping[str, StreamMark], most: int, wait: float) -> WorkerNews:
+    def read(self, marks: Mapping[str, StreamMark], most: int, wait: float) -> OutputAnswer:
         """Return output that the driver has not shown yet; wait for new output at most `wait` seconds.
 
         Args: most: maximum number of returned bytes of each stream.
@@ -109,7 +109,7 @@ class WorkerOutput:
             parts = {
                 kind: StreamPart(one.first, bytes(one.data[:limit]), one.total) for kind, one in self._streams.items()
             }
-            return WorkerNews(parts, self._exit)
+            return OutputAnswer(parts, self._exit)
 
     @property
     def is_empty(self) -> bool:
@@ -195,7 +195,7 @@ class AgentWorkers:
         """
         self._find(name).end.set()
 
-    def read(self, name: str, marks: Mapping[str, StreamMark], most: int, wait: float) -> WorkerNews:
+    def read(self, name: str, marks: Mapping[str, StreamMark], most: int, wait: float) -> OutputAnswer:
         """Return output of a worker that the driver has not shown yet; see `WorkerOutput.read`.
 
         Raises: LostPeerError: there is no worker with this name.

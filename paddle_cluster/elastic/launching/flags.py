@@ -59,13 +59,13 @@ NOT_HERE = {
 }
 
 
-class RunParser(argparse.ArgumentParser):
+class FlagParser(argparse.ArgumentParser):
     """A parser that raises UsageError instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         """Report a wrong command line. Raises: UsageError: always."""
         hint = suggest_flag(message, self.format_help())
-        raise UsageError(f"{message}{hint}; 'paddle elastic run --help' lists all flags")
+        raise UsageError(f"{message}{hint}; '{self.prog} --help' lists all flags")
 
 
 class _AddNames(argparse.Action):
@@ -80,7 +80,7 @@ class _AddNames(argparse.Action):
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = RunParser(prog="paddle elastic run", allow_abbrev=False, description=WHAT)
+    parser = FlagParser(prog="paddle elastic run", allow_abbrev=False, description=WHAT)
     add = parser.add_argument
     add("-np", "--num-proc", dest="num_proc", type=int, help="minimum number of workers with which the job begins")
     add(

@@ -1,4 +1,4 @@
-"""The process in each slot. A process of a worker is called an incarnation, and has a unique name."""
+"""The process in each slot, and when it was heard. A process is called an incarnation, and has a unique name."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from paddle_base.runtime import glog
-from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_cluster.elastic.membership.decisions import Slot
 
 
@@ -124,22 +121,17 @@ class MemberTable:
             self._members = {slot: one for slot, one in self._members.items() if slot in slots}
 
 
-# ----- Heartbeats -----
-
-
 RESOLUTION_S = 0.1  # minimum seconds between two recorded heartbeat times
 GAP_S = 3.0  # longer than the interval between two heartbeats of a worker, which is 2 s
 LONG_GAP_S = 1.0  # counted seconds of an interval without any heartbeat that is longer than GAP_S
-LOOK_S = 1.0  # maximum seconds between two checks
 MOST_TIMES = 10_000
-LEAST_S = 6.0  # minimum time limit in seconds; a worker sends three heartbeats in this time, so one may be late
 
 
 class Hearing:
     """The times at which a driver has received a heartbeat from any worker.
 
     Args: patience_s: seconds without any heartbeat after which every worker counts as silent; before that time the
-        driver itself may be cut off.
+        driver itself may be cut off. 0: the driver is never cut off.
 
     Thread safety: every method may be called from any thread.
     """
@@ -179,78 +171,3 @@ class Hearing:
 def _count(gap: float) -> float:
     """Return the seconds that an interval between two heartbeats counts; in a long one the driver may be cut off."""
     return gap if gap <= GAP_S else LONG_GAP_S
-
-
-class GenerationReports(Protocol):
-    """The reports of workers; `paddle_cluster.elastic.registration.WorkerStateRegistry` implements them."""
-
-    def get_recorded_slots(self) -> list[Slot]:
-        """Return the slots that have reported in this generation."""
-
-    def size(self) -> int:
-        """Return the number of workers in this generation."""
-
-
-class HeartbeatWatch:
-    """Watches the heartbeats of all workers.
-
-    Args:
-    - timeout: seconds of silence after which a worker is ended; 0: never.
-    - is_stopped: event that ends the watch.
-    - hearing: heartbeat times of a driver that may be cut off from its workers; None: the driver is never cut off.
-    - reports: which workers have already reported that they are ready, done or failed. If all other workers have
-      reported, a silent worker is ended after a third of the timeout.
-    """
-
-    def __init__(
-        self,
-        members: MemberTable,
-        timeout: float,
-        is_stopped: threading.Event,
-        hearing: Hearing | None = None,
-        reports: GenerationReports | None = None,
-    ) -> None:
-        self._members, self._timeout, self._is_stopped = members, timeout, is_stopped
-        self._hearing, self._reports = hearing, reports
-        self._short = min(timeout, max(timeout / 3, LEAST_S))
-        self._thread = ServiceThread(self._run, "heartbeats")
-
-    def start(self) -> None:
-        """Start the watch."""
-        if self._timeout > 0:
-            self._thread.start()
-
-    def join(self) -> None:
-        """Wait until the thread has ended."""
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def check(self, now: float) -> None:
-        """End every worker whose last heartbeat is too old; `now` is in seconds of `time.monotonic`."""
-        silent = {
-            member: silence
-            for member in self._members.list_live({})
-            if member.heard is not None and (silence := self._measure_silence(member.heard, now)) > self._short
-        }
-        waited_for = self._list_waited_for(silent)
-        for member, silence in silent.items():
-            limit = self._short if member.slot in waited_for else self._timeout
-            if silence > limit:
-                glog.error(f"{member.host}[{member.local_rank}] has sent no heartbeat for {limit:g} s, and is ended")
-                member.is_silent = True
-                member.kill()
-
-    def _list_waited_for(self, silent: Collection[Incarnation]) -> set[Slot]:
-        """Return the slots of silent workers without a report, if all other workers of the generation have reported."""
-        recorded = set() if self._reports is None else set(self._reports.get_recorded_slots())
-        missing = {member.slot for member in silent} - recorded
-        if self._reports is None or not recorded or len(recorded) + len(missing) < self._reports.size():
-            return set()
-        return missing
-
-    def _measure_silence(self, heard: float, now: float) -> float:
-        return now - heard if self._hearing is None else self._hearing.measure_silence(heard, now)
-
-    def _run(self) -> None:
-        while not self._is_stopped.wait(min(self._timeout / 8, LOOK_S)):
-            self.check(time.monotonic())

@@ -27,7 +27,7 @@ import paddle.elastic as hvd
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import UsageError
 from paddle_cluster.elastic import launch
-from paddle_cluster.elastic.job.workers import run_job
+from paddle_cluster.elastic.job import run_job
 from paddle_cluster.elastic.launching.function import FunctionCall, run_function
 from paddle_cluster.elastic.membership.results import JobFailedError
 

@@ -21,7 +21,7 @@ from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
 
 from paddle_cluster.elastic import discovery as discovery_module
 from paddle_cluster.elastic.hosts import SlotInfo
-from paddle_cluster.elastic.job.membership_file import describe
+from paddle_cluster.elastic.membership_file import describe
 
 HOSTS = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2), max_size=4)
 LEAST, MOST = 2, 5

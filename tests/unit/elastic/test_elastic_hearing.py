@@ -16,9 +16,10 @@ from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy
 from paddle_cluster.elastic.agent.protocol import AgentState
 from paddle_cluster.elastic.discovery import FixedHosts
 from paddle_cluster.elastic.hosts import SlotInfo
-from paddle_cluster.elastic.membership.members import GAP_S, MOST_TIMES, Hearing, HeartbeatWatch, MemberTable
+from paddle_cluster.elastic.membership.members import GAP_S, MOST_TIMES, Hearing, MemberTable
 from paddle_cluster.elastic.membership.results import WorkerEvents, WorkerExit
 from paddle_cluster.elastic.process.membership import HEARTBEAT_S
+from paddle_cluster.elastic.registration import HeartbeatWatch
 
 
 def make_hearing(now: float) -> Hearing:
@@ -119,7 +120,7 @@ def test_a_driver_that_is_cut_off_ends_no_worker() -> None:
     now = time.monotonic() + 1
     hearing, members = make_hearing(now), MemberTable()
     workers = [members.begin((host, 0), "", 1, []) for host in "ab"]
-    watch = HeartbeatWatch(members, 10.0, threading.Event(), hearing)
+    watch = HeartbeatWatch(members, 10.0, threading.Event(), hearing, mock.Mock(get_recorded_slots=list))
     for worker in workers:
         worker.heard = now
     watch.check(now + 40)
@@ -138,7 +139,7 @@ def test_the_hosts_of_a_driver_that_is_cut_off_stay(monkeypatch: pytest.MonkeyPa
     def read_state(client: AgentClient) -> AgentState:
         if client.address in silent:
             raise PeerUnreachableError("no agent answers")
-        client._note_answer()
+        client._hearing.note()
         return AgentState(client.address, 1, False)
 
     monkeypatch.setattr(AgentClient, "read_state", read_state)

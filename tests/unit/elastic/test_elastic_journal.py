@@ -260,7 +260,7 @@ def test_a_driver_whose_clock_is_behind_tells_of_changes_after_a_takeover(
     again = ScriptedJob({"a": 1}, journal=next_journal)
     again.driver.port = record.port
     again.driver.adopt(record, again.create)
-    known = again.driver.known_revision
+    known = again.driver.notices.base
     check_change(again, {"a": 1, "b": 1})
     assert again.driver.notices.find_after(known) is not None, "a trainer asks for what follows the last revision"
     again.end()

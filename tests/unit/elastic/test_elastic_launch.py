@@ -11,9 +11,9 @@ import pytest
 from each import each
 
 from paddle_base.runtime.errors import ConfigError, UsageError
+from paddle_cluster.elastic import job as job_workers
 from paddle_cluster.elastic.discovery import FixedHosts, HostDiscoveryScript
 from paddle_cluster.elastic.hosts import SlotInfo
-from paddle_cluster.elastic.job import workers as job_workers
 from paddle_cluster.elastic.launch import main, make_settings, parse_args
 from paddle_cluster.elastic.launching.processes import WorkerProgram, check_local, make_environment, start_command
 from paddle_cluster.elastic.membership.results import JobFailedError, Results, WorkerExit, judge

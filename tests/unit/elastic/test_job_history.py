@@ -21,7 +21,9 @@ from paddle.utils import status
 from paddle_base.runtime.errors import DamagedError, DirectoryInUseError, VolumeError
 from paddle_cluster.elastic.discovery import FixedHosts
 from paddle_cluster.elastic.hosts import SlotInfo
-from paddle_cluster.elastic.job.membership_file import (
+from paddle_cluster.elastic.membership.decisions import FAILURE, READY, SUCCESS
+from paddle_cluster.elastic.membership.history import MOST_GENERATIONS, JobHistory
+from paddle_cluster.elastic.membership_file import (
     LOCK,
     NAME,
     MembershipRecorder,
@@ -29,8 +31,6 @@ from paddle_cluster.elastic.job.membership_file import (
     read_record,
     read_settled,
 )
-from paddle_cluster.elastic.membership.decisions import FAILURE, READY, SUCCESS
-from paddle_cluster.elastic.membership.history import MOST_GENERATIONS, JobHistory
 from paddle_cluster.elastic.settings import ElasticSettings
 
 LIMIT_S = 60.0
@@ -292,8 +292,8 @@ def test_a_last_record_that_cannot_be_written_is_told_after_an_earlier_warning(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("paddle_cluster.elastic.job.membership_file.glog.warning", warnings.put)
-    monkeypatch.setattr("paddle_cluster.elastic.job.membership_file.write_record", refuse)
+    monkeypatch.setattr("paddle_cluster.elastic.membership_file.glog.warning", warnings.put)
+    monkeypatch.setattr("paddle_cluster.elastic.membership_file.write_record", refuse)
     assert "cannot be written" in warnings.get(timeout=LIMIT_S)
     recorder.close(75, "")
     assert warnings.get(timeout=LIMIT_S).endswith("membership.json cannot be written: No space left on device")
@@ -301,7 +301,7 @@ def test_a_last_record_that_cannot_be_written_is_told_after_an_earlier_warning(
 
 
 HOLD = """import sys, pathlib
-from paddle_cluster.elastic.job.membership_file import lock_output
+from paddle_cluster.elastic.membership_file import lock_output
 lock = lock_output(pathlib.Path(sys.argv[1]), False)
 print("held", flush=True)
 sys.stdin.read()

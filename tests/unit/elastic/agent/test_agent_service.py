@@ -14,7 +14,7 @@ import pytest
 
 from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError, PortInUseError, UsageError
 from paddle_cluster.elastic.agent.client import AgentClient
-from paddle_cluster.elastic.agent.protocol import StreamMark, WorkerLaunch, WorkerNews
+from paddle_cluster.elastic.agent.protocol import OutputAnswer, StreamMark, WorkerLaunch
 from paddle_cluster.elastic.agent.remote import LOST, RemoteWorker, describe_launch
 from paddle_cluster.elastic.agent.service import AgentOptions, WorkerAgent, parse_agent_options
 from paddle_cluster.elastic.agent.workers import AgentBusyError, AgentWorkers
@@ -44,7 +44,7 @@ def launch(script: str) -> WorkerLaunch:
     return WorkerLaunch(("sh", "-c", script), {"GIVEN": "2"}, 0)
 
 
-def wait_for_exit(client: AgentClient, agent: WorkerAgent, name: str) -> WorkerNews:
+def wait_for_exit(client: AgentClient, agent: WorkerAgent, name: str) -> OutputAnswer:
     until = time.monotonic() + WAIT_S
     marks = dict(MARKS)
     while time.monotonic() < until:

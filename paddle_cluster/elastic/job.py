@@ -25,12 +25,12 @@ from paddle_cluster.elastic.agent.remote import RemoteWorker, describe_launch
 from paddle_cluster.elastic.driver import ElasticDriver, FailurePolicy
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.http_server import RendezvousServer
-from paddle_cluster.elastic.job.membership_file import MembershipRecorder
 from paddle_cluster.elastic.launching.durable import DriverLock, run_durable
 from paddle_cluster.elastic.launching.output import OutputWriter
 from paddle_cluster.elastic.launching.processes import WorkerProgram, make_environment, run_process
 from paddle_cluster.elastic.membership.journal import DriverJournal, DriverRecord
 from paddle_cluster.elastic.membership.results import Results, WorkerEvents, WorkerExit, judge
+from paddle_cluster.elastic.membership_file import MembershipRecorder
 from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
 from paddle_cluster.elastic.settings import ElasticSettings
 
