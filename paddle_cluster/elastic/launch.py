@@ -38,6 +38,12 @@ from paddle_cluster.elastic.membership.results import JobFailedError
 from paddle_cluster.elastic.process.absent import gloo_built, mpi_built
 from paddle_cluster.elastic.settings import ElasticSettings
 
+# settings that have the names of the command line's attributes, and their values
+_SAME = (
+    "num_proc", "heartbeat_timeout", "gloo_timeout_seconds", "nics", "prefix_output_with_timestamp", "store_dir",
+    "driver_grace", "agent_port", "agent_timeout", "address", "port",
+)  # fmt: skip
+
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse a command line, and the file of its `--config-file`; the default is the command line of this process.
@@ -78,24 +84,14 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         args.elastic_timeout,
         args.reset_limit,
         cooldown_range,
-        num_proc=args.num_proc,
         elastic=_is_elastic(args),
         failures_per_host=args.failures_per_host or _choose_failures(args),
-        heartbeat_timeout=args.heartbeat_timeout,
-        gloo_timeout_seconds=args.gloo_timeout_seconds,
-        nics=args.nics,
         output_filename=args.output_filename or "",
-        prefix_output_with_timestamp=args.prefix_output_with_timestamp,
         verbose=int(args.verbose),
-        store_dir=args.store_dir,
-        driver_grace=args.driver_grace,
         hands_over=args.hand_over,
-        agent_port=args.agent_port,
-        agent_timeout=args.agent_timeout,
         has_agents=args.has_agents or args.discovery is not None,
-        address=args.address,
-        port=args.port,
         variables=dict(set_env_from_args({}, args)),
+        **{name: getattr(args, name) for name in _SAME},
     )
 
 

@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.backoff import exponential_backoff
-from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
 from paddle_base.runtime.errors import BugError, ConfigError, PeerUnreachableError
+from paddle_base.runtime.schema import Record, SchemaError, Text, parse_object
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.keyvalue.exchange import Exchanged, SignedExchange, UnprovenAnswerError
 from paddle_cluster.elastic.keyvalue.signature import STALE
@@ -30,6 +30,7 @@ GENERATION_HEADER = "X-Paddle-Generation"
 # seconds without an acknowledgement after which the driver's host counts as lost; a new host may then have its address
 GONE_S = 6
 _GOOD = (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
+_CLAIMED = Record(holder=Text(MOST_VALUE_BYTES))
 LONGEST_POLL_S = 25.0  # seconds that a single request waits; a longer wait uses several requests
 
 
@@ -111,10 +112,9 @@ class RendezvousClient:
         path = _path("places", f"{host}:{local_rank}")
         _, _, body = self._ask("PUT", path, json.dumps({"incarnation": incarnation, "holder": holder}).encode())
         try:
-            found = parse_bounded(body, depth=1, values=10).get("holder")
-        except BoundedJsonError as exc:
-            raise PeerUnreachableError(f"{self._name} sends a malformed answer: a text {exc}") from exc
-        return found if isinstance(found, str) else ""
+            return str(parse_object(body, _CLAIMED, "the answer", depth=1, values=10)["holder"])
+        except SchemaError as exc:
+            raise PeerUnreachableError(f"{self._name} sends a malformed answer: {exc}") from exc
 
     def register_addresses(
         self, host: str, local_rank: int, incarnation: str, addresses: Sequence[tuple[str, int]]

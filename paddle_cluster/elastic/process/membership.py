@@ -30,9 +30,10 @@ from paddle_cluster.elastic.collectives.group import STALL_END_S, STALL_S, Patie
 from paddle_cluster.elastic.collectives.joining import GroupPlan
 from paddle_cluster.elastic.constants import MOST_S, read_seconds
 from paddle_cluster.elastic.errors import HorovodInternalError, RemovedFromJobError
+from paddle_cluster.elastic.hosts import SLOT_NUMBERS, list_slot_variables
 from paddle_cluster.elastic.rendezvous_client import GROUP_SCOPE, RendezvousClient
 
-_SLOT = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+_SLOT = tuple(name.upper() for name in SLOT_NUMBERS)
 
 
 class ProcessPlacement(NamedTuple):
@@ -49,8 +50,7 @@ class ProcessPlacement(NamedTuple):
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables of this slot."""
-        values = dict(zip(_SLOT, self[1:7], strict=True))
-        return {"HOROVOD_HOSTNAME": self.hostname} | {f"HOROVOD_{name}": str(value) for name, value in values.items()}
+        return list_slot_variables(self)
 
 
 class WorkerSettings(NamedTuple):
@@ -316,16 +316,8 @@ class WorkerMembership:
             raise RemovedFromJobError(
                 f"{place.hostname}[{place.local_rank}] was removed from the elastic job: the driver has no rank for it"
             )
-        self.placement = ProcessPlacement(
-            place.hostname,
-            slot.rank,
-            slot.size or 1,
-            slot.local_rank,
-            slot.local_size or 1,
-            slot.cross_rank,
-            slot.cross_size or 1,
-            generation,
-        )
+        numbers = (getattr(slot, name) for name in SLOT_NUMBERS)
+        self.placement = ProcessPlacement._make((place.hostname, *numbers, generation))
         os.environ.update(self.placement.variables())
 
     def _plan(self) -> GroupPlan:

@@ -14,9 +14,8 @@ from scripted_workers import ScriptedJob
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.health.places import name_process
 from paddle_cluster.elastic import state as states
-from paddle_cluster.elastic.hosts import SlotInfo, get_host_assignments, parse_hosts
+from paddle_cluster.elastic.hosts import SlotInfo, get_host_assignments, list_slot_variables, parse_hosts
 from paddle_cluster.elastic.http_server import RendezvousServer
-from paddle_cluster.elastic.launching.processes import list_slot_variables
 from paddle_cluster.elastic.process import membership
 from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
 from paddle_cluster.elastic.rendezvous_client import RendezvousClient
