@@ -34,7 +34,7 @@ from paddle_cluster.elastic.hosts import INVALID_SLOT_INFO, HostInfo, SlotInfo, 
 from paddle_cluster.elastic.membership.decisions import FAILURE, READY, SUCCESS, GenerationPlan, Slot, assign_slots
 from paddle_cluster.elastic.membership.history import JobHistory
 from paddle_cluster.elastic.membership.host_watch import HostWatch
-from paddle_cluster.elastic.membership.journal import DriverJournal, DriverRecord
+from paddle_cluster.elastic.membership.journal import DriverJournal, DriverRecord, MemberRecord
 from paddle_cluster.elastic.membership.members import Hearing, Incarnation, MemberTable
 from paddle_cluster.elastic.membership.notifying import Notifier
 from paddle_cluster.elastic.membership.results import (
@@ -62,8 +62,11 @@ class WorkerReports:
     Thread safety: every method may be called from any thread.
     """
 
-    def __init__(self, registry: WorkerStateRegistry, secret: str, hearing: Hearing | None = None) -> None:
+    def __init__(
+        self, registry: WorkerStateRegistry, hosts: HostManager, secret: str, hearing: Hearing | None = None
+    ) -> None:
         self._worker_registry, self._secret, self._hearing = registry, secret, hearing or Hearing(0.0)
+        self._host_manager, self._plan = hosts, GenerationPlan({}, {})
         self.history = registry.history = JobHistory()
         self._members, self.is_open = MemberTable(), True
         self.notices = Notifier()
@@ -74,17 +77,31 @@ class WorkerReports:
         """Return whether the job is over."""
         raise NotImplementedError
 
+    @property
+    def host_assignments(self) -> dict[str, list[SlotInfo]]:
+        """The slots of this generation by host."""
+        return self._plan.hosts
+
+    def world_size(self) -> int:
+        """Return the number of workers in this generation."""
+        return len(self._plan.ranks)
+
+    def local_size(self, host: str) -> int:
+        """Return the number of workers on a host in this generation."""
+        return len(self.host_assignments.get(host, []))
+
     def get_slot_info(self, host: str, slot: int) -> SlotInfo:
         """Return a slot with its ranks, or `INVALID_SLOT_INFO` if the slot has no worker in this generation."""
-        raise NotImplementedError
+        slots = [] if self._host_manager.is_blacklisted(host) else self.host_assignments.get(host, [])
+        return next((one for one in slots if one.local_rank == slot), INVALID_SLOT_INFO)
+
+    def get_coordinator_info(self) -> SlotInfo | None:
+        """Return the slot of rank 0, or None if there is no rank 0."""
+        return self._plan.ranks.get(0)
 
     def has_rank_assignment(self, host: str, slot: int) -> bool:
         """Return whether a slot has a worker in this generation."""
         return self.get_slot_info(host, slot) is not INVALID_SLOT_INFO
-
-    def get_coordinator_info(self) -> SlotInfo | None:
-        """Return the slot of rank 0, or None if there is no rank 0."""
-        raise NotImplementedError
 
     def _keep_record(self) -> None:
         """Write the record from which the next driver continues."""
@@ -300,12 +317,11 @@ class ElasticDriver(WorkerReports):
         self._bounds = _Bounds(min_num_proc, max_num_proc, seconds)
         policy = policy or FailurePolicy()
         self._rendezvous = rendezvous
-        self._host_manager = HostManager(discovery, cooldown_range)
-        registry = WorkerStateRegistry(self, self._host_manager, reset_limit, verbose, policy.failures_per_host)
-        super().__init__(registry, secret, getattr(discovery, "hearing", None))
+        hosts = HostManager(discovery, cooldown_range)
+        registry = WorkerStateRegistry(self, hosts, reset_limit, verbose, policy.failures_per_host)
+        super().__init__(registry, hosts, secret, getattr(discovery, "hearing", None))
         registry.is_blamed = self._is_blamed
         self._journal, self.port = journal, 0
-        self._plan = GenerationPlan({}, {})
         self._planning = threading.Lock()  # serialises the handling of changed hosts and the making of plans
         self._watch = HostWatch(self._host_manager, self._note_change, lambda: DISCOVER_HOSTS_FREQUENCY_SECS)
         stop = self._watch.is_stopped
@@ -388,30 +404,6 @@ class ElasticDriver(WorkerReports):
         """Wait for all workers, and return the results of the workers of the last generation."""
         return self._results.get_results()
 
-    # ---- the rank of each slot
-
-    @property
-    def host_assignments(self) -> dict[str, list[SlotInfo]]:
-        """The slots of this generation by host."""
-        return self._plan.hosts
-
-    def world_size(self) -> int:
-        """Return the number of workers in this generation."""
-        return len(self._plan.ranks)
-
-    def local_size(self, host: str) -> int:
-        """Return the number of workers on a host in this generation."""
-        return len(self.host_assignments.get(host, []))
-
-    def get_slot_info(self, host: str, slot: int) -> SlotInfo:
-        """Return a slot with its ranks, or `INVALID_SLOT_INFO` if the slot has no worker in this generation."""
-        slots = [] if self._host_manager.is_blacklisted(host) else self.host_assignments.get(host, [])
-        return next((one for one in slots if one.local_rank == slot), INVALID_SLOT_INFO)
-
-    def get_coordinator_info(self) -> SlotInfo | None:
-        """Return the slot of rank 0, or None if there is no rank 0."""
-        return self._plan.ranks.get(0)
-
     # ---- generations
 
     def _activate_workers(self, min_num_proc: int) -> None:
@@ -429,10 +421,11 @@ class ElasticDriver(WorkerReports):
         """Write the decided generation to the journal, if the driver has a journal."""
         if self._journal is None:
             return
-        numbers = (generation, self._worker_registry.resets, self.port, self.notices.revision)
-        members = {rank: self._members.find(slot) for slot, rank in self._plan.slots.items()}
-        blacklist = self._host_manager.list_blacklisted()
-        self._journal.save(DriverRecord.of(numbers, members, blacklist))
+        found = [(self._members.find(slot), rank) for slot, rank in self._plan.slots.items()]
+        members = tuple(MemberRecord.of(one, rank) for one, rank in found if one is not None)
+        blacklist = tuple(self._host_manager.list_blacklisted())
+        resets, revision = self._worker_registry.resets, self.notices.revision
+        self._journal.save(DriverRecord(generation, resets, self.port, members, blacklist, revision))
 
     def _update_host_assignments(self, current_hosts: DiscoveredHosts) -> list[SlotInfo]:
         """Assign a rank to every slot; return the slots that need a new process.
