@@ -7,8 +7,9 @@ from pathlib import Path
 
 import elastic_hold
 import elastic_training
-from elastic_agents import LIMIT_S, until
+from elastic_agents import LIMIT_S
 from test_elastic_run import run, started
+from waiting import until
 
 
 def test_a_loop_goes_on_when_a_worker_dies_and_when_another_one_comes(tmp_path: Path) -> None:
@@ -27,10 +28,10 @@ def test_a_worker_that_the_driver_has_removed_leaves_with_one_line_and_status_75
     script = f"{sys.executable} {elastic_hold.__file__} {tmp_path}; s=$?; echo $s > ended.$HOROVOD_RANK; exit $s"
     size, ended = tmp_path / "size", tmp_path / "ended.1"
     with started(tmp_path, *flags, worker=["sh", "-c", script]) as process:
-        until("two workers", lambda: size.exists() and size.read_text() == "2")
+        until(lambda: size.exists() and size.read_text() == "2", "two workers")
         (tmp_path / "hosts.new").write_text("localhost:1\n")
         (tmp_path / "hosts.new").replace(tmp_path / "hosts")
-        until("the end of the removed worker", lambda: ended.exists() and bool(ended.read_text()))
+        until(lambda: ended.exists() and bool(ended.read_text()), "the end of the removed worker")
         (tmp_path / "stop").touch()
         output, log = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, log

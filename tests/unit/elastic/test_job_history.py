@@ -8,7 +8,6 @@ import queue
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from each import each
 from membership_story import BEGAN, StoryJob
 from scripted_workers import ScriptedJob
+from waiting import until
 
 from paddle.utils import status
 from paddle_base.runtime.errors import DamagedError, DirectoryInUseError, VolumeError
@@ -237,10 +237,7 @@ def test_the_file_is_there_from_the_begin_and_says_how_the_job_has_ended(
     assert status.main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("the driver begins\nthe driver ")
     before = read_record(path)["written"]
-    until = time.monotonic() + LIMIT_S
-    while read_record(path)["written"] == before:  # it is written anew though nothing happens
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: read_record(path)["written"] != before, "a record that is written though nothing happens")
     recorder.close(75, "b[0] was ended by signal 9")
     assert status.main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("ended with status 75: b[0] was ended by signal 9; no generation yet\n")
