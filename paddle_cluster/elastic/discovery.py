@@ -188,7 +188,13 @@ class FoundHosts(dict[str, int]):
 
 
 class DiscoveredHosts:
-    """The hosts at one moment; a `DiscoveredHosts` never changes."""
+    """The hosts at one moment; a `DiscoveredHosts` never changes.
+
+    Attributes:
+    - host_slots: number of slots of each host, including excluded hosts.
+    - host_assignment_order: names of the hosts that may be used, in the order of the ranks: the oldest host is first.
+    - uids: by name, the unique id of the host that has the name now, if the id is known.
+    """
 
     def __init__(
         self,
@@ -196,46 +202,33 @@ class DiscoveredHosts:
         host_assignment_order: Sequence[str],
         uids: Mapping[str, str] | None = None,
     ) -> None:
-        self._host_slots, self._order, self._uids = dict(host_slots), list(host_assignment_order), dict(uids or {})
-
-    @property
-    def host_slots(self) -> dict[str, int]:
-        """The number of slots of each host, including excluded hosts."""
-        return self._host_slots
-
-    @property
-    def uids(self) -> dict[str, str]:
-        """By name, the unique id of the host that has the name now, if the id is known."""
-        return self._uids
+        self.host_slots, self.host_assignment_order = dict(host_slots), list(host_assignment_order)
+        self.uids = dict(uids or {})
 
     @property
     def available_hosts(self) -> set[str]:
         """The names of the hosts that may be used."""
-        return set(self._order)
-
-    @property
-    def host_assignment_order(self) -> list[str]:
-        """The names of the hosts that may be used, in the order of the ranks: the oldest host is first."""
-        return self._order
+        return set(self.host_assignment_order)
 
     def get_slots(self, host: str) -> int:
         """Return the number of slots of a host, or 0 for an unknown name."""
-        return self._host_slots.get(host, 0)
+        return self.host_slots.get(host, 0)
 
     def count_available_slots(self) -> int:
         """Return the number of slots of the hosts that may be used."""
-        return sum(map(self.get_slots, self._order))
+        return sum(map(self.get_slots, self.host_assignment_order))
 
     def filter_available_hosts(self, is_excluded: Callable[[str], bool]) -> DiscoveredHosts:
         """Return these hosts without the excluded hosts."""
-        return DiscoveredHosts(self._host_slots, [host for host in self._order if not is_excluded(host)], self._uids)
+        order = [host for host in self.host_assignment_order if not is_excluded(host)]
+        return DiscoveredHosts(self.host_slots, order, self.uids)
 
     def update(self, hosts_state: Mapping[str, HostState]) -> DiscoveredHosts:
         """Return these hosts without the blacklisted hosts; `hosts_state` has a state for every host."""
         return self.filter_available_hosts(lambda host: hosts_state[host].is_blacklisted())
 
     def __repr__(self) -> str:
-        return f"DiscoveredHosts({', '.join(f'{host}:{self.get_slots(host)}' for host in self._order)})"
+        return f"DiscoveredHosts({', '.join(f'{host}:{self.get_slots(host)}' for host in self.host_assignment_order)})"
 
 
 class HostManager:

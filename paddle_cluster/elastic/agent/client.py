@@ -7,6 +7,7 @@ import http.client
 import socket
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from typing import TypeVar
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
@@ -27,6 +28,9 @@ from paddle_cluster.elastic.membership.members import Hearing
 
 PROBE_S = 1.0  # seconds that a probe waits until the agent's machine accepts a connection
 REQUEST_S = 5.0  # seconds to connect; also seconds for an answer, after the wait that the request asks for
+
+
+_T = TypeVar("_T")
 
 
 class AgentClient:
@@ -63,11 +67,7 @@ class AgentClient:
 
     def read_state(self) -> AgentState:
         """Return the state of the agent."""
-        body = self._ask("GET", "/agent/state", "")
-        try:
-            return read_state(body)
-        except SchemaError as exc:
-            raise PeerUnreachableError(f"{self._name} sends a malformed answer: {exc}") from exc
+        return self._parse(read_state, self._ask("GET", "/agent/state", ""))
 
     def probe(self) -> None:
         """Record an answer if the agent's machine accepts a connection, even if the agent itself does not answer."""
@@ -88,8 +88,11 @@ class AgentClient:
         """Return the output of a worker as soon as there is new output, or after `wait` seconds."""
         query = "".join(f"&{kind}={write_mark(mark)}" for kind, mark in marks.items())
         body = self._ask("GET", f"/output/{name}", agent, wait=wait, query=f"{query}&most={most}&wait={wait:.3f}")
+        return self._parse(read_output_answer, body)
+
+    def _parse(self, read: Callable[[bytes], _T], body: bytes) -> _T:
         try:
-            return read_output_answer(body)
+            return read(body)
         except SchemaError as exc:
             raise PeerUnreachableError(f"{self._name} sends a malformed answer: {exc}") from exc
 

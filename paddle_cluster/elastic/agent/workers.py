@@ -150,6 +150,8 @@ class AgentWorkers:
     Args: environ: variables of each worker in addition to the variables from the driver.  patience_s: seconds without
         a request of a driver after which a worker is ended.
 
+    Attributes: is_leaving: whether the agent starts no more workers.
+
     Thread safety: every method may be called from any thread.
     """
 
@@ -157,12 +159,7 @@ class AgentWorkers:
         self._environ, self._patience = keep_exported(environ), patience_s
         self._changed = threading.Condition()
         self._workers: dict[str, AgentWorker] = {}
-        self._is_leaving = False
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether the agent starts no more workers."""
-        return self._is_leaving
+        self.is_leaving = False
 
     def count(self) -> int:
         """Return the number of running workers."""
@@ -177,7 +174,7 @@ class AgentWorkers:
         with self._changed:
             if name in self._workers:
                 return
-            if self._is_leaving:
+            if self.is_leaving:
                 raise AgentBusyError("this agent is about to end")
             if sum(not one.is_over for one in self._workers.values()) >= MOST_LIVE:
                 raise AgentBusyError(f"this agent has {MOST_LIVE} workers")
@@ -223,7 +220,7 @@ class AgentWorkers:
     def leave(self) -> None:
         """Refuse to start further workers."""
         with self._changed:
-            self._is_leaving = True
+            self.is_leaving = True
 
     def end_all(self) -> None:
         """End every worker."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from paddle_base.runtime import glog
@@ -19,16 +19,7 @@ MOST_SLOTS = 1024
 MOST_PODS = 10_000
 
 
-class PodHost(NamedTuple):
-    """A pod that can run workers."""
-
-    name: str
-    slots: int
-    address: str
-    uid: str
-
-
-def read_pods(pods: Iterable[Mapping[str, Any]], default_slots: int) -> tuple[list[PodHost], list[str]]:
+def read_pods(pods: Iterable[Mapping[str, Any]], default_slots: int) -> tuple[FoundHosts, list[str]]:
     """Return the hosts in the order of the ranks, the oldest first, and the problems of unusable pods.
 
     A pod is a host if the pod runs, is Ready, has an address and is not being deleted. Pods that were created in the
@@ -36,21 +27,29 @@ def read_pods(pods: Iterable[Mapping[str, Any]], default_slots: int) -> tuple[li
 
     Args: default_slots: number of slots of a pod without the annotation `paddle/slots`.
     """
-    found: list[tuple[str, str, PodHost]] = []
+    found: list[tuple[str, str, int, str, str]] = []
     problems: list[str] = []
     for pod in pods:
         try:
             host = _read_pod(pod, default_slots)
-            created = str(pod["metadata"].get("creationTimestamp") or "")
         except (AttributeError, KeyError, TypeError, ValueError) as exc:
             problems.append(glog.clean(f"a pod cannot be used: {exc}", 200))
             continue
         if host is not None and len(found) < MOST_PODS:
-            found.append((created, host.name, host))
-    return [host for _, _, host in sorted(found, key=lambda one: one[:2])], problems
+            found.append(host)
+    hosts = sorted(found)
+    return (
+        FoundHosts(
+            {name: slots for _, name, slots, _, _ in hosts},
+            {name: uid for _, name, _, uid, _ in hosts},
+            {name: address for _, name, _, _, address in hosts},
+        ),
+        problems,
+    )
 
 
-def _read_pod(pod: Mapping[str, Any], default_slots: int) -> PodHost | None:
+def _read_pod(pod: Mapping[str, Any], default_slots: int) -> tuple[str, str, int, str, str] | None:
+    """Return time of creation, name, slots, unique id and address of a pod; None: the pod is no host."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     if metadata.get("deletionTimestamp") or status.get("phase") != "Running" or not status.get("podIP"):
         return None
@@ -60,7 +59,7 @@ def _read_pod(pod: Mapping[str, Any], default_slots: int) -> PodHost | None:
     name, address, uid = str(metadata["name"]), str(status["podIP"]), str(metadata["uid"])
     text = (metadata.get("annotations") or {}).get(SLOTS)
     slots = default_slots if text is None else _read_slots(name, text)
-    return PodHost(name, slots, address, uid) if slots else None
+    return (str(metadata.get("creationTimestamp") or ""), name, slots, uid, address) if slots else None
 
 
 def _read_slots(name: str, text: Any) -> int:
@@ -130,11 +129,7 @@ class PodDiscovery(HostDiscovery):
         for problem in set(problems) - self._noted:
             glog.warning(problem)
         self._noted = set(problems)
-        return FoundHosts(
-            {one.name: one.slots for one in hosts},
-            {one.name: one.uid for one in hosts},
-            {one.name: one.address for one in hosts},
-        )
+        return hosts
 
     def _take_problem(self, problem: ApiProblem, now: float) -> None:
         if problem.is_refusal and self._found is None and now - self._began > REFUSED_S:
