@@ -9,8 +9,8 @@ import threading
 from collections import deque
 
 import numpy as np
-from elastic_wire import TABLE
 from pserver_wire import PARAMETERS, key_of
+from tasks_wire import TABLE
 
 from paddle_base.runtime.errors import LostPeerError, PaddleError
 from pserver.client.heartbeat import error_of
