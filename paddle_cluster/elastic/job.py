@@ -17,10 +17,10 @@ from paddle_base.registry.choice import open_registry
 from paddle_base.runtime import glog
 from paddle_base.runtime.environment import HandedSecret, read_environment
 from paddle_base.runtime.errors import HELD_PORT, PaddleError, PortInUseError, StoppedError, UsageError, stopped_by
-from paddle_base.runtime.network.interfaces import ANY_ADDRESS
+from paddle_base.runtime.network.interfaces import ANY_ADDRESS, find_way
 from paddle_cluster.elastic import constants as names
 from paddle_cluster.elastic.agent.client import AgentClient
-from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy, find_way
+from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy
 from paddle_cluster.elastic.agent.remote import RemoteWorker, describe_launch
 from paddle_cluster.elastic.driver import ElasticDriver, FailurePolicy
 from paddle_cluster.elastic.hosts import SlotInfo

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -218,10 +217,3 @@ class AgentHosts(HostDiscovery):
         elif before and not problem:
             del self._noted[host]
             glog.info(f"the agent of {host} answers")
-
-
-def find_way(address: str) -> str:
-    """Return the address of this machine on the route to another machine."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))  # connecting a UDP socket chooses the route and sends nothing
-        return str(probe.getsockname()[0])

@@ -102,7 +102,7 @@ class OutputPrinter:
 
 POLL_S = 0.5  # seconds that a request for output waits; the driver then checks the events that end the worker
 RETRY_S = 0.2
-LOST = 75  # exit code for a worker whose agent is gone
+LOST = LostPeerError.exit_code  # exit code for a worker whose agent is gone
 STOPPED = 143  # exit code for a worker that was never started, because the driver had already ended it
 
 _T = TypeVar("_T")

@@ -22,7 +22,7 @@ from functools import partial
 from io import FileIO
 from pathlib import Path
 
-from paddle_base.runtime.errors import DirectoryInUseError, VolumeError
+from paddle_base.runtime.errors import DirectoryInUseError, LostPeerError, VolumeError
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.elastic.launching import guard
@@ -31,7 +31,7 @@ from paddle_cluster.elastic.launching.processes import LOOK_S, signal_group, wai
 from paddle_cluster.elastic.membership.results import WorkerExit
 
 BEGIN_S = 10.0  # maximum seconds until a guard has written its pid
-LOST = 75  # exit code for a worker whose guard was killed
+LOST = LostPeerError.exit_code  # exit code for a worker whose guard was killed
 
 
 class DriverLock:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import socket
 import sys
 import threading
 import uuid
@@ -24,7 +23,7 @@ from paddle_base.runtime.environment import read_environment
 from paddle_base.runtime.errors import ConfigError, PaddleError
 from paddle_base.runtime.health.places import name_process
 from paddle_base.runtime.health.service_threads import ServiceThread
-from paddle_base.runtime.network.interfaces import resolve_nics
+from paddle_base.runtime.network.interfaces import find_way, resolve_nics
 from paddle_cluster.elastic.collectives.forming import form
 from paddle_cluster.elastic.collectives.group import STALL_END_S, STALL_S, Patience, RankGroup
 from paddle_cluster.elastic.collectives.joining import GroupPlan
@@ -341,9 +340,8 @@ class WorkerMembership:
             return resolve_nics(self.settings.nic)[0]
         if self.settings.own_address:
             return self.settings.own_address
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-            probe.connect((self.settings.address, self.settings.port or 9))  # connecting a UDP socket sends nothing
-            return str(probe.getsockname()[0])
+        with contextlib.suppress(OSError):
+            return find_way(self.settings.address)
         return "127.0.0.1"
 
     def _beat(self) -> None:

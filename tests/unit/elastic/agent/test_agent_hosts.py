@@ -8,8 +8,9 @@ import pytest
 from waiting import until
 
 from paddle_base.runtime.errors import LostPeerError, PeerUnreachableError
+from paddle_base.runtime.network.interfaces import find_way
 from paddle_cluster.elastic.agent.client import AgentClient
-from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy, find_way
+from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy
 from paddle_cluster.elastic.agent.protocol import AgentState
 from paddle_cluster.elastic.discovery import FixedHosts, FoundHosts
 
