@@ -40,7 +40,6 @@ class DriverStory(RuleBasedStateMachine):
         for one in self.patches:
             one.start()
         self.asked: dict[str, tuple[int, Future[tuple[SlotInfo, int] | None]]] = {}
-        self.with_state: set[str] = set()  # processes that took part in an earlier generation
         self.generation = 1
         self.decided: list[int] = []
 
