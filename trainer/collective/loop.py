@@ -1,4 +1,4 @@
-"""Train a job whose trainers join and leave, inside the loop of `paddle_cluster.elastic.process.loop`.
+"""Train a job whose trainers join and leave, inside the loop of `paddle_cluster.elastic.state`.
 
 When a trainer is lost, the remaining trainers return to their last commit. When a host joins or leaves, all trainers
 react at the same time, after the current batch. The committed state includes the position in the pass. Every sample of
@@ -18,9 +18,8 @@ from paddle_base.runtime.errors import DataError
 from paddle_base.runtime.saves import pass_name
 from paddle_cluster.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
-from paddle_cluster.elastic.process.loop import reset_worker
 from paddle_cluster.elastic.process.membership import WORKER
-from paddle_cluster.elastic.state import run_fn
+from paddle_cluster.elastic.state import reset_worker, run_fn
 from trainer.collective.divided_source import BatchShare, DividedSource
 from trainer.collective.state import TrainingState
 from trainer.collective.updater import DividedUpdater

@@ -28,11 +28,11 @@ OWN_SCRIPT = "code of the user's own config script or provider, which training i
 OURS = "imports a module of ours or a library by a name that stands in the code"
 ALLOWED = {
     (
-        "paddle_cluster/elastic/launching/references.py",
+        "paddle_cluster/elastic/launching/function.py",
         "importlib.import_module",
     ): "the user's function that a worker runs: the driver, which has the job's secret, names it",
     (
-        "paddle_cluster/elastic/script.py",
+        "paddle_cluster/elastic/discovery.py",
         "shell=",
     ): "runs the host discovery script that the user's command line names",
     (

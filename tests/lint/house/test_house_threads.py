@@ -14,7 +14,7 @@ NAME = re.compile(r'ServiceThread\([^"\n]*f?"([a-z -]+)|__init__\(self\.serve, "
 # threads that end alone: file -> number of them, and why nobody waits for them
 ALONE = {
     "paddle_cluster/elastic/collectives/group.py": (1, "its group ends, and every waiting call raises"),
-    "paddle_cluster/elastic/job/workers.py": (3, "each ends the job"),
+    "paddle_cluster/elastic/job.py": (3, "each ends the job"),
     "paddle_cluster/elastic/launching/durable.py": (1, "it only reaps a process"),
     "paddle_cluster/elastic/membership/notifying.py": (1, "a notice that is lost comes with the next heartbeat"),
     "paddle_cluster/launcher/failures.py": (1, "it makes a report"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from elastic_wire import ElasticWire
+from tasks_wire import ElasticWire
 
 from paddle_base.registry.directory import DirectoryRegistry
 from paddle_base.registry.records import find_checkpoint

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from each import each
-from elastic_wire import ElasticWire
 from prometheus_client.parser import text_string_to_metric_families
+from tasks_wire import ElasticWire
 
 from paddle_base.runtime.health import metrics
 from paddle_base.runtime.health.liveness import Liveness

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from elastic_wire import TABLE
 from pserver_wire import PARAMETERS, SGD
+from tasks_wire import TABLE
 
 from paddle_base.runtime.errors import DamagedError, LostPeerError, VolumeError
 from pserver.optim.settings import Optimization

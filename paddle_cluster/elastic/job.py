@@ -17,22 +17,20 @@ from paddle_base.registry.choice import open_registry
 from paddle_base.runtime import glog
 from paddle_base.runtime.environment import HandedSecret, read_environment
 from paddle_base.runtime.errors import HELD_PORT, PaddleError, PortInUseError, StoppedError, UsageError, stopped_by
-from paddle_base.runtime.network.interfaces import ANY_ADDRESS
+from paddle_base.runtime.network.interfaces import ANY_ADDRESS, find_way
 from paddle_cluster.elastic import constants as names
 from paddle_cluster.elastic.agent.client import AgentClient
-from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy, find_way
+from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy
 from paddle_cluster.elastic.agent.remote import RemoteWorker, describe_launch
 from paddle_cluster.elastic.driver import ElasticDriver, FailurePolicy
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.http_server import RendezvousServer
-from paddle_cluster.elastic.job.recording import MembershipRecorder
 from paddle_cluster.elastic.launching.durable import DriverLock, run_durable
-from paddle_cluster.elastic.launching.judging import judge
 from paddle_cluster.elastic.launching.output import OutputWriter
-from paddle_cluster.elastic.launching.processes import make_environment, run_process
-from paddle_cluster.elastic.launching.program import WorkerProgram
+from paddle_cluster.elastic.launching.processes import WorkerProgram, make_environment, run_process
 from paddle_cluster.elastic.membership.journal import DriverJournal, DriverRecord
-from paddle_cluster.elastic.membership.results import Results, WorkerEvents, WorkerExit
+from paddle_cluster.elastic.membership.results import Results, WorkerEvents, WorkerExit, judge
+from paddle_cluster.elastic.membership_file import MembershipRecorder
 from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
 from paddle_cluster.elastic.settings import ElasticSettings
 

@@ -1,11 +1,18 @@
-"""Collectives over a ring of ranks: each rank receives from the previous rank and sends to the next rank.
+"""The algorithms by which arrays pass between ranks over connections: a ring for large arrays, a tree for small ones.
 
+A ring: each rank receives from the previous rank and sends to the next rank.
 An all-reduce cuts the array into as many chunks as there are ranks. In the first round each chunk travels around the
 ring, and every rank adds its own values to the chunk. In the second round each complete chunk travels around the ring
 to all ranks. A rank forwards a chunk piece by piece, so all connections are used at the same time. Every run adds the
 values in the same order, and all ranks receive copies of the same sums. So the results are equal bit for bit.
 
-Source: P. Patarasuk, X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
+A tree takes about log2(size) steps, for reductions of small arrays and for broadcasts of arrays of any size. All-reduce
+uses recursive doubling. In every step two ranks exchange their partial results. Both ranks reduce the two results in
+the order of the ranks, so both get the same bits. If the number of ranks is not a power of two, the surplus ranks first
+send their arrays to a neighbour, which sends the result back at the end.
+
+Sources: P. Patarasuk, X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009. R. Thakur,
+R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, 2005.
 """
 
 from __future__ import annotations
@@ -16,9 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from paddle_cluster.elastic.collectives import arithmetic
-from paddle_cluster.elastic.collectives.arithmetic import Flat
 from paddle_cluster.elastic.collectives.frames import PIECE_BYTES, FrameKind
+from paddle_cluster.elastic.collectives.fusion import Flat, divide, fold
 from paddle_cluster.elastic.collectives.mesh import AnyMesh
 from paddle_cluster.elastic.collectives.requests import Reduction
 
@@ -76,10 +82,10 @@ def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[lis
     return pieces(rank), incoming
 
 
-def reduce(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
+def reduce_by_ring(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
     """Replace the array of every rank by the reduction of all arrays.
 
-    Args: work: array of the type of `arithmetic.working_dtype`.  timeout: maximum seconds between two pieces.
+    Args: work: array of the type of `working_dtype`.  timeout: maximum seconds between two pieces.
     """
     first, incoming = plan_reduction(len(work), work.itemsize, mesh.rank, mesh.size)
     last_chunk = (mesh.rank + 1) % mesh.size
@@ -87,14 +93,14 @@ def reduce(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: fl
 
     def add(piece: RingPiece, values: Flat) -> None:
         target = work[piece.begin : piece.end]
-        arithmetic.fold(target, values, target, reduction)
+        fold(target, values, target, reduction)
         if reduction == Reduction.AVERAGE and low <= piece.begin < high:
-            arithmetic.divide(target, mesh.size)
+            divide(target, mesh.size)
 
     _pass_round(mesh, sequence, work, (first, incoming), add, timeout)
 
 
-def gather(mesh: AnyMesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
+def gather_by_ring(mesh: AnyMesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
     """Fill the array with the parts of all ranks; this rank's own part is already in place.
 
     Args: counts: number of elements of each rank's part.  timeout: maximum seconds between two pieces.
@@ -137,3 +143,71 @@ def _pass_round(
             mesh.send(right, FrameKind.DATA, sequence, b"", [part], sent)
             sent += 1
     mesh.flush(time.monotonic() + timeout)
+
+
+def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
+    """Replace the array of every rank by the reduction of all arrays; an array must fit into a single message."""
+    rank, size = mesh.rank, mesh.size
+    power = 1 << (size.bit_length() - 1)
+    extra = size - power
+    is_paired = rank < 2 * extra
+    if is_paired and rank % 2:
+        _send(mesh, rank - 1, sequence, work)
+        work[...] = _receive(mesh, rank - 1, sequence, work, timeout)
+        return
+    if is_paired:
+        fold(work, work, _receive(mesh, rank + 1, sequence, work, timeout), reduction)
+    place = rank // 2 if is_paired else rank - extra
+    distance = 1
+    while distance < power:
+        other = place ^ distance
+        partner = 2 * other if other < extra else other + extra
+        _send(mesh, partner, sequence, work)
+        theirs = _receive(mesh, partner, sequence, work, timeout)
+        first, second = (work, theirs) if rank < partner else (theirs, work)
+        mesh.flush(time.monotonic() + timeout)  # the sent message refers to this array, which changes now
+        fold(work, first, second, reduction)
+        distance *= 2
+    if reduction == Reduction.AVERAGE:
+        divide(work, size)
+    if is_paired:
+        _send(mesh, rank + 1, sequence, work)
+    mesh.flush(time.monotonic() + timeout)
+
+
+def broadcast_by_tree(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeout: float) -> None:
+    """Send the array of the root to every rank by a binomial tree, piece by piece."""
+    size = mesh.size
+    place = (mesh.rank - root) % size
+    lowest = place & -place if place else 1 << size.bit_length()
+    steps = [1 << bit for bit in range(size.bit_length()) if 1 << bit < lowest and place + (1 << bit) < size]
+    children = [(place + step + root) % size for step in reversed(steps)]
+    parent = (place - lowest + root) % size
+    view = work.view(np.uint8).data
+    pieces = cut(0, len(view), 1)
+    if place:
+        for number, (begin, end) in enumerate(pieces):
+            mesh.peers[parent].expected[sequence, number] = view[begin:end]
+    for number, (begin, end) in enumerate(pieces):
+        if place:
+            mesh.wait([parent], time.monotonic() + timeout)
+            payload = mesh.take(parent, FrameKind.DATA, sequence, number).payload
+            if payload.nbytes != end - begin:
+                mesh.fail(f"rank {parent} sent a piece of {payload.nbytes} bytes in place of {end - begin}")
+            if mesh.peers[parent].expected.pop((sequence, number), None) is not None:
+                view[begin:end] = payload
+        for child in children:
+            mesh.send(child, FrameKind.DATA, sequence, b"", [view[begin:end]], number)
+    mesh.flush(time.monotonic() + timeout)
+
+
+def _send(mesh: AnyMesh, rank: int, sequence: int, work: Flat) -> None:
+    mesh.send(rank, FrameKind.DATA, sequence, b"", [work.view(np.uint8).data])
+
+
+def _receive(mesh: AnyMesh, rank: int, sequence: int, work: Flat, timeout: float) -> Flat:
+    mesh.wait([rank], time.monotonic() + timeout)
+    payload = mesh.take(rank, FrameKind.DATA, sequence).payload
+    if payload.nbytes != work.nbytes:
+        mesh.fail(f"rank {rank} sent {payload.nbytes} bytes in place of {work.nbytes}")
+    return np.frombuffer(payload, work.dtype)

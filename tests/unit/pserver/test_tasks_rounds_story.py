@@ -5,10 +5,10 @@ services or on none; a gradient that its trainer takes for counted has counted; 
 """
 
 import pytest
-from elastic_world import World
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tasks_world import World
 
 from pserver.wire import protocol
 from pserver.wire.protocol import Op

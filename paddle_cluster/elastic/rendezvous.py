@@ -3,8 +3,6 @@
 - `GET /rank_and_size/<host>:<local_rank>?incarnation=I&generation=G&state=0|1&wait=S` is answered with six integers.
   The status 204 means that the worker has to repeat the request.
 - `PUT /worker_addresses/<host>:<local_rank>` has the body {"incarnation", "addresses": [[ip, port], ...]}.
-- `GET /notices/<revision>?wait=S` is answered with {"revision", "result"}. The status 204 means that there
-  is no later notice.
 - `PUT /places/<host>:<local_rank>` has the body {"incarnation", "holder"}, and is answered with {"holder"}: the process
   that has the place of the worker, because it has asked first.
 - `PUT /heartbeat/<host>:<local_rank>` has the body {"incarnation", "generation", "addresses", "holder"}.
@@ -15,20 +13,15 @@ from __future__ import annotations
 
 import json
 from http import HTTPStatus
-from typing import Any, Protocol
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.schema import Integer, Items, Record, Row, SchemaError, Shape, Such, Text, parse_object
-from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.driver import WorkerReports
 from paddle_cluster.elastic.http_server import MOST_WAIT_S, PUT_PLACES, HttpAnswer, HttpRequest, RendezvousHandler
-from paddle_cluster.elastic.keyvalue.notices import NoticeBoard
+from paddle_cluster.elastic.rendezvous_client import GENERATION_HEADER, GROUP_SCOPE
 
 GET_RANK_AND_SIZE = "rank_and_size"
 PUT_WORKER_ADDRESSES = "worker_addresses"
-GROUP_SCOPE = "group_"  # prefix of the scope in which the workers of a generation publish addresses
-GENERATION_HEADER = "X-Paddle-Generation"
-REVISION_HEADER = "X-Paddle-Revision"
-OWN_HEADERS = (GENERATION_HEADER.lower(), REVISION_HEADER.lower())  # the signature covers the headers in this order
 MOST_TEXT = 200  # maximum characters of an incarnation and of an address
 MOST_ADDRESSES = 64
 MOST_JSON_BYTES = 16 << 10
@@ -42,65 +35,17 @@ _FIELDS: dict[str, Shape] = {
 _BODY, _ADDRESSES = Record(*_FIELDS, **_FIELDS), Record("incarnation", "holder", "generation", **_FIELDS)
 
 
-class Desk(Protocol):
-    """The part of the driver that answers workers.
-
-    Attributes: is_open: whether the driver knows its workers; if not, a worker has to repeat its request.
-    """
-
-    is_open: bool
-
-    @property
-    def notices(self) -> NoticeBoard:
-        """The notices of all changes of hosts."""
-
-    @property
-    def known_revision(self) -> int:
-        """The revision of the newest notice before this generation; the workers need only later notices."""
-
-    def query_rank(
-        self, host: str, local_rank: int, incarnation: str, generation: int, wait: float, has_state: bool
-    ) -> tuple[SlotInfo, int] | None:
-        """Record that a worker is ready; return its slot in the next generation, or None after `wait` seconds."""
-
-    def register_worker_addresses(
-        self, host: str, local_rank: int, incarnation: str, addresses: list[tuple[str, int]]
-    ) -> None:
-        """Store the addresses at which a worker receives notices."""
-
-    def claim_place(self, host: str, local_rank: int, incarnation: str, holder: str) -> str:
-        """Give the place of a worker to the first process that asks for it; return the process that has the place."""
-
-    def record_heartbeat(
-        self,
-        host: str,
-        local_rank: int,
-        incarnation: str,
-        generation: int,
-        addresses: list[tuple[str, int]],
-        holder: str,
-    ) -> None:
-        """Record a heartbeat of a worker, the addresses at which it receives notices, and who has its place."""
-
-    def record_joined(self, generation: int, rank: int) -> None:
-        """Record that the worker of a rank is about to connect to its generation."""
-
-    def record_done(self, host: str, local_rank: int, incarnation: str) -> None:
-        """Record that a worker has finished its work."""
-
-
-def create_rendezvous_handler(driver: Any) -> type[RendezvousHandler]:
+def create_rendezvous_handler(driver: WorkerReports) -> type[RendezvousHandler]:
     """Return a handler for a `RendezvousServer` that passes requests to a driver."""
-    desk: Desk = driver
 
     class ElasticRendezvousHandler(RendezvousHandler):
         """Answers the requests of elastic workers."""
 
         def answer(self, request: HttpRequest) -> HttpAnswer:
-            if not desk.is_open:
+            if not driver.is_open:
                 return HttpAnswer(HTTPStatus.SERVICE_UNAVAILABLE, b"the driver does not know its workers yet\n")
             try:
-                given = answer_worker(desk, request)
+                given = answer_worker(driver, request)
             except SchemaError as exc:
                 return HttpAnswer(HTTPStatus.BAD_REQUEST, f"{exc}\n".encode())
             except Exception as exc:  # a single request must end neither the driver nor the server
@@ -114,21 +59,19 @@ def create_rendezvous_handler(driver: Any) -> type[RendezvousHandler]:
     return ElasticRendezvousHandler
 
 
-def answer_worker(desk: Desk, request: HttpRequest) -> HttpAnswer | None:
+def answer_worker(driver: WorkerReports, request: HttpRequest) -> HttpAnswer | None:
     """Return the answer to a worker's request, or None if the store has to answer the request.
 
     Raises: SchemaError: the request is malformed.
     """
     match request.method, request.scope:
         case "GET", scope if scope == GET_RANK_AND_SIZE:
-            return _answer_rank(desk, request)
-        case "GET", "notices":
-            return _answer_notices(desk, request)
+            return _answer_rank(driver, request)
         case "PUT", scope if scope in ("heartbeat", "done", PUT_PLACES, PUT_WORKER_ADDRESSES):
             host, local_rank = _read_slot(request.key)
-            return _take(desk, request, host, local_rank)
+            return _take(driver, request, host, local_rank)
         case "PUT", scope if scope.startswith(GROUP_SCOPE):
-            desk.record_joined(
+            driver.record_joined(
                 _read_number(scope.removeprefix(GROUP_SCOPE), "generation"), _read_number(request.key, "rank")
             )
             return None
@@ -136,32 +79,21 @@ def answer_worker(desk: Desk, request: HttpRequest) -> HttpAnswer | None:
             return None
 
 
-def _answer_rank(desk: Desk, request: HttpRequest) -> HttpAnswer:
+def _answer_rank(driver: WorkerReports, request: HttpRequest) -> HttpAnswer:
     host, local_rank = _read_slot(request.key)
     incarnation = request.query.get("incarnation", "")
     _TEXT.check(incarnation, "incarnation")
     generation = _read_number(request.query.get("generation", "0"), "generation")
     wait = request.wait if "wait" in request.query else MOST_WAIT_S
     has_state = request.query.get("state", "1") != "0"
-    found = desk.query_rank(host, local_rank, incarnation, generation, wait, has_state)
+    found = driver.query_rank(host, local_rank, incarnation, generation, wait, has_state)
     if found is None:
         return HttpAnswer(HTTPStatus.NO_CONTENT)
     slot, new = found
-    return HttpAnswer(
-        HTTPStatus.OK,
-        slot.to_response_string().encode(),
-        {GENERATION_HEADER: str(new), REVISION_HEADER: str(desk.known_revision)},
-    )
+    return HttpAnswer(HTTPStatus.OK, slot.to_response_string().encode(), {GENERATION_HEADER: str(new)})
 
 
-def _answer_notices(desk: Desk, request: HttpRequest) -> HttpAnswer:
-    notice = desk.notices.find_after(_read_number(request.key, "revision"), request.wait)
-    if notice is None:
-        return HttpAnswer(HTTPStatus.NO_CONTENT)
-    return HttpAnswer(HTTPStatus.OK, json.dumps(notice._asdict()).encode())
-
-
-def _take(desk: Desk, request: HttpRequest, host: str, local_rank: int) -> HttpAnswer:
+def _take(driver: WorkerReports, request: HttpRequest, host: str, local_rank: int) -> HttpAnswer:
     if len(request.body) > MOST_JSON_BYTES:
         raise SchemaError("size", "the body is too long")
     shape = _ADDRESSES if request.scope == PUT_WORKER_ADDRESSES else _BODY
@@ -169,14 +101,14 @@ def _take(desk: Desk, request: HttpRequest, host: str, local_rank: int) -> HttpA
     incarnation, holder = fields.get("incarnation", ""), fields.get("holder", "")
     addresses = [(host, port) for host, port in fields.get("addresses", [])]
     if request.scope == PUT_PLACES:
-        found = desk.claim_place(host, local_rank, incarnation, holder)
+        found = driver.claim_place(host, local_rank, incarnation, holder)
         return HttpAnswer(HTTPStatus.OK, json.dumps({"holder": found}).encode())
     if request.scope == "done":
-        desk.record_done(host, local_rank, incarnation)
+        driver.record_done(host, local_rank, incarnation)
     elif request.scope == "heartbeat":
-        desk.record_heartbeat(host, local_rank, incarnation, fields.get("generation", 0), addresses, holder)
+        driver.record_heartbeat(host, local_rank, incarnation, fields.get("generation", 0), addresses, holder)
     else:
-        desk.register_worker_addresses(host, local_rank, incarnation, addresses)
+        driver.register_worker_addresses(host, local_rank, incarnation, addresses)
     return HttpAnswer(HTTPStatus.OK)
 
 

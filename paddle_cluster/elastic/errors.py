@@ -1,4 +1,4 @@
-"""The exceptions that end a collective, their exit codes, and how `paddle_cluster.elastic.process.loop` reacts.
+"""The exceptions that end a collective, their exit codes, and how `paddle_cluster.elastic.state` reacts.
 
 - `HorovodInternalError` (75): a collective failed. The loop restores the last commit, joins the next generation and
   continues.

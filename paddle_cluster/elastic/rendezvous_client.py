@@ -18,18 +18,19 @@ from urllib.parse import quote
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.backoff import exponential_backoff
-from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from paddle_base.runtime.errors import BugError, ConfigError, PeerUnreachableError
+from paddle_base.runtime.schema import Record, SchemaError, Text, parse_object
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.keyvalue.exchange import Exchanged, SignedExchange, UnprovenAnswerError
-from paddle_cluster.elastic.keyvalue.notices import HostsNotice
 from paddle_cluster.elastic.keyvalue.signature import STALE
 from paddle_cluster.elastic.keyvalue.store import MOST_VALUE_BYTES
-from paddle_cluster.elastic.rendezvous.handler import GENERATION_HEADER, OWN_HEADERS, REVISION_HEADER
 
+GROUP_SCOPE = "group_"  # prefix of the scope in which the workers of a generation publish addresses
+GENERATION_HEADER = "X-Paddle-Generation"
 # seconds without an acknowledgement after which the driver's host counts as lost; a new host may then have its address
 GONE_S = 6
 _GOOD = (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
+_CLAIMED = Record(holder=Text(MOST_VALUE_BYTES))
 LONGEST_POLL_S = 25.0  # seconds that a single request waits; a longer wait uses several requests
 
 
@@ -38,9 +39,6 @@ class RendezvousClient:
 
     Args: timeout: seconds for which the client repeats an unanswered request.
 
-    Attributes: known_revision: revision of the newest notice before the generation of the last `query_rank`; only later
-        notices are new to the workers of that generation.
-
     Thread safety: every method may be called from any thread.
     Each method raises PeerUnreachableError if the driver does not answer within the timeout, ConfigError if the driver
     rejects the secret, and BugError if the driver rejects the request.
@@ -48,9 +46,8 @@ class RendezvousClient:
 
     def __init__(self, address: str, port: int, secret: str = "", timeout: float = 30.0) -> None:
         self.address, self.port, self.timeout = address, port, timeout
-        self.known_revision = 0
         self._exchange = SignedExchange(
-            address, port, secret, own_headers=OWN_HEADERS, most=MOST_VALUE_BYTES, gone_s=GONE_S
+            address, port, secret, own_headers=(GENERATION_HEADER.lower(),), most=MOST_VALUE_BYTES, gone_s=GONE_S
         )
 
     def __repr__(self) -> str:
@@ -115,10 +112,9 @@ class RendezvousClient:
         path = _path("places", f"{host}:{local_rank}")
         _, _, body = self._ask("PUT", path, json.dumps({"incarnation": incarnation, "holder": holder}).encode())
         try:
-            found = parse_bounded(body, depth=1, values=10).get("holder")
-        except BoundedJsonError as exc:
-            raise PeerUnreachableError(f"{self._name} sends a malformed answer: a text {exc}") from exc
-        return found if isinstance(found, str) else ""
+            return str(parse_object(body, _CLAIMED, "the answer", depth=1, values=10)["holder"])
+        except SchemaError as exc:
+            raise PeerUnreachableError(f"{self._name} sends a malformed answer: {exc}") from exc
 
     def register_addresses(
         self, host: str, local_rank: int, incarnation: str, addresses: Sequence[tuple[str, int]]
@@ -147,20 +143,6 @@ class RendezvousClient:
         """Report that this worker has finished its work, so that its exit code 0 means success."""
         self._put_json("done", host, local_rank, incarnation=incarnation)
 
-    def notices(self, after: int, wait: float = 0.0) -> HostsNotice | None:
-        """Return all notices after a revision as one notice, or None after `wait` (at most LONGEST_POLL_S) seconds."""
-        status, _, body = self._ask("GET", _path("notices", str(after)), poll=min(wait, LONGEST_POLL_S))
-        if status == HTTPStatus.NO_CONTENT:
-            return None
-        try:
-            fields = parse_bounded(body, depth=1, values=10)
-            revision, result = (fields.get(name) for name in HostsNotice._fields)
-        except BoundedJsonError as exc:
-            raise PeerUnreachableError(f"{self._name} sends a malformed notice: a text {exc}") from exc
-        if not is_integer(revision) or not is_integer(result, 0, 3):
-            raise PeerUnreachableError(f"{self._name} sends a notice with a wrong field")
-        return HostsNotice(int(revision or 0), int(result or 0))
-
     @property
     def _name(self) -> str:
         return f"the driver at {self.address}:{self.port}"
@@ -168,9 +150,7 @@ class RendezvousClient:
     def _read_rank(self, host: str, headers: Mapping[str, str], body: bytes) -> tuple[SlotInfo, int]:
         generation = headers.get(GENERATION_HEADER.lower(), "")
         try:
-            found = SlotInfo.from_response_string(host, body.decode()), int(generation)
-            self.known_revision = int(headers.get(REVISION_HEADER.lower(), "0"))
-            return found
+            return SlotInfo.from_response_string(host, body.decode()), int(generation)
         except ValueError as exc:
             raise PeerUnreachableError(f"{self._name} sends a malformed rank: {glog.clean(exc, 200)}") from exc
 

@@ -9,8 +9,8 @@ import threading
 from collections import deque
 
 import numpy as np
-from elastic_wire import TABLE
 from pserver_wire import PARAMETERS, key_of
+from tasks_wire import TABLE
 
 from paddle_base.runtime.errors import LostPeerError, PaddleError
 from pserver.client.heartbeat import error_of
@@ -147,7 +147,7 @@ class FakeClient:
     def __init__(self, trainer, links):
         self.trainer, self.links = trainer, links
         self.sequence, self.pending = 0, {}
-        self._interruption, self._op, self._takers = None, Op.PING, {}
+        self._interruption, self._op = None, Op.PING
 
     def begin(self, op, links, note, whole=None, *, answers=1, argument=0, take=None, interruption=None):
         """Send a request; `note` may be a function of the link."""

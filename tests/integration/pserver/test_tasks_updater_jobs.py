@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from elastic_job import ASYNC, PLAIN, SIZE, SYNC, Background, ElasticJob, until
+from tasks_job import ASYNC, PLAIN, SIZE, SYNC, Background, ElasticJob, until
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
