@@ -21,7 +21,7 @@ from trainer.arrays.arguments import Argument
 from trainer.evaluators import Accumulator
 from trainer.session import BatchResult, read_batches
 from trainer.storage.going_on import describe_going_on
-from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER, TEST
+from trainer.telemetry.time_breakdown import DATA, OTHER, TEST
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training.checkpoint_policy import CheckpointPolicy
 from trainer.training.parts import Parts
@@ -213,9 +213,7 @@ class Training(BatchLoop):
 
     def _start_pass(self, *, is_resumed: bool) -> None:
         """Begin a pass, or resume inside it."""
-        self._breakdown.switch(EXCHANGE)
-        self._session.updater.start_pass(self._position.batches)
-        self._breakdown.switch(OTHER)
+        self._session.start_pass(self._position.batches)
         self._checkpoints.leave_if_made()
         self._end_with_fault()  # all trainers begin the pass, so trainer 0 has written the checkpoint
         if is_resumed:
@@ -277,8 +275,7 @@ class Training(BatchLoop):
         """End the pass together with the other trainers."""
         with self._stopper.hold(self._flags.local):
             own = self._checkpoints.describe(self._position)
-            with self._session.exchange():
-                self._session.updater.finish_pass(own)
+            self._session.finish_pass(own)
             self._checkpoints.leave_if_made()
             self._position.stage = AFTER
 
