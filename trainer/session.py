@@ -100,10 +100,11 @@ class Session:
         self.is_open = False
         self._is_connected = False
         self._gradients = nan_checks.GradientCheck(self.table)
-        printers = [one for one in evaluators if isinstance(one, GradientPrinter)]
-        network.watch(
-            gradients_of={name for one in printers for name in one.config.input_layers}, clipping=logs_clipping
-        )
+        if updater is not None:  # without training there is no gradient to print or to clip
+            printers = [one for one in evaluators if isinstance(one, GradientPrinter)]
+            network.watch(
+                gradients_of={name for one in printers for name in one.config.input_layers}, clipping=logs_clipping
+            )
 
     # ----- Training
 
