@@ -100,10 +100,11 @@ class Session:
         self.is_open = False
         self._is_connected = False
         self._gradients = nan_checks.GradientCheck(self.table)
-        printers = [one for one in evaluators if isinstance(one, GradientPrinter)]
-        network.watch(
-            gradients_of={name for one in printers for name in one.config.input_layers}, clipping=logs_clipping
-        )
+        if updater is not None:  # without training there is no gradient to print or to clip
+            printers = [one for one in evaluators if isinstance(one, GradientPrinter)]
+            network.watch(
+                gradients_of={name for one in printers for name in one.config.input_layers}, clipping=logs_clipping
+            )
 
     # ----- Training
 
@@ -190,10 +191,24 @@ class Session:
         self.breakdown.switch(OTHER)
         self.is_open = False
 
-    def finish_pass(self) -> None:
-        """End a pass: apply the decay that is due, and count the pass for the schedule of the learning rate."""
+    def start_pass(self, batch: int = 0) -> None:
+        """Begin a pass, or continue in it after `batch` batches. Wait for the other trainers, if there are any.
+
+        A local session that does not count passes needs neither this method nor `finish_pass`.
+        """
+        if not self._is_connected:
+            self.connect()
+        self.breakdown.switch(EXCHANGE)
+        self.updater.start_pass(batch)
+        self.breakdown.switch(OTHER)
+
+    def finish_pass(self, own: dict[str, Any] | None = None) -> None:
+        """End a pass: apply the decay that is due, and count the pass for the schedule of the learning rate.
+
+        Args: own: see `Updater.finish_pass`.
+        """
         with self.exchange():
-            self.updater.finish_pass()
+            self.updater.finish_pass(own)
 
     # ----- Testing and inference
 
@@ -316,7 +331,7 @@ class Session:
         Raises: MissingInputError, DamagedError, VolumeError, ConfigError: see `read_checkpoint`. DataError: the state
             is not in the form that `save` writes.
         """
-        own = self.connect(read_checkpoint(Path(directory), self.table))
+        own = self.connect(read_checkpoint(Path(directory), self.table, str(directory)))
         with decoding("this session"):
             place: dict[str, Any] = dict((own or {})["place"])
             self.put_back(own or {})

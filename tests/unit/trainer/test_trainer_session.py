@@ -1,5 +1,6 @@
 """The session that `paddle train` and paddle.v2 stand on, used as a notebook uses it: a batch at a time."""
 
+import re
 import signal
 import threading
 from pathlib import Path
@@ -131,8 +132,18 @@ def test_a_restored_session_continues_bit_for_bit(config, tmp_path):
         other.step(one)
     assert_equal(values(other), values(session))
     assert other.stream.state == session.stream.state
-    with pytest.raises(MissingInputError):
+    with pytest.raises(MissingInputError, match=f"^{re.escape(str(tmp_path))}/nothing: there is no such directory"):
         other.restore(tmp_path / "nothing")
+
+
+def test_passes_begin_and_end_with_the_updater(config, monkeypatch):
+    session, told = open_session(config), []
+    for name in ("connect", "start_pass", "step", "finish_pass"):
+        monkeypatch.setattr(session.updater, name, lambda *_, name=name: told.append(name))
+    session.start_pass()
+    session.step(BATCHES[0])
+    session.finish_pass()
+    assert told == ["connect", "start_pass", "step", "finish_pass"]
 
 
 def test_ctrl_c_in_a_step_comes_after_it_and_the_session_goes_on(config, monkeypatch):
