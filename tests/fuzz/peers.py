@@ -286,6 +286,7 @@ class Tap:
     def __init__(self, server: Address) -> None:
         self.server = server
         self.sent: list[bytearray] = []
+        self.is_deaf = False  # whether what the server sends is lost
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address: Address = self._listener.getsockname()
         self._streams: list[socket.socket] = []
@@ -338,7 +339,8 @@ class Tap:
             while chunk := source.recv(1 << 16):
                 if kept is not None:
                     kept += chunk
-                target.sendall(chunk)
+                if kept is not None or not self.is_deaf:
+                    target.sendall(chunk)
         for stream in (source, target):  # a connection that ends on one side is closed on both sides
             with contextlib.suppress(OSError):
                 stream.shutdown(socket.SHUT_RDWR)
