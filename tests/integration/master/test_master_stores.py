@@ -115,35 +115,6 @@ def test_a_leader_that_renews_is_not_replaced_and_one_that_does_not_is(opens: Op
     third.resign()
 
 
-def test_of_many_that_campaign_one_leads(opens: Opens) -> None:
-    won: list[Leadership] = []
-    is_over, has_won = threading.Event(), threading.Event()
-
-    def campaign() -> None:
-        leadership = opens().campaign(is_over.is_set, lambda _: None)
-        if leadership is not None:
-            won.append(leadership)
-            has_won.set()
-
-    threads = [threading.Thread(target=campaign) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    has_won.wait(10)
-    is_over.set()
-    for thread in threads:
-        thread.join(30)
-    valid = []
-    for leadership in won:
-        try:
-            list(leadership.load())
-            leadership.commit([("task/1", str(leadership.claim.token))])
-            valid.append(leadership)
-        except LeaseLostError:
-            pass
-    assert len(valid) == 1
-    valid[0].resign()
-
-
 def test_a_trainer_waits_for_the_next_leaders_address(opens: Opens) -> None:
     leadership = lead(opens())
     list(leadership.load())

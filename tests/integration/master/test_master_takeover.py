@@ -156,20 +156,6 @@ def test_a_frozen_trainer_stops_nobody(tmp_path: Path) -> None:
             frozen.kill()
 
 
-def test_a_member_that_leaves_gives_back_at_once(tmp_path: Path) -> None:
-    with (
-        MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--member_ttl=60s"),
-        trainer(tmp_path / "store", "a") as leaving,
-        trainer(tmp_path / "store", "b") as other,
-    ):
-        leaving.set_dataset(FILES[:1])
-        assert isinstance(leaving.get_task(0), TaskGrant)
-        leaving.leave()
-        began = time.monotonic()
-        assert isinstance(other.get_task(0), TaskGrant)
-        assert time.monotonic() - began < 5
-
-
 def test_a_second_trainer_gets_an_error_and_a_restarted_one_the_place(tmp_path: Path) -> None:
     """A child with the environment of its trainer took the place of its parent, because it had begun later."""
     with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--member_ttl=60s"):
