@@ -65,25 +65,15 @@ def process():
         one.communicate(timeout=30)
 
 
-def begin(client, services, number=0, total=1, **options):
-    """A trainer in the first pass of a job of one small parameter; returns it with its values."""
-    one = client(services, number, total, **options)
-    one.join(WEIGHT, Optimization())
-    values = np.zeros(4, np.float32)
-    one.initialise(values)
-    one.start_pass()
-    return one, values
-
-
 # ----- Lost peers -----
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_a_trainer_that_is_gone_is_noticed_by_everyone_and_named(pserver, client, crowd, process, number):
+def test_a_trainer_that_is_gone_is_noticed_by_everyone_and_named(pserver, begin, crowd, process, number):
     server = pserver(trainers=3, environ=SHORT)
     lost = process(server, 1, 3)
     for trainer in (0, 2):
-        crowd.start(trainer, lambda trainer=trainer: push_two(client, server, trainer))
+        crowd.start(trainer, lambda trainer=trainer: push_two(begin, server, trainer))
     assert lost.stdout.readline() == "in the pass\n" and lost.stdout.readline() == "pushed\n"
     os.kill(lost.pid, number)
     crowd.join()
@@ -96,10 +86,10 @@ def test_a_trainer_that_is_gone_is_noticed_by_everyone_and_named(pserver, client
 
 
 @pytest.mark.parametrize(("source", "named"), [("127.0.0.6", "127.0.0.6"), ("10.0.0.1", "127.0.0.1")])
-def test_a_trainer_is_named_by_the_address_of_its_own_pod(pserver, client, source, named):
+def test_a_trainer_is_named_by_the_address_of_its_own_pod(pserver, begin, source, named):
     """On one machine all pods were 127.0.0.1, which the system chooses; an address that does not go is not taken."""
     server = pserver()
-    one, _ = begin(client, server.services, source=source)
+    one, _ = begin(server.services, source=source)
     one.abort("a test")
     server.wait()
     assert f"trainer 0 at {named} gave up: a test" in server.text()
@@ -143,19 +133,19 @@ def test_another_program_at_the_port_is_told_apart_from_a_server_that_is_not_the
             one.join(WEIGHT, Optimization())
 
 
-def push_two(client, server, trainer):
-    one, values = begin(client, server.services, trainer, 3)
+def push_two(begin, server, trainer):
+    one, values = begin(server.services, trainer, 3)
     one.push_pull(np.ones(4, np.float32), values, 1)
     one.push_pull(np.ones(4, np.float32), values, 1)
 
 
-def test_the_last_trainer_that_is_lost_is_no_goodbye(pserver, client, crowd, process):
+def test_the_last_trainer_that_is_lost_is_no_goodbye(pserver, begin, crowd, process):
     """When all others had left, the server ended with 0, and its pod succeeded though trainer 0 had not saved."""
     server = pserver(trainers=2, environ=SHORT)
     lost = process(server, 0, 2)
 
     def train():
-        one, values = begin(client, server.services, 1, 2)
+        one, values = begin(server.services, 1, 2)
         one.push_pull(np.ones(4, np.float32), values, 1)
         lost.stdin.write("finish the pass\n")
         lost.stdin.flush()
@@ -171,9 +161,9 @@ def test_the_last_trainer_that_is_lost_is_no_goodbye(pserver, client, crowd, pro
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_a_server_that_is_gone_is_noticed_and_named_with_what_it_last_did(pserver, client, crowd, number):
+def test_a_server_that_is_gone_is_noticed_and_named_with_what_it_last_did(pserver, begin, crowd, number):
     server = pserver(trainers=2)
-    one, values = begin_alone(client, server, crowd, peer_timeout=5.0)
+    one, values = begin_alone(begin, server, crowd, peer_timeout=5.0)
     crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
     os.kill(server.process.pid, number)
     crowd.join()
@@ -182,26 +172,26 @@ def test_a_server_that_is_gone_is_noticed_and_named_with_what_it_last_did(pserve
     assert re.search(named, str(crowd.errors[0]))
 
 
-def begin_alone(client, server, crowd, **options):
+def begin_alone(begin, server, crowd, **options):
     """Trainer 0 in a pass with a trainer 1 that says nothing more."""
-    crowd.start("other", begin, client, server.services, 1, 2)
-    begun = begin(client, server.services, 0, 2, **options)
+    crowd.start("other", begin, server.services, 1, 2)
+    begun = begin(server.services, 0, 2, **options)
     crowd.join()
     return begun
 
 
-def test_a_server_that_dies_while_the_trainer_computes_is_seen_at_the_next_call(pserver, client, tools):
+def test_a_server_that_dies_while_the_trainer_computes_is_seen_at_the_next_call(pserver, begin, tools):
     server = pserver()
-    one, values = begin(client, server.services)
+    one, values = begin(server.services)
     server.process.kill()
     tools.until(lambda: one.member.failure, "the heartbeat")
     with pytest.raises(LostPeerError, match="is lost"):
         one.push_pull(np.ones(4, np.float32), values, 1)
 
 
-def test_a_restarted_server_does_not_know_the_trainer(pserver, client, tools):
+def test_a_restarted_server_does_not_know_the_trainer(pserver, begin, tools):
     server = pserver()
-    one, values = begin(client, server.services)
+    one, values = begin(server.services)
     server.process.kill()
     server.process.wait(tools.deadline)
     pserver(port=server.port)
@@ -209,9 +199,9 @@ def test_a_restarted_server_does_not_know_the_trainer(pserver, client, tools):
         one.push_pull(np.ones(4, np.float32), values, 1)
 
 
-def test_a_trainer_that_gives_up_names_its_reason_to_the_others(pserver, client, crowd):
+def test_a_trainer_that_gives_up_names_its_reason_to_the_others(pserver, begin, crowd):
     server = pserver(trainers=2)
-    one, values = begin_alone(client, server, crowd)
+    one, values = begin_alone(begin, server, crowd)
     other = crowd.results["other"][0]
     crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
     other.abort("dataprovider_bow.py:31 raised ValueError: no such word")
@@ -235,10 +225,10 @@ def test_a_trainer_that_fails_while_it_joins_tells_the_others_why(pserver, clien
     assert server.wait() == 75
 
 
-def test_a_slow_trainer_is_waited_for_while_it_lives(pserver, client, crowd):
+def test_a_slow_trainer_is_waited_for_while_it_lives(pserver, begin, crowd):
     """Heartbeats come from a thread of their own: more than peer_timeout of computing is no loss."""
     server = pserver(trainers=2, environ=SHORT)
-    one, values = begin_alone(client, server, crowd)
+    one, values = begin_alone(begin, server, crowd)
     other, _ = crowd.results["other"]
     crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
     crowd.threads[-1].join(3.0)
@@ -248,10 +238,10 @@ def test_a_slow_trainer_is_waited_for_while_it_lives(pserver, client, crowd):
     assert crowd.errors == {} and values.tolist() == [-2] * 4
 
 
-def test_every_wait_has_a_deadline_and_says_whom_it_waits_for(pserver, client, crowd):
+def test_every_wait_has_a_deadline_and_says_whom_it_waits_for(pserver, begin, crowd):
     server = pserver(trainers=2)
-    crowd.start(1, begin, client, server.services, 1, 2)
-    one, values = begin(client, server.services, 0, 2, wait_timeout=3.0)
+    crowd.start(1, begin, server.services, 1, 2)
+    one, values = begin(server.services, 0, 2, wait_timeout=3.0)
     crowd.join()
     with pytest.raises(LostPeerError, match=r"waited 3 s to push batch 1 of pass 0: .*waits for trainer 1 at 127"):
         one.push_pull(np.ones(4, np.float32), values, 1)
@@ -354,9 +344,9 @@ def test_a_name_that_is_used_twice_belongs_to_the_last(pserver):
             assert b"has no joined trainer 0" in read_all(one)
 
 
-def test_a_push_sent_twice_counts_once(pserver, client, monkeypatch):
+def test_a_push_sent_twice_counts_once(pserver, begin, monkeypatch):
     server = pserver()
-    one, values = begin(client, server.services)
+    one, values = begin(server.services)
     send = ServerChannel.send
 
     def twice(channel, message):
@@ -370,10 +360,10 @@ def test_a_push_sent_twice_counts_once(pserver, client, monkeypatch):
 
 
 @pytest.mark.parametrize("loses_answer", [False, True])
-def test_a_connection_that_breaks_for_a_moment_loses_nothing(pserver, client, crowd, capsys, loses_answer):
+def test_a_connection_that_breaks_for_a_moment_loses_nothing(pserver, begin, crowd, capsys, loses_answer):
     server = pserver()
     with contextlib.closing(peers.Tap(server.services[0])) as tap:
-        one, values = begin(client, [tap.address])
+        one, values = begin([tap.address])
         tap.is_deaf = loses_answer
         if not loses_answer:
             tap.cut()
@@ -393,9 +383,9 @@ def test_a_connection_that_breaks_for_a_moment_loses_nothing(pserver, client, cr
 # ----- The process -----
 
 
-def test_sigterm_ends_a_server_with_143_and_its_trainers_hear_it(pserver, client, crowd):
+def test_sigterm_ends_a_server_with_143_and_its_trainers_hear_it(pserver, begin, crowd):
     server = pserver(trainers=2)
-    one, values = begin_alone(client, server, crowd)
+    one, values = begin_alone(begin, server, crowd)
     crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
     server.process.terminate()
     assert server.wait() == 143
