@@ -3,7 +3,6 @@
 import contextlib
 import queue
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -12,10 +11,8 @@ import requests
 from master_processes import MasterProcess, train, trainer
 from ports import free_ports
 
-from paddle_base.messages.envelope import MemberId
-from paddle_base.runtime.errors import ConfigError, DataError, StoppedError
-from paddle_cluster.master.client import MasterClient, TaskGrant
-from paddle_cluster.master.store.directory import DirectoryStore
+from paddle_base.runtime.errors import DataError, StoppedError
+from paddle_cluster.master.client import TaskGrant
 from paddle_cluster.master.tasks.records import TaskView
 
 FILES = [f"part-{number:02d}" for number in range(7)]
@@ -50,25 +47,6 @@ def test_a_trainer_that_has_left_waits_no_more_for_the_master_that_ended_because
     assert "the master is not reached yet" not in capfd.readouterr().err
 
 
-def test_three_trainers_share_the_tasks(tmp_path: Path) -> None:
-    files = [f"part-{number:03d}" for number in range(100)]
-    given: list[tuple[int, str]] = []
-
-    def run(uid: str) -> None:
-        with trainer(tmp_path / "store", uid) as master:
-            given.extend((task.pass_number, *task.files) for task in train(master, files))
-            master.leave()
-
-    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--num_passes=3") as process:
-        threads = [threading.Thread(target=run, args=(uid,)) for uid in "abc"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert process.end() == 0
-    assert sorted(given) == [(number, name) for number in range(3) for name in files]
-
-
 def test_a_signal_ends_the_master_with_its_status(tmp_path: Path) -> None:
     with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store") as process:
         process.wait_for("serving on")
@@ -89,19 +67,6 @@ def test_an_etcd_that_is_away_ends_the_master_with_one_message(tmp_path: Path) -
         fatal = [line for line in process.text().splitlines() if line.startswith("F")]
         assert len(fatal) == 1
         assert "no etcd answers: http://127.0.0.1:1: [Errno 111] Connection refused; http://127.0.0.1:2:" in fatal[0]
-
-
-def test_a_trainer_of_another_job_is_refused_at_once(tmp_path: Path) -> None:
-    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--job=mine") as process:
-        process.wait_for("serving on")
-        book = DirectoryStore(tmp_path / "store" / "mine")
-        began = time.monotonic()
-        with (
-            MasterClient(book, "other", MemberId("a", 1), patience=60.0) as master,
-            pytest.raises(ConfigError, match="the member belongs to 'other'; this server belongs to 'mine'"),
-        ):
-            master.set_dataset(FILES)
-        assert time.monotonic() - began < 10
 
 
 def test_a_job_whose_tasks_always_fail_ends_with_an_error(tmp_path: Path) -> None:

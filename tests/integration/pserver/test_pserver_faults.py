@@ -199,17 +199,6 @@ def test_a_restarted_server_does_not_know_the_trainer(pserver, begin, tools):
         one.push_pull(np.ones(4, np.float32), values, 1)
 
 
-def test_a_trainer_that_gives_up_names_its_reason_to_the_others(pserver, begin, crowd):
-    server = pserver(trainers=2)
-    one, values = begin_alone(begin, server, crowd)
-    other = crowd.results["other"][0]
-    crowd.start(0, one.push_pull, np.ones(4, np.float32), values, 1)
-    other.abort("dataprovider_bow.py:31 raised ValueError: no such word")
-    crowd.join()
-    assert "trainer 1 at 127.0.0.1 gave up: dataprovider_bow.py:31 raised ValueError" in str(crowd.errors[0])
-    assert server.wait() == 75
-
-
 def test_a_trainer_that_fails_while_it_joins_tells_the_others_why(pserver, client, crowd):
     """The second server is missing; the first one, which both had joined, spreads the word."""
     server = pserver(trainers=2)
