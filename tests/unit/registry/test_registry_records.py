@@ -34,8 +34,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 @each(
     "change",
     [
-        {"uuid": "x" * 65}, {"uuid": "2"}, {"uuid": "a/b", "path": "/x-a/b"}, {"path": "server-0f-1"},
-        {"path": "/" + "x" * 5000 + "-0f-1"}, {"path": "/\0-0f-1"}, {"crc32": 1 << 32}, {"step": -1}, {"timestamp": None},
+        {"uuid": "x" * 65}, {"uuid": "2"}, {"uuid": "a/b", "path": "/x-a/b"}, {"path": "server-0f-1"}, {"step": -1},
+        {"path": "/" + "x" * 5000 + "-0f-1"}, {"path": "/\0-0f-1"}, {"crc32": 1 << 32}, {"timestamp": None},
     ],
 )  # fmt: skip
 def test_a_snapshot_that_is_none_is_damage(change: dict[str, object]) -> None:
