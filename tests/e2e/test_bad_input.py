@@ -1,7 +1,7 @@
 """What a user can get wrong, and what is said of it: one message each.
 
-Of each kind some are tried on a whole pod: start.sh, launcher, pserver and trainer as they are. Others are tried in a
-trainer alone, and what a launcher alone decides in tests/unit/launcher and tests/integration/launcher.
+Of each kind some are tried on a whole pod: start.sh, launcher, pserver and trainer as they are. What a launcher or a
+trainer alone decides is in tests/unit/launcher, tests/integration/launcher and tests/unit/trainer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 from builders import JOB, pod, pod_environment
-from forked import ForkServer
 from reaper import MARK
 
 from paddle_cluster.localcluster import ApiRequest, ApiResponse, ApiServer, PodStore
@@ -58,11 +57,6 @@ class Case:
 
 def config(text: str, status: int, said: str) -> Case:
     return Case(status, said, files={"conf/trainer_config.py": text})
-
-
-def provider(old: str, new: str, status: int, said: str) -> Case:
-    assert old in PROVIDER
-    return Case(status, said, files={"conf/provider.py": PROVIDER.replace(old, new)})
 
 
 SOON = {"START_TIMEOUT": "1"}
@@ -120,6 +114,7 @@ WHOLE_PODS = {
     ),
     # the config and the data
     "a config that raises": config("raise ValueError('no such thing')", 65, "no such thing"),
+    "no settings": config(CONFIG.replace("settings(", "dict("), 78, "batch_size"),
     "an unknown name in the config": config(CONFIG.replace("fc_layer", "fx_layer"), 78, "fx_layer"),
     "no provider module": Case(66, "provider", files={"conf/provider.py": None}),
     "a provider that raises in the middle": Case(
@@ -136,20 +131,6 @@ WHOLE_PODS = {
     # the volume
     "output is read-only": Case(74, "read-only", mount="ro"),
     "the volume is full while saving": Case(74, "No space left", mount="size=16k", flags=("--saving_period=1",)),
-}
-IN_THE_TRAINER = {
-    "a config with a syntax error": config("settings(batch_size=", 65, "trainer_config.py"),
-    "a config that imports what is not there": config("import nowhere_to_be_found", 65, "nowhere_to_be_found"),
-    "a layer that is not supported yet": config(
-        CONFIG.replace("fc_layer(pixel, 2", "lstmemory(pixel, size=2"), 78, "lstmemory"
-    ),
-    "a layer with a wrong argument": config(
-        CONFIG.replace("fc_layer(pixel, 2", "fc_layer(pixel, 'two'"), 78, "fc_layer"
-    ),
-    "no settings": config(CONFIG.replace("settings(", "dict("), 78, "batch_size"),
-    "a sample that is too narrow": provider("[1.0, 2.0, float(line)]", "[1.0]", 65, "pixel"),
-    "a label that does not exist": provider("number % 2", "7", 65, "label"),
-    "a sample without a slot": provider("'label': number % 2", "'lable': 0", 65, "label"),
 }
 NUMBERS = itertools.count(2)
 
@@ -283,33 +264,3 @@ def test_one_message_and_the_right_exit_status(case: Case, work: Path, worker_id
     check(case, run.returncode, run.stdout, work)
     if case.mount:
         assert "done" not in (work / "left").read_text()
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with contextlib.closing(ForkServer()) as server:
-        yield server
-
-
-def run_trainer(case: Case, work: Path, server: ForkServer) -> tuple[int, str]:
-    """Train the job's shard with a trainer alone; return its exit status and its output."""
-    job = work / "volume" / JOB
-    change(job, case.files)
-    shutil.copytree(job / "0" / "data", job / "conf" / "data")
-    flags = ["--config=trainer_config.py", "--num_passes=2", f"--save_dir={job / 'output'}"]
-    with (work / "log").open("wb") as log:
-        trainer = server.start(["paddle", "train", *flags], job / "conf", dict(os.environ), [log.fileno()] * 2)
-    return trainer.wait(60), (work / "log").read_text()
-
-
-def test_a_trainer_alone_trains_this_job_when_nothing_is_wrong(work: Path, fork_server: ForkServer) -> None:
-    status, output = run_trainer(Case(0, ""), work, fork_server)
-    assert status == 0, output
-    assert len(complete_passes(work)) == 2
-
-
-@pytest.mark.parametrize("case", IN_THE_TRAINER.values(), ids=IN_THE_TRAINER.keys())
-def test_the_trainer_ends_with_one_message_and_the_right_exit_status(
-    case: Case, work: Path, fork_server: ForkServer
-) -> None:
-    check(case, *run_trainer(case, work, fork_server), work)
