@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from each import each
 
-from paddle_base.runtime.errors import BugError
+from paddle_base.runtime.errors import BugError, ConfigError
 from pserver.optim.methods import METHODS
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition, shard
@@ -170,3 +170,8 @@ def test_a_gradient_may_lie_anywhere_in_a_message(method, touched):
         made.step(one, 1, touched)
         results.append(made.values.tobytes())
     assert results[0] == results[1]
+
+
+def test_an_unknown_method_is_refused_when_the_shard_is_built():
+    with pytest.raises(ConfigError, match="owlqn"):
+        build([ParameterSpec("w", 3)], Optimization("owlqn"))
