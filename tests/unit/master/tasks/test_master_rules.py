@@ -3,13 +3,7 @@
 import pytest
 from master_story import Story, member
 
-from paddle_cluster.master.tasks.events import (
-    FAILED,
-    GRANTED,
-    RETURNED,
-    MemberIn,
-    MemberLeaves,
-)
+from paddle_cluster.master.tasks.events import FAILED, GRANTED, RETURNED, DatasetGiven, MemberIn, MemberLeaves
 from paddle_cluster.master.tasks.records import Phase
 
 # ----- Rule 2
@@ -27,6 +21,12 @@ def test_another_config_is_refused_where_both_are_known() -> None:
     assert story.give_dataset(3, "a" * 64)["state"] == "known"
     assert story.give_dataset(3, "b" * 64) == "dataset"
     assert story.give_dataset(3, "")["state"] == "known"
+
+
+def test_an_empty_list_is_refused() -> None:
+    story = Story()
+    assert story.ask(lambda ticket: DatasetGiven(ticket, "0" * 64, "", 0, ())) == "empty"
+    assert story.state.head is None
 
 
 # ----- Rule 3
