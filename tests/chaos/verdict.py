@@ -103,8 +103,6 @@ def check_named(trial: Trial, addresses: Mapping[int, str], logs: Iterable[Path]
     return [f"no log of another pod says who was lost: nothing like {pattern.pattern!r}"]
 
 
-
-
 def read_job(output: Path) -> dict[str, object]:
     """Return the content of output/job.json; it is empty while there is no file."""
     try:
