@@ -153,8 +153,7 @@ def test_the_last_trainer_that_is_lost_is_no_goodbye(pserver, begin, crowd, proc
         one.goodbye()
 
     crowd.start(1, train)
-    crowd.join()
-    assert crowd.errors == {}
+    crowd.end()
     lost.kill()
     assert server.wait() == 75
     assert "trainer 0" in server.text() and "all trainers have said goodbye" not in server.text()
@@ -223,8 +222,8 @@ def test_a_slow_trainer_is_waited_for_while_it_lives(pserver, begin, crowd):
     crowd.threads[-1].join(3.0)
     assert crowd.threads[-1].is_alive()
     other.push_pull(np.ones(4, np.float32), np.zeros(4, np.float32), 1)
-    crowd.join()
-    assert crowd.errors == {} and values.tolist() == [-2] * 4
+    crowd.end()
+    assert values.tolist() == [-2] * 4
 
 
 def test_every_wait_has_a_deadline_and_says_whom_it_waits_for(pserver, begin, crowd):
@@ -251,8 +250,7 @@ def test_a_trainer_waits_for_a_server_that_starts_late(pserver, client, crowd, t
     one = client([("127.0.0.1", port)])
     crowd.start(0, one.join, WEIGHT, Optimization())
     pserver(port=port)
-    crowd.join()
-    assert crowd.errors == {}
+    crowd.end()
 
 
 # ----- Refusals -----
@@ -361,8 +359,8 @@ def test_a_connection_that_breaks_for_a_moment_loses_nothing(pserver, begin, cro
             crowd.threads[0].join(0.5)
             tap.cut()
             tap.is_deaf = False
-        crowd.join()
-        assert crowd.errors == {} and values.tolist() == [-1] * 4
+        crowd.end()
+        assert values.tolist() == [-1] * 4
         assert ("the request is sent again" in capsys.readouterr().err) or not loses_answer
         one.finish_pass(values)
         one.goodbye()
