@@ -91,6 +91,11 @@ class FakeServer:
             "parameters": partition.digest(parameters),
         }  # fmt: skip
 
+    @property
+    def counted(self):
+        """The gradients of all rounds."""
+        return {one for _, some in self.log for one in some}
+
     def capture(self):
         return self.service.take_snapshot(), len(self.log)
 
@@ -485,19 +490,23 @@ class World:
     # ----- Invariants -----
 
     def check(self):
-        """Check that no gradient is applied twice and, unless one crashed, no service is two rounds ahead of others."""
+        """Check what holds at any time.
+
+        No gradient is applied twice. What a trainer takes for applied is, on each service that never crashed. If none
+        crashed, no service is two rounds ahead of another.
+        """
         for server in self.servers:
             keys = [key for key, _ in server.log]
             assert keys == sorted(set(keys)), keys
             counted = [one for _, some in server.log for one in some]
             assert len(counted) == len(set(counted)), counted
-        if not any(server.crashes for server in self.servers):
+        whole = [server for server in self.servers if not server.crashes]
+        done = {(trainer.number, batch) for trainer in self.trainers for batch in trainer.done}
+        assert all(done <= server.counted for server in whole), (done, [server.log for server in whole])
+        if whole == self.servers:
             longest = max((server.log for server in self.servers), key=len)
             for server in self.servers:
                 assert len(server.log) >= len(longest) - 1 and server.log == longest[: len(server.log)]
-            for trainer in self.trainers:
-                missing = {(trainer.number, batch) for batch in trainer.done}
-                assert missing <= {one for _, some in longest for one in some}
 
     def settle(self, batches=2):
         """Deliver all messages and let all living trainers train in this epoch and the next; each must advance."""
@@ -512,6 +521,10 @@ class World:
         logs = [[one for one in server.log if one[0].epoch == epoch] for server in self.servers]
         shortest = min(map(len, logs))
         assert shortest and all(log[:shortest] == logs[0][:shortest] for log in logs), logs
+        # a gradient of any earlier round has counted on all services that never crashed, or on none
+        earlier = [(server, {one for _, some in server.log[:-1] for one in some}) for server in self.servers]
+        for server, counted in earlier:
+            assert server.crashes or all(counted <= other.counted or other.crashes for other in self.servers)
 
     def _go_on(self, batches):
         wanted = {trainer: len(trainer.done) + batches for trainer in self.living}

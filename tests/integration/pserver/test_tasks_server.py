@@ -21,7 +21,6 @@ from paddle_base.registry.servers import ServerRecord, describe_missing, find_se
 from paddle_base.runtime.errors import LostPeerError, PaddleError
 from pserver.client.tasks.services import JoinedServices, ServiceAddress, TaskModel
 from pserver.optim.settings import Optimization, ParameterSpec
-from pserver.wire.views import MembershipView, RoundKey
 
 DEADLINE = 60.0
 TTL = 5.0  # a busy machine may keep a thread from renewing for seconds
@@ -165,16 +164,6 @@ def push(services, number):
     return values
 
 
-def take_round(services, number, members=(0,)):
-    """Round number of epoch 1, of one trainer; return the values."""
-    values = np.zeros(SIZE, np.float32)
-    key = RoundKey(1, number)
-    services.begin_round_push(gradient(number), 8, key, 0, lambda: True)
-    services.finish_push()
-    services.commit(key, 1, values)
-    return values
-
-
 def stored(job, step):
     """The registry's snapshot after so many steps, when it is there and the one before it is deleted."""
 
@@ -223,22 +212,6 @@ def test_a_server_that_is_killed_comes_back_with_values_optimiser_and_counters(a
     assert stored(job, 8).step == 8  # the period goes on after the recovery
 
 
-def test_rounds_go_on_where_they_were(job):
-    first = job.server("--checkpoint_interval=0.1s").serving()
-    services = job.join(SYNC)
-    services.give(first_values(), np.zeros(0, np.float32))
-    services.enter(MembershipView(1, (0,)))
-    values = [take_round(services, number) for number in (1, 2)][-1]
-    stored(job, 2)
-    first.kill()
-    services.close()
-    job.server().wait_for("goes on after 2 steps")
-    again = job.join(SYNC)
-    assert again.enter(MembershipView(1, (0,)))[0].done == RoundKey(1, 2)
-    again.fetch(found := np.zeros(SIZE, np.float32), 0)
-    assert (found == values).all() and take_round(again, 3).any()
-
-
 def test_a_server_that_is_stopped_stores_its_state_and_gives_its_index_back(any_job):
     job = any_job
     first = job.server(count=1).serving()
@@ -255,19 +228,6 @@ def test_a_server_that_is_stopped_stores_its_state_and_gives_its_index_back(any_
     again.fetch(found := np.zeros(SIZE, np.float32), 0)
     assert (found == values).all()
     assert time.monotonic() - began < DEADLINE
-
-
-def test_first_values_are_stored_when_they_are_acknowledged(job):
-    server = job.server("--ports_num=2", "--ports_num_for_sparse=1").serving()
-    services = job.join(tables=TABLES)
-    services.give(first_values(), table := np.arange(60, dtype=np.float32))
-    server.kill()
-    services.close()
-    job.server("--ports_num=2", "--ports_num_for_sparse=1").serving()
-    again = job.join(tables=TABLES)
-    again.fetch(values := np.zeros(SIZE, np.float32), 0)
-    again.fetch_tables(rows := np.zeros(60, np.float32), 0)
-    assert (values == first_values()).all() and (rows == table).all()
 
 
 def test_a_frozen_server_that_thaws_answers_nothing_and_ends(any_job):
@@ -338,32 +298,6 @@ def test_servers_say_that_the_job_has_failed(job):
     server = job.server().serving()
     job.registry.put("job/end", JobEnd("task 3 failed too often").value)
     assert server.end() == 65 and "the master reports that the job has failed: task 3 failed too often" in server.text()
-
-
-def test_trainers_have_the_time_to_leave_when_the_job_is_over(job):
-    server = job.server().serving()
-    services = job.join()
-    job.registry.put("job/end", JobEnd().value)
-    services.leave()
-    assert server.end() == 0 and "has left" in server.text()
-
-
-def test_a_damaged_snapshot_is_named_and_never_served(job):
-    first = job.server().serving()
-    services = job.join()
-    services.give(first_values(), np.zeros(0, np.float32))
-    first.signal(signal.SIGTERM)
-    assert first.end() == 143
-    path = job.folder / "snapshots/job" / job.files[0]
-    content = bytearray(path.read_bytes())
-    content[-100] ^= 1
-    path.write_bytes(content)
-    second = job.server()
-    assert second.end() == 65
-    assert f"the snapshot {path} of this server is damaged: its CRC-32 is wrong; restore it" in second.text()
-    path.unlink()
-    third = job.server()
-    assert third.end() == 66 and "cannot be read: No such file" in third.text()
 
 
 def test_an_etcd_that_is_away_for_longer_than_a_lease_pauses_the_server(etcd, fork_server, tmp_path):
