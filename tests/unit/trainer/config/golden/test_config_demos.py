@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from config_messages import layer_of, layers_of, parameter_of, sources
 
 from trainer.arrays.parameters import ParameterTable
 from trainer.config import parse_config
@@ -151,22 +152,6 @@ def test_a_demo_has_its_layers_parameters_inputs_and_outputs(
 def test_a_demo_s_network_computes(parse_demo, config, config_args):
     model = parse_demo(config, config_args).model_config
     Network(model, ParameterTable(model.parameters))  # refuses types of layers and activations that it does not know
-
-
-def layer_of(config, name):
-    return next(layer for layer in config.model_config.layers if layer.name == name)
-
-
-def layers_of(config, kind):
-    return [layer for layer in config.model_config.layers if layer.type == kind]
-
-
-def parameter_of(config, name):
-    return next(one for one in config.model_config.parameters if one.name == name)
-
-
-def sources(layer):
-    return [entry.input_layer_name for entry in layer.inputs]
 
 
 def test_mnist_s_maps_are_rounded_up_by_the_poolings(parse_demo):

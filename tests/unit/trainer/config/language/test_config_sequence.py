@@ -3,16 +3,9 @@
 import math
 
 import pytest
+from config_messages import layer_of, sources
 
 from paddle_base.runtime.errors import ConfigError
-
-
-def layer_of(config, name):
-    return next(layer for layer in config.model_config.layers if layer.name == name)
-
-
-def sources(layer):
-    return [entry.input_layer_name for entry in layer.inputs]
 
 
 def shapes(config):
