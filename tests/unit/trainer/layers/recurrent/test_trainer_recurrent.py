@@ -68,19 +68,6 @@ def lstm_step(w, bias, act=np.tanh):
     return step
 
 
-def gru_step(w, bias):
-    split = 2 * SIZE * SIZE
-    w_update, w_reset = np.split(w[:split].reshape(SIZE, 2 * SIZE), 2, axis=1)
-    w_candidate = w[split:].reshape(SIZE, SIZE)
-
-    def step(x, h):
-        update, reset, candidate = (x + bias).reshape(3, SIZE)
-        z, r = sigmoid(update + h @ w_update), sigmoid(reset + h @ w_reset)
-        return ((1 - z) * h + z * np.tanh(candidate + (r * h) @ w_candidate),)
-
-    return step
-
-
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_lstm_is_the_formula_frame_by_frame(is_reversed):
     network, table = lstm(reversed=is_reversed)
@@ -89,23 +76,6 @@ def test_lstm_is_the_formula_frame_by_frame(is_reversed):
     expected = run_by_hand(x.value, is_reversed, lstm_step(table["w"].value, table["b"].value), states=2)
     np.testing.assert_allclose(out.value, expected, rtol=1e-12, atol=1e-14)
     assert out.starts is x.starts
-
-
-@pytest.mark.parametrize("is_reversed", [False, True])
-def test_gru_is_the_formula_frame_by_frame(is_reversed):
-    extra = {"active_type": "tanh", "active_gate_type": "sigmoid", "reversed": is_reversed}
-    network, table = build("gated_recurrent", 3 * SIZE, 3 * SIZE * SIZE, 3 * SIZE, **extra)
-    x = frames(3 * SIZE)
-    expected = run_by_hand(x.value, is_reversed, gru_step(table["w"].value, table["b"].value), states=1)
-    np.testing.assert_allclose(network.forward({"x": x})["out"].value, expected, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("is_reversed", [False, True])
-def test_recurrent_is_the_formula_frame_by_frame(is_reversed):
-    network, table = build("recurrent", SIZE, SIZE * SIZE, SIZE, active_type="tanh", reversed=is_reversed)
-    x, w, b = frames(SIZE), table["w"].value.reshape(SIZE, SIZE), table["b"].value
-    expected = run_by_hand(x.value, is_reversed, lambda x, h: (np.tanh(x + h @ w + b),), states=1)
-    np.testing.assert_allclose(network.forward({"x": x})["out"].value, expected, rtol=1e-12, atol=1e-14)
 
 
 def test_active_type_of_an_lstm_is_that_of_the_candidate_only():
