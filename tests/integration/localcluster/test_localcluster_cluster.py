@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import requests
+from waiting import until
 
 from paddle_cluster.localcluster import Cluster, OptionError, WaitError
 from paddle_cluster.localcluster.job.rules import Rule
 
 DEADLINE = 30.0
 FOREVER = "trap 'exit 143' TERM; echo ready; sleep 1000 & wait"
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come to hold in time"
-        time.sleep(0.01)
 
 
 def phases(cluster: Cluster) -> list[str]:
@@ -171,7 +163,7 @@ def test_one_process_of_a_pod_can_be_killed_and_the_pod_lives(job, script, tmp_p
     text = "sleep 1000 & echo ready; wait $!; echo child ended with $?; sleep 1000 & wait"
     with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script(text)) as cluster:
         cluster.wait_for_output("ready", DEADLINE, pod="0")
-        wait_until(lambda: any(line == "sleep 1000" for _, line in cluster.processes("0")))
+        until(lambda: any(line == "sleep 1000" for _, line in cluster.processes("0")))
         cluster.kill("0", process="^sleep 1000", signum=signal.SIGKILL)
         assert cluster.wait_for_output("child ended", DEADLINE, pod="0").text == "child ended with 137"
         assert cluster.wait_for_phase("0", "Running", DEADLINE)

@@ -1,7 +1,6 @@
 """A small job in a directory of its own, and `paddle` commands that end with the test."""
 
 import contextlib
-import inspect
 import os
 import subprocess
 import sys
@@ -149,7 +148,7 @@ def job(tmp_path):
 
 def wait_for(condition, timeout=DEADLINE_S):
     """Wait until the condition holds; the error at the deadline shows the condition's line."""
-    until(condition, inspect.getsource(condition).strip(), timeout)
+    until(condition, seconds=timeout)
 
 
 def free_port(count=1):

@@ -313,6 +313,17 @@ def test_what_the_legacy_ignored_is_warned_of_once(job, paddle):
     assert "does not clip gradients" in warnings[1]
 
 
+def test_a_sparse_parameter_changes_the_mode(job, paddle):
+    text = (job / "config.py").read_text()
+    words = "[x, embedding_layer(y, 2, param_attr=ParamAttr(name='table', sparse_update=True))]"
+    (job / "config.py").write_text(text.replace("fc_layer(x,", f"fc_layer({words},"))
+    status, log = paddle.train(job, *PLAIN)
+    assert status == 0, log
+    assert {"ignore sparse_remote_update=true due to  --local=true", "trainer mode: SgdSparseCpuTraining"} <= {
+        *messages(log)
+    }
+
+
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
 def test_a_signal_ends_the_run_by_its_own_status(job, paddle, tools, number, status):
     process = paddle.start(job, "train", *PLAIN, "--config_args=obj=endless")

@@ -43,10 +43,8 @@ def test_a_second_run_keeps_the_passes_of_the_first_apart(job, paddle):
 @pytest.mark.parametrize(
     ("flags", "moved"),
     [
-        (["--start_pass=2"], None),
         (["--resume_from=out/state/pass-00001", "--num_passes=3"], None),
         (["--init_model_path=out/pass-00001"], ["pass-00000", "pass-00001", "state"]),
-        (["--start_pass=1", "--num_passes=1"], ["pass-00001", "state"]),
         (["--resume_from=out/state/pass-00000"], ["pass-00001", "state"]),
     ],
 )
@@ -113,14 +111,6 @@ def test_a_run_that_cannot_begin_leaves_the_passes_of_an_earlier_one_in_their_pl
         assert (job / "out/run-1" / path.relative_to("out")).read_bytes() == content
     records = (job / "out" / "records.jsonl").read_text()
     assert records.count('"kind":"start"') == records.count('"kind":"end"') == 1
-
-
-def test_a_trainer_of_a_launcher_leaves_all_to_it(job, paddle, monkeypatch):
-    assert paddle.train(job, *FLAGS)[0] == 0
-    monkeypatch.setenv("PADDLE_ATTEMPT", "2.ab")
-    status, log = paddle.train(job, *FLAGS)
-    assert status == 0 and "run-1" not in names(job / "out"), log
-    assert not (job / "out" / ".lock").exists()
 
 
 def test_a_run_into_the_directory_of_another_one_is_refused_and_changes_nothing(job, paddle, tools):

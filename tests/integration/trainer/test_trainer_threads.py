@@ -5,6 +5,7 @@ import signal
 
 import numpy as np
 import pytest
+from server_jobs import ServerJob
 
 PLAIN = ["--config=config.py", "--save_dir=out", "--num_passes=2", "--log_period=1"]
 PARAMETERS = ("___fc_layer_0__.w0", "___fc_layer_0__.wbias")
@@ -89,17 +90,9 @@ def test_threads_and_parameter_servers_go_together(tmp_path, paddle, tools):
     lines = tools.make_lines(22)
     local = tools.lay_out(tmp_path / "local", lines)
     assert paddle.train(local, *PLAIN, "--trainer_count=2", "--config_args=cut=1")[0] == 0
-    port = tools.free_port()
-    server_folder = tmp_path / "pserver"
-    server_folder.mkdir()
-    server = paddle.start(
-        server_folder, "pserver", "--nics=127.0.0.1", f"--port={port}", "--ports_num=1", "--num_gradient_servers=1"
-    )
     remote = tools.lay_out(tmp_path / "remote", lines)
-    servers = ["--local=0", "--pservers=127.0.0.1", f"--port={port}", "--ports_num=1", "--num_gradient_servers=1"]
-    status, log = paddle.train(remote, *PLAIN, *servers, "--trainer_count=2", "--config_args=cut=1")
-    assert status == 0, log
-    assert server.wait(20) == 0
+    job = ServerJob(paddle, tmp_path / "pserver", [remote], *PLAIN)
+    assert job.run("--trainer_count=2", "--config_args=cut=1") == [0, 0], job.log()
     assert read(remote).tobytes() == read(local).tobytes()
 
 
