@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Script
 from waiting import until
 
 from paddle_cluster.localcluster.addresses import Subnet
@@ -197,7 +196,7 @@ def test_a_cluster_takes_its_addresses_from_the_networks_it_is_given():
         second.close()
 
 
-def test_two_clusters_do_not_run_one_job_in_one_directory(job: JobSpec, script: Script, tmp_path: Path):
+def test_two_clusters_do_not_run_one_job_in_one_directory(job: JobSpec, script: Callable[[str], Path], tmp_path: Path):
     """The second one counted an attempt in the records of the first, and failed because its checkpoint was gone."""
     variables = (*job.container.env, EnvVar("JOB_NAME", "mine"))
     job = dataclasses.replace(job, container=dataclasses.replace(job.container, env=variables))

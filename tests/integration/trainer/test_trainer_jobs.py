@@ -226,6 +226,7 @@ def test_a_model_is_merged_with_the_arguments_of_its_config(job, paddle):
         (["--config=config.py", "--start_pass=1"], 66, "no model directory ./out/pass-00000"),
         (["--config=config.py", "--job=test"], 78, "TestData is not specified"),
         (["--config=config.py", "--job=test", "--config_args=test_list=1"], 64, "--job=test needs a model"),
+        (["--config=config.py", "--trainer_count=0"], 64, r"--trainer_count is 0; it must be in \[1, "),
         (["--config=config.py", "--passes=1"], 64, "unknown command line flag 'passes'; did you mean --num_passes"),
         (
             ["--config=config.py", "--local=0", "--pservers=127.0.0.1", "--port=1", "--nosuch"],

@@ -80,12 +80,6 @@ def test_a_signal_ends_a_run_with_threads(job, paddle, tools, number, status):
     assert "Saving parameters to ./out/pass-00000-001\n" in (job / "log").read_text()
 
 
-def test_no_threads_at_all_are_refused(job, paddle):
-    status, log = paddle.train(job, *PLAIN, "--trainer_count=0")
-    assert status == 64
-    assert "--trainer_count is 0; it must be in [1, " in log
-
-
 def test_threads_and_parameter_servers_go_together(tmp_path, paddle, tools):
     lines = tools.make_lines(22)
     local = tools.lay_out(tmp_path / "local", lines)

@@ -187,24 +187,6 @@ assert n.num_filters == 5""")
     assert (mean.initial_mean, list(mean.dims), mean.is_static, mean.decay_rate) == (0, [1, 5], True, 0.1)
 
 
-def test_norms_over_channels(parse_text):
-    config = parse_text(f"""{IMAGE}
-a = img_cmrnorm_layer(image, size=5, scale=0.01, power=0.5, name='a')
-assert a.img_norm_type == 'cmrnorm-projection' and a.num_filters == 3
-cross_channel_norm_layer(image, name='b', param_attr=ParamAttr(initial_mean=20, initial_std=0))""")
-    assert layer_of(config, "a").inputs[0].norm_conf == text_format.Parse(
-        """norm_type: "cmrnorm-projection" channels: 3 size: 5 scale: 0.002 pow: 0.5 output_x: 8 img_size: 8
-blocked: false output_y: 6 img_size_y: 6""",
-        ModelConfig_pb2.NormConfig(),
-    )
-    assert layer_of(config, "b").inputs[0].norm_conf == text_format.Parse(
-        """norm_type: "cross-channel-norm" channels: 3 size: 144 scale: 0 pow: 0 output_x: 8 img_size: 8
-blocked: false output_y: 6 img_size_y: 6""",
-        ModelConfig_pb2.NormConfig(),
-    )
-    assert (parameter_of(config, "_b.w0").initial_mean, list(parameter_of(config, "_b.w0").dims)) == (20, [3, 1])
-
-
 @pytest.mark.parametrize(("channels", "filters", "groups"), [(2, 3, 1), (4, 2, 2), (2, 2, 1)])
 def test_a_transposed_convolution_of_volumes_in_a_job_has_the_weights_that_it_needs(
     parse_text, channels, filters, groups

@@ -136,35 +136,6 @@ outputs(interpolation_layer([a, b], w), power_layer(a, w), scaling_layer(a, w), 
     assert list(config.model_config.input_layer_names) == ["w", "a", "b", "c", "d"]
 
 
-def test_layers_with_very_many_classes_have_a_row_per_class(parse_text):
-    config = parse_text("""
-x, label, w = data_layer('x', 4), data_layer('label', 10), data_layer('w', 1)
-nce_layer([x, x], label, weight=w, num_neg_samples=3, neg_distribution=[0.1] * 10)
-hsigmoid(x, label)""")
-    nce, tree = config.model_config.layers[3:]
-    assert (nce.num_classes, nce.num_neg_samples, len(nce.neg_sampling_dist), len(nce.inputs)) == (10, 3, 10, 4)
-    assert (tree.type, tree.num_classes) == ("hsigmoid", 10)
-    shapes = {parameter.name: list(parameter.dims) for parameter in config.model_config.parameters}
-    assert shapes == {
-        "___nce_layer_0__.w0": [10, 4],
-        "___nce_layer_0__.w1": [10, 4],
-        "___nce_layer_0__.wbias": [1, 10],
-        "___hsigmoid_0__.w0": [9, 4],
-        "___hsigmoid_0__.wbias": [1, 9],
-    }
-
-
-def test_a_chain_of_labels_shares_its_transitions_by_name(parse_text):
-    config = parse_text("""
-x, label = data_layer('x', 3), data_layer('label', 3)
-crf_layer(x, label, param_attr=ParamAttr(name='crfw'))
-best = crf_decoding_layer(x, 3, label=label, param_attr=ParamAttr(name='crfw'))
-assert best.size == 1""")
-    shapes = {parameter.name: list(parameter.dims) for parameter in config.model_config.parameters}
-    assert shapes == {"crfw": [5, 3]}
-    assert config.model_config.layers[3].size == 3
-
-
 def test_an_activation_other_than_sigmoid_is_warned_of(parse_text, capsys):
     parse_text("x = data_layer('x', 3)\nmulti_binary_label_cross_entropy(fc_layer(x, 3), x)")
     warning = "TanhActivation() is not a recommended activation for multi_binary_label_cross_entropy"

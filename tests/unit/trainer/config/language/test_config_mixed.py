@@ -17,33 +17,6 @@ def projection(text):
     return text_format.Parse(text, ModelConfig_pb2.ProjectionConfig())
 
 
-# a projection of x, which has 6 columns, in a mixed layer of 6: its message but for the sizes, and the parameter's dims
-PROJECTIONS = {
-    "full_matrix_projection(x)": ("type: 'fc'", [6, 6]),
-    "trans_full_matrix_projection(x, size=6)": ("type: 'trans_fc'", [6, 6]),
-    "table_projection(x)": ("type: 'table'", [6, 6]),
-    "identity_projection(x)": ("type: 'identity'", None),
-    "dotmul_projection(x)": ("type: 'dot_mul'", [1, 6]),
-    "scaling_projection(x)": ("type: 'scaling'", [1, 1]),
-    "context_projection(x, context_len=1)": (
-        "type: 'context' context_start: 0 context_length: 1 trainable_padding: true",
-        None,
-    ),
-}
-
-
-@pytest.mark.parametrize("call", PROJECTIONS)
-def test_a_projection_is_written_with_its_parameter(parse_text, call):
-    config = parse_text(f"{INPUT}mixed_layer(size=6, input={call}, name='m')")
-    text, dims = PROJECTIONS[call]
-    entry = layer_of(config, "m").inputs[0]
-    assert entry.proj_conf == projection(f"{text} name: '_m.w0' input_size: 6 output_size: 6")
-    assert entry.HasField("input_parameter_name") == (dims is not None)
-    if dims is not None:
-        assert list(parameter_of(config, "_m.w0").dims) == dims
-        assert parameter_of(config, "_m.w0").size == math.prod(dims)
-
-
 def test_the_weights_of_a_transposed_projection_are_those_of_the_other_way_round(parse_text):
     config = parse_text(f"""{INPUT}
 shared = ParamAttr(name='shared')
@@ -224,15 +197,6 @@ outputs(end)""")
         "___mixed_6__.w0": [300, 100],
         "___mixed_6__.w1": [100, 100],
     }
-
-
-def test_a_mixed_layer_has_a_bias_when_it_is_asked_for(parse_text):
-    config = parse_text(f"""{INPUT}
-mixed_layer(size=3, input=full_matrix_projection(x), bias_attr=True, act=TanhActivation(), name='m')""")
-    mixed = layer_of(config, "m")
-    assert (mixed.bias_size, mixed.bias_parameter_name, mixed.active_type) == (3, "_m.wbias", "tanh")
-    assert not mixed.HasField("shared_biases")
-    assert list(parameter_of(config, "_m.wbias").dims) == [1, 3] and parameter_of(config, "_m.wbias").initial_std == 0
 
 
 def test_projections_side_by_side(parse_text):

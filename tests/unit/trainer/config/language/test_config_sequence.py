@@ -43,27 +43,19 @@ outputs(simple_lstm(data_layer('x', 8), 2, act=ReluActivation(), gate_act=TanhAc
     assert (layer.active_type, layer.active_gate_type, layer.active_state_type) == ("relu", "tanh", "sigmoid")
 
 
-def test_hsigmoid(parse_text):
-    config = parse_text("outputs(hsigmoid(data_layer('data', 100), data_layer('label', 10), num_classes=10))")
-    layer = layer_of(config, "__hsigmoid_0__")
-    assert (layer.type, layer.size, layer.num_classes, layer.active_type) == ("hsigmoid", 1, 10, "")
-    assert sources(layer) == ["data", "label"]
-    assert shapes(config) == {"___hsigmoid_0__.w0": [9, 100], "___hsigmoid_0__.wbias": [1, 9]}
-    assert config.model_config.parameters[0].initial_std == pytest.approx(1 / 3)
-    assert list(config.model_config.input_layer_names) == ["data", "label"]
-
-
 def test_costs_with_a_weight(parse_text):
     config = parse_text("""
 label, weight = data_layer('label', 1), data_layer('weight', 1)
 fc = fc_layer(data_layer('input', 300), 10, act=SoftmaxActivation())
 outputs(classification_cost(fc, label, weight), square_error_cost(fc, label, weight),
-        nce_layer(fc, label=data_layer('multi_class_label', 500), weight=weight))""")
+        nce_layer(fc, label=data_layer('multi_class_label', 500), weight=weight,
+                  neg_distribution=[0.002] * 500))""")
     cost, error = layer_of(config, "__cost_0__"), layer_of(config, "__square_error_cost_0__")
     nce = layer_of(config, "__nce_layer_0__")
     assert sources(cost) == sources(error) == ["__fc_layer_0__", "label", "weight"]
     assert sources(nce) == ["__fc_layer_0__", "multi_class_label", "weight"]
     assert (nce.num_classes, nce.num_neg_samples, nce.active_type) == (500, 10, "sigmoid")
+    assert list(nce.neg_sampling_dist) == [0.002] * 500
     evaluator = config.model_config.evaluators[0]
     assert list(evaluator.input_layers) == ["__fc_layer_0__", "label", "weight"]
     assert shapes(config)["___nce_layer_0__.w0"] == [500, 10] and shapes(config)["___nce_layer_0__.wbias"] == [1, 500]
