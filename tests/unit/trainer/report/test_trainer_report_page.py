@@ -281,16 +281,19 @@ def test_of_a_thousand_trainers_the_slowest_are_shown(tmp_path):
 def test_hostile_names_stay_text(tmp_path):
     job = Job(tmp_path)
     layers = [{**one, "name": f"{one['name']}{HOSTILE}", "type": HOSTILE} for one in LAYERS]
-    job.start(layers=layers, flags={HOSTILE: HOSTILE}, method={HOSTILE: [HOSTILE]}, config=HOSTILE)
+    job.start(layers=[*layers, HOSTILE], flags={HOSTILE: HOSTILE}, method={HOSTILE: [HOSTILE]}, config=HOSTILE)
     numbers = {"cost": 1.0, "evaluators": {HOSTILE: 0.5}, "samples": 3}
     job.record("batch", **{"pass": 0, "batch": 1}, window_evaluators={HOSTILE: 1.0}, window_cost=1)
     job.record("pass", **{"pass": 0, "batch": 3}, **numbers, seconds=1.0, usage={HOSTILE: {"data_seconds": 1}})
+    job.record("pass", **{"pass": 1, "batch": 3}, cost=HOSTILE, evaluators=HOSTILE, samples=HOSTILE, seconds=HOSTILE)
     job.record("save", **{"pass": 0, "batch": 3}, path=HOSTILE)
+    job.record(HOSTILE, **{"pass": 0, "batch": 3})
+    (tmp_path / "pass-00011").mkdir()  # not done
     job.launch((0.0, HOSTILE)).fail(0, f"{HOSTILE}\n{HOSTILE}", host=HOSTILE, program=HOSTILE, exit_code=HOSTILE)
     page = page_of(tmp_path)
     assert page.tags.count("script") == 1 + sum(one.startswith("chart-") for one in page.ids)
     assert "img" not in page.tags
-    assert "alert(1)" in page.text
+    assert "alert(1)" in page.text and "1 more passes are in pass-*/." in page.text
     assert all(not re.match(r"[a-z]+:", link) for link in page.links)
 
 

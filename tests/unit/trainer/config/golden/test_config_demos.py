@@ -145,13 +145,8 @@ def test_a_demo_has_its_layers_parameters_inputs_and_outputs(
     assert root.output_layer_names == model.output_layer_names
     members = [name for sub_model in model.sub_models for name in sub_model.layer_names]
     assert sorted(members) == sorted(layer.name for layer in model.layers)
-
-
-# not resnet: its 25 million parameters take their time
-@pytest.mark.parametrize("config, config_args", [case[:2] for case in CASES if not case[0].startswith("model_zoo")])
-def test_a_demo_s_network_computes(parse_demo, config, config_args):
-    model = parse_demo(config, config_args).model_config
-    Network(model, ParameterTable(model.parameters))  # refuses types of layers and activations that it does not know
+    if not config.startswith("model_zoo"):  # its 25 million parameters take their time
+        Network(model, ParameterTable(model.parameters))  # refuses types and activations that it does not know
 
 
 def test_mnist_s_maps_are_rounded_up_by_the_poolings(parse_demo):
@@ -188,16 +183,6 @@ def test_sentiment_averages_and_has_rates_of_its_own(parse_demo):
     assert (second.learning_rate, second.initial_std) == (1.0, 0.0)
     assert layer_of(config, "label").size == 1
     assert not parse_demo("sentiment/trainer_config.py", "is_test=1").HasField("data_config")
-
-
-def test_image_classification_reads_the_training_list_twice(parse_demo):
-    config = parse_demo("image_classification/vgg_16_cifar.py")
-    assert config.data_config.files == config.test_data_config.files == "train.list"
-    assert (config.data_config.load_data_module, config.data_config.load_data_object) == (
-        "image_provider",
-        "processData",
-    )
-    assert layer_of(config, "image").size == 3 * 32 * 32
 
 
 def test_sequence_tagging_shares_the_transitions_and_updates_sparsely(parse_demo):
@@ -256,16 +241,6 @@ def test_semantic_role_labeling_keeps_its_word_vectors(parse_demo):
     assert sources(decoding) == ["output"]
 
 
-def test_traffic_prediction_shares_a_weight_and_no_bias(parse_demo):
-    config = parse_demo("traffic_prediction/trainer_config.py")
-    weight = parameter_of(config, "_link_vec.w")
-    assert (weight.initial_strategy, weight.initial_mean, weight.initial_std) == (1, 0.0, 1.0)
-    users = [layer for layer in layers_of(config, "fc") if layer.inputs[0].input_parameter_name == "_link_vec.w"]
-    assert len(users) == 24 and len({layer.bias_parameter_name for layer in users}) == 24
-    assert {one.name for one in config.model_config.evaluators} == {"classification_error_evaluator"}
-    assert len(config.model_config.evaluators) == 24
-
-
 def test_a_gan_holds_one_half_still(parse_demo):
     config = parse_demo("gan/gan_conf.py", "mode=generator_training")
     still = {one.name for one in config.model_config.parameters if one.is_static}
@@ -277,18 +252,6 @@ def test_a_gan_holds_one_half_still(parse_demo):
     assert config.opt_config.adam_beta1 == 0.5
     sizes = [layer.size for layer in layers_of(parse_demo("gan/gan_conf_image.py"), "exconvt")]
     assert sizes == [128 * 7 * 7, 64 * 14 * 14, 28 * 28]
-
-
-def test_a_vae_is_made_by_arithmetic_of_layers(parse_demo):
-    config = parse_demo("vae/vae_conf.py")
-    assert [(layer.slope, layer.intercept) for layer in layers_of(config, "slope_intercept")] == [
-        (0.5, 0.0),
-        (1.0, -1.0),
-        (-1.0, 0.0),
-        (0.5, 0.0),
-    ]
-    noise = parameter_of(config, "___mixed_0__.w0")
-    assert (noise.initial_mean, noise.initial_std, list(noise.dims)) == (0.0, 1.0, [1, 100])
 
 
 def test_resnet_names_its_outputs_before_they_exist(parse_demo):

@@ -43,6 +43,15 @@ outputs(simple_lstm(data_layer('x', 8), 2, act=ReluActivation(), gate_act=TanhAc
     assert (layer.active_type, layer.active_gate_type, layer.active_state_type) == ("relu", "tanh", "sigmoid")
 
 
+def test_a_piece_of_each_sequence(parse_text):
+    config = parse_text("""
+x, begins, sizes = data_layer('x', 4), data_layer('begins', 1), data_layer('sizes', 1)
+sub_seq_layer(x, begins, sizes, act=ReluActivation(), bias_attr=ParamAttr(name='b'), name='cut')""")
+    layer = layer_of(config, "cut")
+    assert (layer.type, layer.size, layer.active_type, layer.bias_parameter_name) == ("subseq", 4, "relu", "b")
+    assert sources(layer) == ["x", "begins", "sizes"]
+
+
 def test_costs_with_a_weight(parse_text):
     config = parse_text("""
 label, weight = data_layer('label', 1), data_layer('weight', 1)
@@ -221,6 +230,7 @@ fc_layer(x, 1)""")
         ("last_seq(x, agg_level='word')", "agg_level is 'word'"),
         ("first_seq(x, stride=0)", "stride is 0; it must be a positive integer"),
         ("seq_slice_layer(x, None, None)", "starts or ends must be given"),
+        ("seq_slice_layer(x, data_layer('y', 1), data_layer('z', 2))", "its size must be 1, the size of starts"),
         ("seq_concat_layer(x, data_layer('y', 5))", "b is .*; its size must be 4, the size of 'a'"),
         ("kmax_seq_score_layer(x)", "its size must be 1"),
         ("row_conv_layer(x, 0)", "context_len is 0"),
