@@ -211,7 +211,7 @@ def test_hostile_names_stay_text_in_a_comparison(tmp_path):
             layers=[{"name": HOSTILE, "type": HOSTILE + other}],
             config=HOSTILE + other,
         )
-        numbers = {"cost": 1.0, "evaluators": {HOSTILE: 0.5}, "samples": 3}
+        numbers = {"cost": 1.0, "evaluators": {HOSTILE: 0.5} if name == "a" else HOSTILE, "samples": 3}
         job.record("pass", **{"pass": 0, "batch": 3}, **numbers, seconds=1.0, usage={})
     page = compare(tmp_path / "a", tmp_path / "b")
     assert page.tags.count("script") == 1 + sum(one.startswith("chart-") for one in page.ids)

@@ -142,6 +142,10 @@ def test_what_trainer_0s_launcher_has_written_down_failed_first(tmp_path):
     state = describe_state(facts_of(tmp_path))
     assert state.name == "restarting"
     assert state.message == "trainer 1 on pod-1: the pod was lost\ngone"
+    for odd in (HOSTILE, {"time": HOSTILE}):
+        record["attempts"][0]["failure"] = odd
+        job.write("job.json", record)
+        assert describe_state(facts_of(tmp_path)).name == "restarting"
 
 
 @each(
