@@ -120,6 +120,12 @@ class Paddle:
         status = process.wait(timeout)
         return status, (folder / "log").read_text()
 
+    def trained(self, folder, *arguments):
+        """Returns the log of a training that has ended well."""
+        status, log = self.train(folder, *arguments)
+        assert status == 0, log
+        return log
+
     def close(self):
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):

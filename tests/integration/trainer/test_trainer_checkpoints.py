@@ -99,27 +99,23 @@ CASES = {
 @pytest.mark.parametrize("arguments", CASES.values(), ids=CASES)
 def test_going_on_from_a_checkpoint_anywhere_ends_in_the_same_bits(tmp_path, paddle, tools, arguments):
     job = lay_out(tmp_path / "job", tools)
-    status, plain = paddle.train(job, *FLAGS, *arguments, "--save_dir=plain")
-    assert status == 0, plain
-    status, log = paddle.train(
+    plain = paddle.trained(job, *FLAGS, *arguments, "--save_dir=plain")
+    log = paddle.trained(
         job, *FLAGS, *arguments, "--save_dir=made", "--checkpoint_period_by_batches=1", "--checkpoints_kept=99"
     )
-    assert status == 0, log
     assert model(job / "made") == model(job / "plain")
     assert measured(log) == measured(plain)
     every = complete(job / "made")
     assert len(every) >= 36
     for checkpoint in random.Random(arguments[0]).sample(every[:-1], 3):
-        status, log = paddle.train(job, *FLAGS, *arguments, "--save_dir=again", f"--resume_from={checkpoint}")
-        assert status == 0, log
+        log = paddle.trained(job, *FLAGS, *arguments, "--save_dir=again", f"--resume_from={checkpoint}")
         assert model(job / "again") == model(job / "plain"), checkpoint
         lines = measured(log)
         assert lines == measured(plain)[-len(lines) :], checkpoint
 
 
 def test_without_a_flag_local_training_writes_nothing_of_ours(job, paddle):
-    status, log = paddle.train(job, "--config=config.py", "--save_dir=out", "--num_passes=1")
-    assert status == 0, log
+    paddle.trained(job, "--config=config.py", "--save_dir=out", "--num_passes=1")
     assert [path.name for path in (job / "out").iterdir()] == ["pass-00000"]
 
 
@@ -128,8 +124,7 @@ def test_training_that_dies_again_and_again_ends_in_the_same_bits(tmp_path, padd
     """At seeded moments: after a batch, or while a checkpoint is being written."""
     job = lay_out(tmp_path / "job", tools, 400)
     flags = [*FLAGS, "--config_args=kind=adam", "--test_period=0", "--log_period=1"]
-    status, log = paddle.train(job, *flags, "--save_dir=plain")
-    assert status == 0, log
+    paddle.trained(job, *flags, "--save_dir=plain")
     moments = random.Random(5)
     resumed = []
     (job / "gate").write_text("2")  # no process comes to its end before it is harmed
@@ -156,8 +151,7 @@ def test_training_that_dies_again_and_again_ends_in_the_same_bits(tmp_path, padd
         (job / "gate").write_text("1" if is_in_last else "2")
         resumed = [f"--resume_from={complete(job / 'out')[-1]}"]
     (job / "gate").unlink()
-    status, log = paddle.train(job, *flags, "--save_dir=out", "--checkpoint_period_by_batches=7", *resumed)
-    assert status == 0, log
+    paddle.trained(job, *flags, "--save_dir=out", "--checkpoint_period_by_batches=7", *resumed)
     assert model(job / "out") == model(job / "plain")
     assert len(complete(job / "out")) == 2
     assert {path.name for path in (job / "out" / "state").iterdir()} == {path.name for path in complete(job / "out")}
@@ -167,8 +161,7 @@ def test_a_volume_that_is_full_ends_training_with_74_and_keeps_what_was_there(tm
     """Files may have 8 KiB: the parameters of the passes fit, what trainers say of themselves does not."""
     job = lay_out(tmp_path / "job", tools)
     flags = [*FLAGS, "--save_dir=out", "--config_args=kind=adam"]
-    status, log = paddle.train(job, *flags, "--num_passes=1", "--checkpoint_period_by_batches=100")
-    assert status == 0, log
+    paddle.trained(job, *flags, "--num_passes=1", "--checkpoint_period_by_batches=100")
     before = {path: path.read_bytes() for path in (job / "out").rglob("*") if path.is_file()}
     checkpoint = complete(job / "out")[-1]
     limited = ["prlimit", "--fsize=8192", *paddle.command(), "train"]
@@ -223,8 +216,7 @@ def test_nothing_is_left_to_do_after_the_last_pass(tmp_path, paddle, tools):
     job = lay_out(tmp_path / "job", tools)
     flags = [*FLAGS, "--save_dir=out", "--num_passes=1", "--checkpoint_period_by_batches=100"]
     assert paddle.train(job, *flags)[0] == 0
-    status, log = paddle.train(job, *flags, "--resume_from=out/state/pass-00000")
-    assert status == 0, log
+    log = paddle.trained(job, *flags, "--resume_from=out/state/pass-00000")
     assert " Pass=" not in log
     assert "nothing is left to do: the last pass is 0" in log
 

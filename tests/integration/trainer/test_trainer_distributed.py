@@ -27,8 +27,7 @@ def test_one_trainer_with_servers_equals_a_local_run_bit_for_bit(tmp_path, paddl
     job = make_job(tmp_path, paddle, tools, [lines])
     assert job.run(f"--config_args={options}") == [0, 0], job.log(0)
     local = tools.lay_out(tmp_path / "local", lines)
-    status, log = paddle.train(local, *CONFIG, f"--config_args={options}")
-    assert status == 0, log
+    paddle.trained(local, *CONFIG, f"--config_args={options}")
     for name in PARAMETERS:
         assert (local / "out/pass-00001" / name).read_bytes() == (job.folders[0] / "out/pass-00001" / name).read_bytes()
 
@@ -42,8 +41,7 @@ def test_two_trainers_equal_a_local_run_on_the_union_of_their_batches(tmp_path, 
     job.tells_count = tells_count
     assert job.run(f"--config_args={options}") == [0, 0, 0], job.log(0) + job.log(1)
     local = tools.lay_out(tmp_path / "local", lines)
-    status, log = paddle.train(local, *CONFIG, f"--config_args=batch=8,{options}".rstrip(","))
-    assert status == 0, log
+    paddle.trained(local, *CONFIG, f"--config_args=batch=8,{options}".rstrip(","))
     for name in PARAMETERS:
         np.testing.assert_allclose(
             read(job.folders[0] / "out/pass-00001" / name), read(local / "out/pass-00001" / name), rtol=1e-5, atol=1e-7
@@ -121,8 +119,7 @@ def test_a_trainer_with_a_server_of_its_own_trains_like_a_local_one(tmp_path, pa
     results = []
     for name, options in (("local", []), ("own", ["--local=0", "--start_pserver", f"--port={tools.free_port()}"])):
         folder = tools.lay_out(tmp_path / name, tools.make_lines(20))
-        status, log = paddle.train(folder, *CONFIG, *options)
-        assert status == 0, log
+        log = paddle.trained(folder, *CONFIG, *options)
         results.append(read(folder / "out" / "pass-00001" / PARAMETERS[0]))
         assert ("parameterServer instances: 1" in log) == (name == "own")
     assert np.array_equal(*results)

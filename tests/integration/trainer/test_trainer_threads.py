@@ -28,8 +28,7 @@ def test_threads_change_neither_values_nor_what_is_printed(tmp_path, paddle, too
     values, printed = [], []
     for count in (1, 2, 3):
         folder = tools.lay_out(tmp_path / str(count), tools.make_lines(22), tools.make_lines(9, seed=2))
-        status, log = paddle.train(folder, *PLAIN, f"--config_args={options}", f"--trainer_count={count}")
-        assert status == 0, log
+        log = paddle.trained(folder, *PLAIN, f"--config_args={options}", f"--trainer_count={count}")
         assert "trainer_count has" not in log
         values.append(read(folder))
         printed.append(figures(log))
@@ -54,8 +53,7 @@ def test_predictions_of_shares_stand_in_the_order_of_the_samples(job, paddle):
     dumps = []
     for count in (1, 3):
         dump = f"--predict_output_dir=dump{count}"
-        status, log = paddle.train(job, "--config=config.py", *options, dump, f"--trainer_count={count}")
-        assert status == 0, log
+        paddle.trained(job, "--config=config.py", *options, dump, f"--trainer_count={count}")
         dumps.append([float(row.rstrip(";")) for row in (job / f"dump{count}" / "rank-00000").read_text().splitlines()])
     assert dumps[1] == pytest.approx(dumps[0], rel=1e-5)
     assert len(set(dumps[0])) == 8
@@ -122,8 +120,7 @@ def test_a_small_batch_is_computed_as_a_whole_to_the_bits_of_one_thread(tmp_path
     saved = []
     for count in (1, 2):
         folder = tools.lay_out(tmp_path / str(count), tools.make_lines(22))
-        status, log = paddle.train(folder, *PLAIN, f"--trainer_count={count}")
-        assert status == 0, log
+        log = paddle.trained(folder, *PLAIN, f"--trainer_count={count}")
         saved.append(read(folder).tobytes())
     assert saved[0] == saved[1]
     assert log.count("--trainer_count=2: one thread computes small batches") == 1

@@ -258,9 +258,8 @@ def test_checked_samples(job, kind, good, bad, fault):
         """,
         sizes={"x": int(kind.split("(")[1][:-1])},
     )
-    source.start_pass()
     with pytest.raises(DataError, match=rf"reading 'f': SampleError: sample 2 \(counted from 1\): slot 0 \(.*{fault}"):
-        source.next_batch(2)
+        read_pass(source, 2)
 
 
 # ----- errors -----
@@ -273,9 +272,8 @@ def test_a_wrong_sample_is_named_with_what_it_must_be(job):
             yield {"x": [0]}
             yield {"x": [1, 2, 3]}
     """)
-    source.start_pass()
     with pytest.raises(DataError) as caught:
-        source.next_batch(1)
+        read_pass(source, 1)
     assert str(caught.value) == (
         "data provider my_provider::process yields a sample of a wrong form: sample 2 of f (counted from 1): slot x "
         "(integer_value_sequence(3)): item 2: id 3 is not in [0, 3); it must be a list, each item of it an id below 3"
@@ -291,9 +289,8 @@ def test_an_error_names_the_users_lines_from_the_deepest_up(job):
         def process(settings, name):
             yield {"x": parse(name)}
     """)
-    source.start_pass()
     with pytest.raises(DataError) as caught:
-        source.next_batch(1)
+        read_pass(source, 1)
     assert str(caught.value) == (
         "data provider my_provider::process, reading 'f': my_provider.py:4 (return int(text)): ValueError: invalid "
         "literal for int() with base 10: 'f'; called at my_provider.py:8 (yield {\"x\": parse(name)})"
@@ -323,9 +320,8 @@ def test_a_next_behind_the_end_names_the_users_line_once(job):
         def process(settings, name):
             yield {"x": [next(lines) for lines in [iter([])]][0]}
     """)
-    source.start_pass()
     with pytest.raises(DataError) as caught:
-        source.next_batch(1)
+        read_pass(source, 1)
     assert str(caught.value) == (
         "data provider my_provider::process, reading 'f': my_provider.py:5 "
         '(yield {"x": [next(lines) for lines in [iter([])]][0]}): RuntimeError: generator raised StopIteration '
@@ -341,9 +337,8 @@ def test_a_function_without_yield_is_told_to_use_it(job, statement, types):
         def process(settings, name):
             {statement}
     """)
-    source.start_pass()
     with pytest.raises(DataError, match=r"my_provider::process, reading 'f': TypeError: .* is no generator.*`yield`"):
-        source.next_batch(1)
+        read_pass(source, 1)
 
 
 @pytest.mark.parametrize(
@@ -366,9 +361,8 @@ def test_a_wrong_size_of_a_sample_is_named(job, result, message):
         def process(settings, name):
             yield {{"x": 1}}
     """)
-    source.start_pass()
     with pytest.raises(DataError, match=message):
-        source.next_batch(1)
+        read_pass(source, 1)
 
 
 def test_samples_that_count_nothing_end_the_pass(job):

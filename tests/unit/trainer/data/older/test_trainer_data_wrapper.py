@@ -424,9 +424,8 @@ BROKEN = """
 )
 def test_what_is_wrong_with_a_sample_is_said(job, bad, said):
     source = job(BROKEN.format(seq=False, good="[1, 2], 1", bad=bad), {"x": 2, "label": 3})
-    source.start_pass()
     with pytest.raises(DataError, match=said):
-        source.next_batch(10)
+        read(source, 10)
 
 
 def test_a_value_that_is_no_sequence_is_said_with_use_seq(job):
