@@ -5,15 +5,13 @@ import math
 import numpy as np
 import pytest
 from each import each
-from layer_checks import check_gradients, dense, ids, make_layer, run, types_of
+from layer_checks import check_gradients, dense, ids, make_layer, make_network, run, types_of
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Sparse
-from trainer.arrays.parameters import ParameterTable
 from trainer.layers.cost import class_sampling, costs, ranking
 from trainer.layers.sampling import SampleStream
-from trainer.network.network import Network
 
 ROWS, WIDTH = 6, 4
 STARTS = [0, 2, 2, 3, 6]
@@ -169,8 +167,7 @@ def test_rank_cost_ignores_its_coeff():
     cost = config.layers.add(name="cost", type="rank-cost", size=1, coeff=4)
     for name in ("left", "right", "label"):
         cost.inputs.add(input_layer_name=name)
-    table = ParameterTable(config.parameters, np.float64)
-    network = Network(config, table)
+    network, table = make_network(config, scale=0)
     network.forward({"x": dense([[1.0]]), "y": dense([[2.0]]), "label": ids([1])})
     assert network.cost() == pytest.approx(LN(2))
     network.backward()
@@ -184,8 +181,7 @@ def test_sum_cost_ignores_its_coeff():
     config.layers.add(name="y", type="fc", size=1).inputs.add(input_layer_name="x", input_parameter_name="w")
     config.parameters.add(name="w", size=2)
     config.layers.add(name="cost", type="sum_cost", size=1, coeff=0.5).inputs.add(input_layer_name="y")
-    table = ParameterTable(config.parameters, np.float64)
-    network = Network(config, table)
+    network, table = make_network(config, scale=0)
     network.forward({"x": dense([[1.0, 3.0]])})
     network.backward()
     assert table.gradients.tolist() == [1, 3]

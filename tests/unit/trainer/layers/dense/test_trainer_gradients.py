@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 from each import each
-from layer_checks import check_cost_gradients, check_gradients, compare, dense, make_layer
+from layer_checks import check_cost_gradients, check_gradients, compare, dense, make_layer, make_network
 
 from paddle.trainer_config_helpers import *
 from trainer.arrays.activations import ACTIVATIONS
 from trainer.arrays.arguments import Argument, Sparse
-from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.config import parse_config
 from trainer.network.check_grads import CheckedVariable
-from trainer.network.network import Network
 
 ROWS, WIDTH, SIZE = 5, 4, 3
 SPARSE = [[0, 3, 3, 5, 7, 8], [0, 2, 2, 1, 3, 3, 3, 0]]  # ids repeated within a row; row 1 is empty
@@ -54,9 +52,8 @@ def test_gradients_of_two_costs_add_up_in_the_layer_that_they_share(drop_rate):
         outputs(square_error_cost(fc_layer([hidden, hidden], SIZE), y), square_error_cost(hidden, x))
 
     message = parse_config(config).model_config
-    table, rng = ParameterTable(message.parameters, np.float64), np.random.default_rng(4)
-    table.values[:] = rng.normal(size=table.values.size)
+    rng = np.random.default_rng(4)
+    net, table = make_network(message, rng)
     batch = {name: dense(rng.normal(size=(ROWS, width))) for name, width in (("x", WIDTH), ("y", SIZE))}
-    net = Network(message, table)
     check_cost_gradients(net, table, lambda: net.forward(batch, Stream(7)), rng, by_parameter=True)
     assert all(one.gradient.any() for one in table)

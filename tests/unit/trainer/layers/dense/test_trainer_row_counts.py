@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from each import each
+from layer_checks import make_network
 
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument
-from trainer.arrays.parameters import ParameterTable
 from trainer.config.scripts.parse import parse_config
-from trainer.network.network import Network
 
 ROWS_APART = """
 from paddle.trainer_config_helpers import *
@@ -40,9 +39,8 @@ def test_inputs_of_different_numbers_of_rows_are_refused_with_the_layers_that_he
     """A sequence beside a plain row ended fc_layer in a traceback, or one row was added to every frame in silence."""
     (tmp_path / "config.py").write_text(f"{ROWS_APART}outputs({call})")
     config = parse_config(str(tmp_path / "config.py")).model_config
-    table = ParameterTable(config.parameters, np.float64)
     one = {"x": 8, "z": 32, "s": 24}
     batch = {name: Argument(value=np.ones((3, width)), starts=np.array([0, 1, 3])) for name, width in one.items()}
     batch |= {"y": Argument(value=np.ones((rows, 8))), "label": Argument(ids=np.zeros(3, np.int32))}
     with pytest.raises(DataError, match=r"rows.*(pooling_layer, last_seq or first_seq|equal)"):
-        Network(config, table).forward(batch)
+        make_network(config)[0].forward(batch)

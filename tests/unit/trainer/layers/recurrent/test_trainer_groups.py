@@ -4,16 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from layer_checks import check_cost_gradients
+from layer_checks import check_cost_gradients, make_network
 
 from paddle.trainer_config_helpers import *
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Sparse
-from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.config.scripts.parse import parse_network_config
 from trainer.layers.recurrent.subnetworks import separate_groups, split_step
-from trainer.network.network import Network
 
 SIZE = 3
 STARTS = np.array([0, 4, 4, 5, 11, 13])
@@ -33,11 +31,7 @@ def message(make, widths=None):
 
 
 def network(make, widths=None, nonzero=True):
-    model = message(make, widths)
-    table = ParameterTable(model.parameters, np.float64)
-    if nonzero:
-        table.values[:] = np.random.default_rng(1).normal(size=table.values.size) * 0.5
-    return Network(model, table), table
+    return make_network(message(make, widths), scale=0.5 * nonzero)
 
 
 def frames(width=SIZE, starts=STARTS, seed=2, **extra):
@@ -397,10 +391,10 @@ def test_a_layer_of_a_group_that_an_evaluator_reads_is_handed_out(levels):
     name = "inside@inner" + "@outer" * (levels == 2)
     model = message(make)
     model.evaluators.add(name="sum", type="sum", input_layers=[name])
-    table = ParameterTable(model.parameters, np.float64)
+    net, table = make_network(model)
     table.values[:] = 0.5
     x = frames(sub_starts=SUB_STARTS if levels == 2 else None)
-    found = Network(model, table).forward({"x": x})[name]
+    found = net.forward({"x": x})[name]
     np.testing.assert_allclose(found.value, np.tanh(x.value @ np.full((SIZE, SIZE), 0.5) + 0.5))
     assert found.starts.tolist() == STARTS.tolist()
     assert levels == 1 or found.sub_starts.tolist() == SUB_STARTS.tolist()
@@ -571,4 +565,4 @@ def test_a_layer_inside_that_does_not_compute_is_refused_at_start():
         if layer.name == "inside@g":
             layer.type = "wizard"
     with pytest.raises(ConfigError, match="layer inside@g: type 'wizard'"):
-        Network(model, ParameterTable(model.parameters))
+        make_network(model)

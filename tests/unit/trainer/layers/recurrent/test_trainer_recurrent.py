@@ -4,16 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
+from layer_checks import make_network
 
 from paddle import trainer_config_helpers as language
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
-from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import UPPER, Stream
 from trainer.config import parse_config
 from trainer.layers.ragged import PackedOrder
-from trainer.network.network import Network
 
 SIZE = 3
 STARTS = np.array([0, 4, 4, 5, 11, 13])
@@ -28,9 +27,7 @@ def build(kind, width, weight, bias=0, dtype=np.float64, **extra):
     if bias:
         layer.bias_parameter_name = "b"
         config.parameters.add(name="b", size=bias)
-    table = ParameterTable(config.parameters, dtype)
-    table.values[:] = np.random.default_rng(1).normal(size=table.values.size)
-    return Network(config, table), table
+    return make_network(config, dtype=dtype)
 
 
 def lstm(**extra):
@@ -154,7 +151,7 @@ def test_a_layer_that_gives_its_last_state_is_named_where_sequences_are_needed()
         language.outputs(language.expand_layer(first, expand_as=last))
 
     message = parse_config(config).model_config
-    network = Network(message, ParameterTable(message.parameters))
+    network, _ = make_network(message)
     frames = Argument(value=np.ones((3, 2)), starts=np.array([0, 1, 3]))
     with pytest.raises(
         ConfigError, match=r"input, layer last \(seqlastins\), has no sequences.* return_seq=True"
@@ -175,9 +172,8 @@ def test_words_that_occur_repeatedly_are_taken_from_their_distinct_rows(kind):
     config.layers.extend([config.layers.pop(1)])  # after the embedding
     config.layers[0].size = 5
     config.parameters.add(name="table", size=5 * gates * SIZE, dims=[5, gates * SIZE])
-    table = ParameterTable(config.parameters, np.float64)
-    table.values[:] = np.random.default_rng(1).normal(size=table.values.size)
-    network, ids = Network(config, table), np.random.default_rng(3).integers(0, 5, STARTS[-1])
+    network, table = make_network(config)
+    ids = np.random.default_rng(3).integers(0, 5, STARTS[-1])
     word = Argument(ids=ids, starts=STARTS)
     assert network.forward({"word": word})["x"].index is not None
     repeated = network.outputs["out"].value.copy()
