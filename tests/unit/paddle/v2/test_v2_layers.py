@@ -1,5 +1,7 @@
 """Layers of programs: which ones a topology makes, in which order, and under which names."""
 
+import inspect
+
 import numpy as np
 import pytest
 from each import each
@@ -191,3 +193,16 @@ def test_a_topology_logs_each_warning_once_and_no_lines_of_the_config_language(c
         paddle.topology.Topology(conv)
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 1 and "parameter a static one is static" in lines[0]
+
+
+def test_an_error_of_a_topology_names_the_line_that_called_the_layer():
+    """The layers are made when a topology needs them, and the traceback ends there."""
+    x = layer.data(name="x", type=data_type.dense_vector(4))
+    here = inspect.currentframe()
+    wrong, line = layer.addto(input=[x, layer.fc(input=x, size=3)]), here.f_lineno
+    with pytest.raises(ConfigError, match=rf"its size must be 4.*; called at test_v2_layers.py:{line}$"):
+        made(layer.fc(input=wrong, size=2))
+    word = words()
+    group = layer.recurrent_group(step=lambda frame: layer.addto(input=[frame, layer.fc(frame, size=3)]), input=word)
+    with pytest.raises(ConfigError, match=r"size must be 10.*called at test_v2_layers.py:\d+$"):
+        made(group)
