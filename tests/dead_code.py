@@ -61,6 +61,7 @@ REASONS = {
         (f"trainer/v2/{name}.py", "*"): _2017
         for name in ("events", "groups", "optimizer", "parameters", "sgd", "topology")
     },
+    ("paddle/v2/*", "*"): _2017,
     ("paddle/completion/tables.py", "*"): _IN_TABLE,
     ("paddle/doctor/*", "check_*"): _IN_TABLE,
     ("paddle/interrupts.py", "unraisablehook"): _LIBRARY,
@@ -68,8 +69,6 @@ REASONS = {
     ("paddle_cluster/prepare/input/*", "*able"): _LIBRARY,
     ("paddle_base/runtime/network/answers.py", "*"): _LIBRARY,
     ("paddle_base/runtime/network/timed.py", "*"): _LIBRARY,
-    ("trainer/data/plain_pickle.py", "find_class"): _LIBRARY,
-    ("trainer/config/language/layers/groups.py", "*"): _2017,
     ("trainer/config/language/layers/levels.py", "*"): _2017,
     ("trainer/config/language/*", "bias_size"): _FIELD,
     ("trainer/config/language/*", "blocked"): _FIELD,
