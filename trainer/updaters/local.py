@@ -103,6 +103,16 @@ class Updater(ABC):
         """Leave because of an error, and tell the servers or the other trainers the reason."""
 
 
+@contextmanager
+def leaving_after_errors(updater: Updater) -> Iterator[None]:
+    """Let the updater leave the servers or the other trainers after an error of the `with` block."""
+    try:
+        yield
+    except BaseException as error:
+        updater.abort(str(error) or type(error).__name__)
+        raise
+
+
 class LocalUpdater(Updater):
     """The optimiser in this process.
 
