@@ -50,6 +50,9 @@ class Updater(ABC):
         Raises: LostPeerError: the text names the lost peer.
         """
 
+    def set_pass(self, number: int) -> None:
+        """Set the number of the pass of the next batches. Only a job with a master needs it."""
+
     def start_pass(self, batch: int = 0) -> None:
         """Begin a pass, or continue in it after `batch` batches. Wait for the other trainers."""
 
