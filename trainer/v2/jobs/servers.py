@@ -14,7 +14,7 @@ from paddle_base.proto.TrainerConfig_pb2 import OptimizationConfig
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.processor.thread_pool import ThreadPool
 from trainer.arrays.parameters import ParameterTable
-from trainer.flags import Values
+from trainer.flags import Values, check_together
 from trainer.updaters.local import Updater
 from trainer.updaters.optimizer_settings import (
     Sending,
@@ -91,6 +91,7 @@ def connect(
         warn_of_settings(config, specs, optimization, Sending(), local=False)
         job = join(flags).job
         return Connection(TaskUpdater(model, table, optimization, TaskServers(job.registry, job.membership)))
+    check_together(flags)
     read_sending(config, trainers=2)  # a wrong setting is known before a server is asked
     servers = ParameterServers(flags)
     servers.find_trainers()
