@@ -88,10 +88,8 @@ def test_two_programs_with_servers_go_on_bit_for_bit(programs, tmp_path):
             "PADDLE_INIT_PORT": port,
             "PADDLE_INIT_NUM_GRADIENT_SERVERS": "2",
         }
-        servers = [
-            programs.start(f"{name}-s{n}", "pserver", f"--nics=127.0.0.{n}", f"--port={port}", "--num_gradient_servers=2")
-            for n in (1, 2)
-        ]
+        options = (f"--port={port}", "--num_gradient_servers=2")
+        servers = [programs.start(f"{name}-s{n}", "pserver", f"--nics=127.0.0.{n}", *options) for n in (1, 2)]
         return [
             programs.start(
                 f"{name}{n}", "run", "train.py", folder, PADDLE_INIT_TRAINER_ID=str(n), **flags, **PERIOD, **environ
