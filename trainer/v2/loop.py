@@ -67,7 +67,7 @@ class TrainingLoop:
             return
         if member is not None:
             position.number = member.present_pass()
-            end = member.trained_passes + num_passes
+            end = min(member.trained_passes + num_passes, member.num_passes)
         while position.number < end and (over is None or not over.is_last):
             over = self._run_pass(position, reader)
             number = position.number + 1 if over is None else over.next_pass
@@ -77,6 +77,8 @@ class TrainingLoop:
                 member.trained_passes = number
                 member.settle()
             self._checkpoints.save_pass(position)
+        if member is not None and position.number >= member.num_passes:
+            _, over = member.take(position.number)  # only the end of the job tells which tasks were discarded
         if over is not None and over.discarded:
             raise DataError(over.discarded)
 
@@ -96,8 +98,11 @@ class TrainingLoop:
             over, goes_on, trained = part.over, part.goes_on, 0
         if not whole.samples:
             glog.warning(f"pass {number}: the reader has yielded no batch, so nothing is trained")
-        session.finish_pass(self._checkpoints.describe(position, whole))
-        fetch_tables(session)
+        try:
+            session.finish_pass(self._checkpoints.describe(position, whole))
+            fetch_tables(session)
+        except TaskTakenError as error:  # the job has ended: the other trainers have trained and saved its last pass
+            glog.warning(f"the parameters are those of the last batch here, not of the end of pass {number}: {error}")
         whole.finish()
         self._handler(events.EndPass(number, self._metrics(whole), self._machine))
         return over

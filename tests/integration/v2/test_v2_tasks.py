@@ -45,7 +45,7 @@ reader = paddle.batch(paddle.reader.buffered(paddle.reader.shuffle(reader, 7), 5
 class Job:
     """The programs of a job. Every file of its data is a task."""
 
-    def __init__(self, programs, *, passes=2, odd=None, servers=2):
+    def __init__(self, programs, *, passes=2, odd=None, servers=2, store="--store_dir=store"):
         self.programs, self.passes = programs, passes
         folder = programs.folder
         (folder / "data").mkdir()
@@ -56,8 +56,8 @@ class Job:
             with RecordIOWriter(folder / f"data/part-{number}") as file:
                 for a, b, c in part:
                     file.write(pickle.dumps(([a, b, c], int(a + b > c)), 0))
-        flags = ("--store_dir=store", "--nics=lo")
-        limits = ("--member_ttl=2s", "--linger=10s", "--task_timeout_max=1")
+        flags = (store, "--nics=lo")
+        limits = ("--member_ttl=2s", "--linger=3s", "--task_timeout_max=1")
         self.master = programs.start(
             "master", "master", "--port=0", f"--num_passes={passes}", "--output=out", *limits, *flags
         )
@@ -97,6 +97,38 @@ def test_the_samples_of_all_tasks_are_trained_once_in_each_pass(programs, reader
     assert job.account() == [WHOLE] * 2
     assert values_of(programs.folder / "one-1.tar") == values_of(programs.folder / "two-1.tar")
     assert "end of pass 1" in programs.log("two")
+
+
+def test_asynchronous_programs_find_master_and_servers_in_etcd(programs, etcd):
+    text = TRAIN.replace("READER", PLAIN).replace('"store"', repr(etcd.endpoint.removeprefix("http://")))
+    async_momentum = "paddle.optimizer.Momentum(momentum=0, learning_rate=0.05, is_async=True), is_local"
+    programs.write("train.py", text.replace("is_local", async_momentum))
+    job = Job(programs, store=f"--etcd_endpoints={etcd.endpoint}")
+    assert job.end(*[job.start(name) for name in ("one", "two")]) == [0, 0], programs.log("one")
+    assert job.account() == [WHOLE] * 2
+
+
+def test_programs_join_and_a_late_one_learns_that_the_job_is_over(programs):
+    """The first program trains a pass alone, and waits in its handler until the others have trained the last one."""
+    held = TRAIN.replace(
+        'print("end of pass"',
+        'signal.sigwait({signal.SIGUSR1}) if os.environ.get("WAITS") and not event.pass_id else None\n        print("end of pass"',
+    )
+    programs.write(
+        "train.py",
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})\n" + held.replace("READER", PLAIN),
+    )
+    job = Job(programs, passes=2)
+    first = job.start("first", WAITS="1")
+    until(lambda: "pass 0" in programs.log("first"), "the first task")
+    others = [job.start(name) for name in ("one", "two")]
+    for name in ("one", "two"):
+        until(lambda name=name: "joining job" in programs.log(name), "the other programs")
+    until(lambda: "end of pass 1" in programs.log("one") + programs.log("two"), "the end of the last pass")
+    first.send_signal(signal.SIGUSR1)
+    assert job.end(first, *others) == [0] * 3, programs.log("one")
+    assert job.account() == [WHOLE] * 2
+    assert programs.log("first").count("end of pass") == 2
 
 
 def test_a_lost_program_costs_its_task(programs):

@@ -94,11 +94,16 @@ class Member:
         with self._lock, self._noticing_end():
             self.job.master.set_dataset(list(name_chunks(files)))
 
+    @property
+    def num_passes(self) -> int:
+        """The number of passes of the job; 0 if the job was over before this process has joined it."""
+        return self.job.master.num_passes
+
     def present_pass(self) -> int:
         """Return the number of the pass in which the job is."""
         with self._lock, self._noticing_end():
             return int(self.job.master.status()["pass"])
-        return self.job.master.num_passes
+        return self.num_passes
 
     def take(self, number: int) -> tuple[TaskGrant | None, PassOver | None]:
         """Return a task of a pass, or the end of this pass; wait while other trainers may still give back tasks.

@@ -33,6 +33,10 @@ class Tasks(Protocol):
 
     trained_passes: int
 
+    @property
+    def num_passes(self) -> int:
+        """The number of passes of the job."""
+
     def present_pass(self) -> int:
         """Return the number of the pass in which the job is."""
 

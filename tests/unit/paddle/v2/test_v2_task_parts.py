@@ -21,7 +21,7 @@ class GivenTasks:
     """A job without a master: its tasks are given in order, in each of two passes, and `told` has the reports."""
 
     def __init__(self, folder):
-        self.trained_passes, self.told, self.trained = 0, [], []
+        self.trained_passes, self.num_passes, self.told, self.trained = 0, 2, [], []
         self._folder, self._left = folder, {}
         for number in range(TASKS):
             with RecordIOWriter(folder / f"part-{number}") as file:
@@ -35,7 +35,7 @@ class GivenTasks:
     def take(self, number):
         left = self._left.setdefault(number, list(range(TASKS)))
         if not left or number > 1:
-            return None, PassOver(number + 1, is_last=number >= 1)
+            return None, PassOver(number + 1, is_last=number > 1)
         task = left.pop(0)
         return TaskGrant(task, 1, number, (str(self._folder / f"part-{task}"),), 60.0), None
 
@@ -191,9 +191,24 @@ def test_checkpoints_are_refused_with_a_master(tasks, tmp_path):
 
 
 def test_the_discarded_tasks_of_the_job_are_an_error_at_its_end(tasks, monkeypatch):
-    monkeypatch.setattr(tasks, "take", lambda number: (None, PassOver(1, True, "task 3 was discarded")))
+    take, seen = tasks.take, []
+    monkeypatch.setattr(
+        tasks, "take", lambda number: take(number) if number < 2 else (None, PassOver(2, True, "task 3 was discarded"))
+    )
     with pytest.raises(DataError, match="task 3 was discarded"):
-        train(tasks, paddle.batch(read(tasks), 2))
+        train(tasks, paddle.batch(read(tasks), 2), seen.append, passes=9)
+    assert [one.pass_id for one in seen if isinstance(one, paddle.event.EndPass)] == [0, 1]
+
+
+def test_a_program_that_learns_late_of_the_end_of_the_job_goes_on_with_its_values(tasks, monkeypatch, capfd):
+    """Its servers may have ended."""
+
+    def finish_pass(self, own=None):
+        raise TaskTakenError("the job is over")
+
+    monkeypatch.setattr("trainer.updaters.local.LocalUpdater.finish_pass", finish_pass)
+    assert train(tasks, paddle.batch(read(tasks), 2), passes=1) == finished(0)
+    assert "not of the end of pass 0: the job is over" in capfd.readouterr().err
 
 
 class TestLoops:
