@@ -5,6 +5,7 @@ Source: spec/v2.md section 9.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -39,7 +40,8 @@ class SGD:
 
     Args: cost: the layer, or the layers, whose sum is made small. parameters: they get initial values, but for those
         that the program has set, and then change. update_equation: the optimiser. extra_layers: further layers to
-        compute. is_local: False: parameter servers make the optimiser's steps. pserver_spec: their addresses,
+        compute. is_local: False: parameter servers make the optimiser's steps. True: this process makes them; among
+        the workers of `paddle elastic run`, with the sum of their gradients. pserver_spec: addresses of the servers,
         "host:port,host:port"; None: the flags `pservers` and `port` of `paddle.init`. use_etcd: whether pserver_spec
         is the store of a master, in which the servers are: endpoints of etcd, or the path of --store_dir.
     Raises: TypeError: an argument has the wrong type. ConfigError, UsageError: the network or a setting is not
@@ -201,7 +203,8 @@ def _import_servers() -> Callable[..., Connection]:
 def _read_flags(spec: str | None, *, is_local: bool, use_etcd: bool) -> Values:
     """Return the flags of the process, with those that the arguments of a trainer say otherwise."""
     flags = process().flags
-    more: dict[str, Any] = {"local": is_local}
+    is_worker = is_local and bool(os.environ.get("HOROVOD_RANK"))  # `paddle elastic run` has started this program
+    more: dict[str, Any] = {"local": is_local and not is_worker, "collective": is_worker}
     if is_local and spec is not None:
         glog.warning(f"SGD(pserver_spec={spec!r}) has no effect without is_local=False")
     elif spec is not None:

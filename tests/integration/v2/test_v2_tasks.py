@@ -110,14 +110,10 @@ def test_asynchronous_programs_find_master_and_servers_in_etcd(programs, etcd):
 
 def test_programs_join_and_a_late_one_learns_that_the_job_is_over(programs):
     """The first program trains a pass alone, and waits in its handler until the others have trained the last one."""
-    held = TRAIN.replace(
-        'print("end of pass"',
-        'signal.sigwait({signal.SIGUSR1}) if os.environ.get("WAITS") and not event.pass_id else None\n        print("end of pass"',
-    )
-    programs.write(
-        "train.py",
-        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})\n" + held.replace("READER", PLAIN),
-    )
+    waits = 'signal.sigwait({signal.SIGUSR1}) if os.environ.get("WAITS") and not event.pass_id else None'
+    blocks = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})\n"
+    text = TRAIN.replace('print("end of pass"', f'{waits}\n        print("end of pass"')
+    programs.write("train.py", blocks + text.replace("READER", PLAIN))
     job = Job(programs, passes=2)
     first = job.start("first", WAITS="1")
     until(lambda: "pass 0" in programs.log("first"), "the first task")

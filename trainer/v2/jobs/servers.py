@@ -1,4 +1,4 @@
-"""The parameter servers of a program: `SGD(is_local=False)`.
+"""The parameter servers of a program, or the other workers of `paddle elastic run`.
 
 Source: spec/v2.md section 13.
 """
@@ -11,10 +11,13 @@ from collections.abc import Callable
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.proto.TrainerConfig_pb2 import OptimizationConfig
-from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime import glog
+from paddle_base.runtime.errors import ConfigError, PaddleError
 from paddle_base.runtime.processor.thread_pool import ThreadPool
+from paddle_cluster.elastic.errors import HorovodInternalError
 from trainer.arrays.parameters import ParameterTable
 from trainer.flags import Values, check_together
+from trainer.updaters.collective import CollectiveTrainers, join_workers
 from trainer.updaters.local import Updater
 from trainer.updaters.optimizer_settings import (
     Sending,
@@ -32,7 +35,7 @@ _open: list[Connection] = []  # at most one: a trainer has one place at the serv
 
 
 class Connection:
-    """The servers with which this process trains. They are told when the process ends, or why it gives up.
+    """The servers, or the other workers, with which this process trains. They hear when it ends, or why it gives up.
 
     Attributes: updater: the updater of the servers, which `connect` has not joined yet.
 
@@ -57,12 +60,15 @@ class Connection:
 
     def _leave(self) -> None:
         error = describe_failure()
+        self._forget()
         if error:
             self.updater.abort(error)
-        else:
+            return
+        try:
             self.updater.finish()
+        except (PaddleError, HorovodInternalError) as lost:  # the training is complete
+            glog.warning(f"the other trainers have not heard that this one has finished: {lost}")
         self._end()
-        self._forget()
 
     def _forget(self) -> None:
         atexit.unregister(self._leave)
@@ -79,13 +85,23 @@ def describe_failure() -> str:
 def connect(
     flags: Values, model: ModelConfig, table: ParameterTable, config: OptimizationConfig, pool: ThreadPool
 ) -> Connection:
-    """Return the servers that the flags name, with an updater that has not joined them yet.
+    """Return the servers, or the workers, that the flags name, with an updater that has not joined them yet.
 
     Raises: ConfigError, UsageError: a setting or a flag is wrong. PeerUnreachableError: the servers, or the master,
         are not there.
     """
     optimization = read_optimization(config, local=False)
     specs = [parameter.spec() for parameter in table]
+    if flags.collective:
+        if join_workers(flags):
+            raise ConfigError(
+                "a program of paddle.v2 trains among a fixed number of workers: leave out --min-np, --max-np and "
+                "--host-discovery-script of paddle elastic run; checkpoint_dir of SGD.train lets a new run go on"
+            )
+        workers = CollectiveTrainers(flags)
+        sending = read_sending(config, trainers=2)
+        warn_of_settings(config, specs, optimization, sending, local=False)
+        return Connection(workers.make_updater(model, table, optimization, sending, pool))
     if flags.is_task_job:
         refuse_own_steps(config)
         warn_of_settings(config, specs, optimization, Sending(), local=False)
