@@ -15,6 +15,7 @@ import numpy as np
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError
+from paddle_cluster.elastic.constants import HOROVOD_RANK
 from trainer.arrays.parameters import ParameterTable
 from trainer.evaluators import Accumulator, make_evaluators
 from trainer.flags import Values
@@ -203,7 +204,7 @@ def _import_servers() -> Callable[..., Connection]:
 def _read_flags(spec: str | None, *, is_local: bool, use_etcd: bool) -> Values:
     """Return the flags of the process, with those that the arguments of a trainer say otherwise."""
     flags = process().flags
-    is_worker = is_local and bool(os.environ.get("HOROVOD_RANK"))  # `paddle elastic run` has started this program
+    is_worker = is_local and bool(os.environ.get(HOROVOD_RANK))  # `paddle elastic run` has started this program
     more: dict[str, Any] = {"local": is_local and not is_worker, "collective": is_worker}
     if is_local and spec is not None:
         glog.warning(f"SGD(pserver_spec={spec!r}) has no effect without is_local=False")
