@@ -324,13 +324,9 @@ class Session:
         if not self.is_connected:
             self.connect()
         place = dict(place or {})
-        gathered = self.updater.gather_checkpoint(self.describe(place))
+        gathered = self.updater.gather_checkpoint({"place": place, **self.state()})
         if gathered is not None:  # another trainer than the first one has sent its state to the servers
             write_checkpoint(Path(directory), gathered, self.table, {}, place)
-
-    def describe(self, place: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a checkpoint has of this trainer; see `Updater.finish_pass`."""
-        return {"place": dict(place), **self.state()}
 
     def restore(self, directory: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint that `save` has written: the following steps are equal, bit for bit.
@@ -339,21 +335,21 @@ class Session:
         Raises: MissingInputError, DamagedError, VolumeError, ConfigError: see `read_checkpoint`. DataError: the state
             is not in the form that `save` writes.
         """
-        return self.resume(read_checkpoint(Path(directory), self.table, str(directory))) or {}
+        own = self.resume(read_checkpoint(Path(directory), self.table, str(directory)))
+        with decoding("this session"):
+            return dict((own or {})["place"])
 
     def resume(self, restored: CheckpointState | None) -> dict[str, Any] | None:
         """Connect the updater with the content of a checkpoint, which only trainer 0 of a job needs to give.
 
-        Returns: the `place` that this trainer has saved; None if trainer 0 has no checkpoint.
-        Raises: ConfigError: see `connect`. DataError: the state is not in the form that `save` writes.
+        Returns: the state of this trainer in the checkpoint; None if trainer 0 has no checkpoint.
+        Raises: ConfigError: see `connect`. DataError: the state is not in the form that `state` returns.
         """
         own = self.connect(restored)
-        if own is None:
-            return None
-        with decoding("this session"):
-            place: dict[str, Any] = dict(own["place"])
-            self.put_back(own)
-        return place
+        if own is not None:
+            with decoding("this session"):
+                self.put_back(own)
+        return own
 
     def close(self) -> None:
         """End the threads of the network."""

@@ -39,6 +39,7 @@ class TrainingLoop:
     """One call of `SGD.train`.
 
     Args: session: it is connected by `run`. handler: gets the events. metrics: returns the metrics of a sum.
+        leave: is called after each batch and its checkpoint, and may raise an error that ends the training.
     """
 
     def __init__(
@@ -48,9 +49,10 @@ class TrainingLoop:
         handler: Handler,
         metrics: Callable[[Accumulator], events.Metrics],
         checkpoints: Checkpoints,
+        leave: Callable[[], None] = lambda: None,
     ) -> None:
         self._session, self._feeder, self._handler, self._metrics = session, feeder, handler, metrics
-        self._checkpoints, self._machine = checkpoints, events.Machine(session)
+        self._checkpoints, self._leave, self._machine = checkpoints, leave, events.Machine(session)
 
     def run(self, reader: Reader, num_passes: int) -> None:
         """Train from the position of the session to the end of the passes, or of the master's job.
@@ -77,6 +79,8 @@ class TrainingLoop:
                 member.trained_passes = number
                 member.settle()
             self._checkpoints.save_pass(position)
+            if self._checkpoints.may_leave(is_saved=True):
+                self._leave()
         if member is not None and position.number >= member.num_passes:
             _, over = member.take(position.number)  # only the end of the job tells which tasks were discarded
         if over is not None and over.discarded:
@@ -141,6 +145,8 @@ class TrainingLoop:
         self._handler(events.EndIteration(*place, cost, self._metrics(alone), self._machine))
         if is_due:
             self._checkpoints.save_inside(position, whole)
+        if self._checkpoints.may_leave(is_saved=is_due):
+            self._leave()
 
     def _step(self, batch: Any, place: tuple[int, int], part: Part, *, is_wanted: bool) -> tuple[BatchResult, bool]:
         """Return the result of a batch, and whether all trainers now make a checkpoint."""

@@ -30,6 +30,7 @@ from trainer.v2.loop import Handler, Reader, TrainingLoop, fetch_tables, read_ba
 from trainer.v2.optimizer import UpdateEquation
 from trainer.v2.parameters import Parameters
 from trainer.v2.process import process
+from trainer.v2.stopping import ending_at_batches
 from trainer.v2.topology import Topology
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class SGD:
             the whole state of this call, which is saved after each pass, and after so many batches or seconds as the
             flags checkpoint_period_by_batches and checkpoint_period_seconds say. resume: whether to go on from the
             newest checkpoint in this folder: the reader must yield the same batches again, and those that are trained
-            are dropped.
+            are dropped. SIGTERM ends this call after a batch and its checkpoint, with status 143.
         Raises: TypeError: the reader or the handler is no function. DataError: a sample is wrong, the cost is not
             finite, or the master's job has failed. LostPeerError, PeerUnreachableError: the servers or other trainers
             are lost. VolumeError: a checkpoint cannot be written.
@@ -127,14 +128,18 @@ class SGD:
         feeder = DataFeeder(self._topology.data_type(), feeding)
         self._begin()
         directory = None if checkpoint_dir is None else Path(checkpoint_dir)
-        checkpoints = Checkpoints(self._session, self._flags, directory, resumes=resume)
-        try:
-            TrainingLoop(self._session, feeder, handler, self._metrics, checkpoints).run(reader, num_passes)
-        except BaseException as error:
-            if self._servers is not None:
-                self._servers.abort(str(error) or type(error).__name__)
-                self._servers = None
-            raise
+        with ending_at_batches() as stopper:
+            try:
+                checkpoints = Checkpoints(
+                    self._session, self._flags, directory, resumes=resume, wants_end=lambda: stopper.is_waiting
+                )
+                loop = TrainingLoop(self._session, feeder, handler, self._metrics, checkpoints, stopper.leave)
+                loop.run(reader, num_passes)
+            except BaseException as error:
+                if self._servers is not None:
+                    self._servers.abort(str(error) or type(error).__name__)
+                    self._servers = None
+                raise
 
     def test(self, reader: Reader, feeding: Feeding = None) -> events.TestResult:
         """Return the cost per sample and the metrics of batches, with the present values and not with averages.

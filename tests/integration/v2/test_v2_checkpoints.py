@@ -77,35 +77,63 @@ def test_a_killed_program_goes_on_bit_for_bit(programs, tmp_path, holds, after):
     assert values_of(tmp_path / "again-0.tar") == values_of(tmp_path / "whole-0.tar")
 
 
+def start_two(programs, name, folder, **environ):
+    """Start two programs and two servers."""
+    port = str(free_ports(2)[0])
+    flags = {
+        "PADDLE_INIT_PSERVERS": "127.0.0.1,127.0.0.2",
+        "PADDLE_INIT_PORT": port,
+        "PADDLE_INIT_NUM_GRADIENT_SERVERS": "2",
+    }
+    options = (f"--port={port}", "--num_gradient_servers=2")
+    servers = [programs.start(f"{name}-s{n}", "pserver", f"--nics=127.0.0.{n}", *options) for n in (1, 2)]
+    return [
+        programs.start(f"{name}{n}", "run", "train.py", folder, PADDLE_INIT_TRAINER_ID=str(n), **flags, **environ)
+        for n in range(2)
+    ] + servers
+
+
 def test_two_programs_with_servers_go_on_bit_for_bit(programs, tmp_path):
     write_lines(tmp_path, trainers=2)
     programs.write("train.py", TRAIN)
-
-    def start(name, folder, **environ):
-        port = str(free_ports(2)[0])
-        flags = {
-            "PADDLE_INIT_PSERVERS": "127.0.0.1,127.0.0.2",
-            "PADDLE_INIT_PORT": port,
-            "PADDLE_INIT_NUM_GRADIENT_SERVERS": "2",
-        }
-        options = (f"--port={port}", "--num_gradient_servers=2")
-        servers = [programs.start(f"{name}-s{n}", "pserver", f"--nics=127.0.0.{n}", *options) for n in (1, 2)]
-        return [
-            programs.start(
-                f"{name}{n}", "run", "train.py", folder, PADDLE_INIT_TRAINER_ID=str(n), **flags, **PERIOD, **environ
-            )
-            for n in range(2)
-        ] + servers
-
-    assert [one.wait(DEADLINE_S) for one in start("whole", "whole")] == [0] * 4, programs.log("whole0")
-    killed = start("killed", "again", HOLDS="1.4")
+    whole = start_two(programs, "whole", "whole", **PERIOD)
+    assert [one.wait(DEADLINE_S) for one in whole] == [0] * 4, programs.log("whole0")
+    killed = start_two(programs, "killed", "again", HOLDS="1.4", **PERIOD)
     until(lambda: "holds" in programs.log("killed0") + programs.log("killed1"), "the batch")
     for one in killed:
         one.send_signal(signal.SIGKILL)
         one.wait(DEADLINE_S)
-    assert [one.wait(DEADLINE_S) for one in start("again", "again")] == [0] * 4, programs.log("again0")
+    again = start_two(programs, "again", "again", **PERIOD)
+    assert [one.wait(DEADLINE_S) for one in again] == [0] * 4, programs.log("again0")
     for number in range(2):
         found = told(programs.log(f"again{number}"))
         assert found[0].startswith("batch 1 4 ")
+        assert told(programs.log(f"whole{number}"))[-len(found) :] == found
+        assert values_of(tmp_path / f"again-{number}.tar") == values_of(tmp_path / f"whole-{number}.tar")
+
+
+FLAGS = TRAIN.replace(", checkpoint_dir=sys.argv[1]", "")
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_sigterm_ends_programs_of_a_pod_after_a_checkpoint(programs, tmp_path, stopped):
+    """The launcher gives the flags save_dir and resume_from, and a program says nothing of checkpoints."""
+    write_lines(tmp_path, trainers=2)
+    programs.write("train.py", FLAGS.replace("signal.pause()", f"number == '{stopped}' and os.kill(os.getpid(), 15)"))
+    whole = start_two(programs, "whole", "whole", PADDLE_INIT_SAVE_DIR="whole")
+    assert [one.wait(DEADLINE_S) for one in whole] == [0] * 4, programs.log("whole0")
+    environ = {"PADDLE_INIT_SAVE_DIR": "out"}
+    ended = start_two(programs, "ended", "again", HOLDS="1.3", **environ)
+    statuses = [one.wait(DEADLINE_S) for one in ended]
+    assert statuses[stopped] == 143, programs.log(f"ended{stopped}")
+    assert statuses[1 - stopped] != 0
+    assert "SIGTERM" in programs.log(f"ended{1 - stopped}")
+    saves = sorted(path.name for path in (tmp_path / "out/state").iterdir())
+    assert saves == ["pass-00000", "pass-00001-001"]
+    again = start_two(programs, "again", "again", PADDLE_INIT_RESUME_FROM=f"out/state/{saves[-1]}", **environ)
+    assert [one.wait(DEADLINE_S) for one in again] == [0] * 4, programs.log("again0")
+    for number in range(2):
+        found = told(programs.log(f"again{number}"))
+        assert found[0].startswith("batch 1 5 ")
         assert told(programs.log(f"whole{number}"))[-len(found) :] == found
         assert values_of(tmp_path / f"again-{number}.tar") == values_of(tmp_path / f"whole-{number}.tar")

@@ -139,6 +139,14 @@ def test_a_lost_program_costs_its_task(programs):
     assert job.account() == [(*WHOLE[:-1], 1), WHOLE]
 
 
+def test_sigterm_gives_the_task_back_after_the_batch(programs):
+    programs.write("train.py", TRAIN.replace("READER", PLAIN).replace("signal.pause()", "os.kill(os.getpid(), 15)"))
+    job = Job(programs, passes=1)
+    assert job.start("ended", HOLDS="1").wait(DEADLINE_S) == 143, programs.log("ended")
+    assert job.end(job.start("one")) == [0], programs.log("one")
+    assert job.account() == [(TASKS, 0, TASKS * SAMPLES, SAMPLES, 0)]
+
+
 def test_an_exception_in_the_mapper_fails_its_task_alone(programs):
     """After --task_timeout_max failures the task is discarded, and the end of the job says so."""
     programs.write("train.py", TRAIN.replace("READER", THREADS))
