@@ -70,6 +70,9 @@ class TrainingLoop:
         if member is not None:
             position.number = member.present_pass()
             end = min(member.trained_passes + num_passes, member.num_passes)
+            if member.must_save(position.number - 1):  # no program has handled its end: those that trained it are lost
+                self._end_pass(Position(position.number - 1), Accumulator(self._session.evaluators))
+                member.settle()
         while position.number < end and (over is None or not over.is_last):
             over = self._run_pass(position, reader)
             number = position.number + 1 if over is None else over.next_pass
@@ -102,6 +105,13 @@ class TrainingLoop:
             over, goes_on, trained = part.over, part.goes_on, 0
         if not whole.samples:
             glog.warning(f"pass {number}: the reader has yielded no batch, so nothing is trained")
+        self._end_pass(position, whole)
+        return over
+
+    def _end_pass(self, position: Position, whole: Accumulator) -> None:
+        """Fetch the values of the end of a pass, and let the handler test and save them."""
+        number, session = position.number, self._session
+        session.updater.set_pass(number)
         try:
             session.finish_pass(self._checkpoints.describe(position, whole))
             fetch_tables(session)
@@ -109,7 +119,6 @@ class TrainingLoop:
             glog.warning(f"the parameters are those of the last batch here, not of the end of pass {number}: {error}")
         whole.finish()
         self._handler(events.EndPass(number, self._metrics(whole), self._machine))
-        return over
 
     def _read(self, reader: Reader, part: Part, trained: int) -> Iterator[Any]:
         """Yield the batches after the first `trained` ones.

@@ -139,6 +139,17 @@ def test_a_lost_program_costs_its_task(programs):
     assert job.account() == [(*WHOLE[:-1], 1), WHOLE]
 
 
+def test_a_pass_whose_program_fails_in_its_handler_is_saved_by_the_next_program(programs):
+    programs.write(
+        "train.py", TRAIN.replace("READER", PLAIN).replace("save(", "1 / int(os.environ['ONE'])\n        save(")
+    )
+    job = Job(programs, passes=1)
+    assert job.start("one", ONE="0").wait(DEADLINE_S) == 1, programs.log("one")
+    assert job.end(job.start("two", ONE="1")) == [0], programs.log("two")
+    assert values_of(programs.folder / "two-0.tar")
+    assert job.account() == [WHOLE]
+
+
 def test_sigterm_gives_the_task_back_after_the_batch(programs):
     programs.write("train.py", TRAIN.replace("READER", PLAIN).replace("signal.pause()", "os.kill(os.getpid(), 15)"))
     job = Job(programs, passes=1)

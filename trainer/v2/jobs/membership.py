@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import glob
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -162,6 +163,16 @@ class Member:
             return self._granted == number
         return False
 
+    def must_save(self, number: int) -> bool:
+        """Return whether a pass has ended, and no program has saved it, or is saving it. `settle` follows then."""
+        if number < 0 or self._is_over:
+            return False
+        with self._lock:
+            self._unsettled = number
+            if not self.request_save(SAVE_BLOCK_S):
+                self._unsettled = None
+            return self._unsettled is not None
+
     def settle(self) -> None:
         """Tell the master that the pass that has ended is saved, so that the job can end: the program saves it itself.
 
@@ -182,7 +193,14 @@ class Member:
             del _members[key]
         if self in READING:
             READING.remove(self)
-        with contextlib.suppress(PaddleError, JobOverError):
-            self.settle()
+        if not describe_failure():  # a program that has failed in its handler may not have saved the pass
+            with contextlib.suppress(PaddleError, JobOverError):
+                self.settle()
         with contextlib.suppress(JobOverError):
             self.job.close(leaves=not self._is_over)
+
+
+def describe_failure() -> str:
+    """Return the exception with which this process ends, or "". It is known once Python has printed it."""
+    error = getattr(sys, "last_value", None)
+    return "" if error is None else str(error) or type(error).__name__

@@ -52,6 +52,9 @@ class Tasks(Protocol):
     def give_back(self, task: TaskGrant, samples: int, reason: str, patience: float | None = None) -> None:
         """Return a task."""
 
+    def must_save(self, number: int) -> bool:
+        """Return whether a pass has ended, and no program has saved it, or is saving it."""
+
     def settle(self) -> None:
         """Tell the master that the pass that has ended is saved."""
 

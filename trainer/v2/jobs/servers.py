@@ -6,7 +6,6 @@ Source: spec/v2.md section 13.
 from __future__ import annotations
 
 import atexit
-import sys
 from collections.abc import Callable
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
@@ -29,7 +28,7 @@ from trainer.updaters.optimizer_settings import (
 from trainer.updaters.parameter_servers import ParameterServers
 from trainer.updaters.tasks.servers import TaskServers
 from trainer.updaters.tasks.updater import TaskUpdater
-from trainer.v2.jobs.membership import join
+from trainer.v2.jobs.membership import describe_failure, join
 
 _open: list[Connection] = []  # at most one: a trainer has one place at the servers
 
@@ -74,12 +73,6 @@ class Connection:
         atexit.unregister(self._leave)
         if self in _open:
             _open.remove(self)
-
-
-def describe_failure() -> str:
-    """Return the exception with which this process ends, or "". It is known once Python has printed it."""
-    error = getattr(sys, "last_value", None)
-    return "" if error is None else str(error) or type(error).__name__
 
 
 def connect(

@@ -22,7 +22,7 @@ class GivenTasks:
 
     def __init__(self, folder):
         self.trained_passes, self.num_passes, self.told, self.trained = 0, 2, [], []
-        self._folder, self._left = folder, {}
+        self._folder, self._left, self.unsaved = folder, {}, None
         for number in range(TASKS):
             with RecordIOWriter(folder / f"part-{number}") as file:
                 for index in range(RECORDS):
@@ -49,6 +49,9 @@ class GivenTasks:
 
     def give_back(self, task, samples, reason, patience=None):
         self.told.append(("give back", task.pass_number, task.number, samples, reason))
+
+    def must_save(self, number):
+        return number == self.unsaved
 
     def settle(self):
         self.told.append(("settle",))
@@ -120,6 +123,14 @@ def test_the_number_of_the_pass_is_that_of_the_master(tasks, monkeypatch):
     assert seen[0] == ("BeginPass", 1)
     assert seen[-1] == ("EndPass", 1)
     assert tasks.told == finished(1)
+
+
+def test_a_pass_that_no_program_has_saved_is_handled_by_the_next_one(tasks, monkeypatch):
+    """The programs that trained it have ended in their handlers. The job was over without a model."""
+    monkeypatch.setattr(tasks, "present_pass", lambda: 2)
+    tasks.unsaved, seen = 1, []
+    train(tasks, paddle.batch(read(tasks), 2), lambda event: seen.append((type(event).__name__, event.pass_id)))
+    assert (seen, tasks.told) == ([("EndPass", 1)], [("settle",)])
 
 
 def test_a_mapper_that_raises_fails_its_task_and_the_training_goes_on(tasks):
