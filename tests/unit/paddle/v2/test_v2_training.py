@@ -154,7 +154,15 @@ def test_threads_share_a_batch(monkeypatch):
     np.testing.assert_allclose(train(), alone, rtol=1e-5)
 
 
-def test_ctrl_c_ends_training_after_the_batch_and_the_trainer_stays_usable():
+@pytest.fixture
+def own_ctrl_c():
+    """Python's own handler, also after a test that has run `paddle train` in this process."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_training_after_the_batch_and_the_trainer_stays_usable(own_ctrl_c):
     def handler(event):
         if isinstance(event, paddle.event.EndForwardBackward) and event.batch_id == 0:
             os.kill(os.getpid(), signal.SIGINT)
