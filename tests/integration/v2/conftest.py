@@ -46,11 +46,11 @@ class Programs:
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(NETWORK + text)
 
-    def start(self, name: str, *arguments: object, **environ: str):
-        """Start a command; its log is `<name>.log`."""
+    def start(self, name: str, *arguments: object, module: str = "paddle", **environ: str):
+        """Start a command, or `python -m` a module; its log is `<name>.log`."""
         with (self.folder / f"{name}.log").open("wb") as output:
             process = self._server.start(
-                ["paddle", *map(str, arguments)],
+                [module, *map(str, arguments)],
                 self.folder,
                 os.environ | {"OPENBLAS_NUM_THREADS": "1"} | environ,
                 [output.fileno()] * 2,

@@ -10,6 +10,8 @@ import pytest
 from ports import free_ports
 from waiting import DEADLINE_S
 
+from paddle_base.runtime.errors import LostPeerError
+
 TRAIN = """
 paddle.init()
 parameters, trainer = network(is_local=False{more})
@@ -61,11 +63,13 @@ class Job:
         ports = [f"--port={self.port}", *flags, f"--num_gradient_servers={trainers}"]
         self.servers = [programs.start(f"server{n}", "pserver", f"--nics=127.0.0.{n}", *ports) for n in (1, 2)]
 
-    def start(self, program, number, **environ):
+    def start(self, program, number, command="run", **environ):
+        """Start a program, by `paddle run` or, with the command "", by Python itself."""
+        words = [command, program] if command else []
         return self.programs.start(
             f"trainer{number}",
-            "run",
-            program,
+            *words,
+            module="paddle" if command else program.removesuffix(".py"),
             PADDLE_INIT_PSERVERS="127.0.0.1,127.0.0.2",
             PADDLE_INIT_PORT=str(self.port),
             PADDLE_INIT_NUM_GRADIENT_SERVERS=str(self.trainers),
@@ -108,13 +112,15 @@ def test_programs_with_servers_end_with_the_bits_of_paddle_train(programs, tmp_p
         assert [one[name] for one in found] == [expected] * 3, name
 
 
-def test_an_exception_of_one_program_ends_the_others_with_the_cause(programs, tmp_path):
+@pytest.mark.parametrize("command", ["run", ""])
+def test_an_exception_of_one_program_ends_the_others_with_the_cause(programs, tmp_path, command):
+    """By the exit status, the launcher tells the program that has failed from those that have lost it."""
     write_lines(tmp_path, 32, 2)
     programs.write("train.py", TRAIN.format(more=""))
     job = Job(programs, 2)
-    raising, other = job.start("train.py", 0, RAISES="1"), job.start("train.py", 1)
+    raising, other = job.start("train.py", 0, command, RAISES="1"), job.start("train.py", 1, command)
     assert raising.wait(DEADLINE_S) == 1, job.logs()
-    assert other.wait(DEADLINE_S) != 0
+    assert other.wait(DEADLINE_S) == LostPeerError.exit_code
     assert "the handler is odd" in programs.log("trainer1")
 
 

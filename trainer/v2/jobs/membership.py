@@ -26,7 +26,7 @@ from trainer.tasks.joining import open_job
 from trainer.tasks.loop import LONGEST_REST_S, SAVE_BLOCK_S, show_files
 from trainer.v2.jobs.parts import READING, name_of
 from trainer.v2.jobs.stores import store_flags
-from trainer.v2.process import process
+from trainer.v2.process import end_with_status, process
 
 _members: dict[tuple[str, ...], Member] = {}
 
@@ -56,6 +56,7 @@ class Member:
     """
 
     def __init__(self, flags: Values) -> None:
+        end_with_status()
         self.job = open_job(flags, os.environ, "", LIVENESS.turn, lambda: None)
         self.trained_passes = 0
         self._lock = threading.RLock()

@@ -29,6 +29,7 @@ from trainer.updaters.parameter_servers import ParameterServers
 from trainer.updaters.tasks.servers import TaskServers
 from trainer.updaters.tasks.updater import TaskUpdater
 from trainer.v2.jobs.membership import describe_failure, join
+from trainer.v2.process import end_with_status
 
 _open: list[Connection] = []  # at most one: a trainer has one place at the servers
 
@@ -50,6 +51,7 @@ class Connection:
             )
         self.updater, self._end = updater, end
         _open.append(self)
+        end_with_status()
         atexit.register(self._leave)
 
     def abort(self, reason: str) -> None:
