@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+from each import each
 
 import paddle.v2 as paddle
 from paddle.v2.reader.decorator import buffered, firstn, map_readers, shuffle, xmap_readers
@@ -12,6 +13,7 @@ from paddle_cluster.master.client import PassOver, TaskGrant
 from trainer.updaters.tasks.errors import TaskTakenError
 from trainer.v2.jobs import parts
 from trainer.v2.jobs.parts import CloudReader, Part
+from trainer.v2.jobs.stores import store_flags
 
 layer, data_type = paddle.layer, paddle.data_type
 RECORDS, TASKS = 5, 3
@@ -220,6 +222,21 @@ def test_a_program_that_learns_late_of_the_end_of_the_job_goes_on_with_its_value
     monkeypatch.setattr("trainer.updaters.local.LocalUpdater.finish_pass", finish_pass)
     assert train(tasks, paddle.batch(read(tasks), 2), passes=1) == finished(0)
     assert "not of the end of pass 0: the job is over" in capfd.readouterr().err
+
+
+@each(
+    ("store", "directory", "endpoints"),
+    [
+        ("http://a:2379", "", "http://a:2379"),
+        ("http://10.0.0.1:2379,http://b:2379", "", "http://10.0.0.1:2379,http://b:2379"),
+        ("10.0.0.1:2379,b:2379", "", "http://10.0.0.1:2379,http://b:2379"),
+        ("/volume/store", "/volume/store", ""),
+        ("store", "store", ""),
+    ],
+)
+def test_a_store_is_etcd_or_a_directory(store, directory, endpoints):
+    """It takes the place of both flags of the environment."""
+    assert store_flags(store) == {"store_dir": directory, "etcd_endpoints": endpoints}
 
 
 class TestLoops:
