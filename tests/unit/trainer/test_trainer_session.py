@@ -146,6 +146,7 @@ def test_passes_begin_and_end_with_the_updater(config, monkeypatch):
     assert told == ["connect", "start_pass", "step", "finish_pass"]
 
 
+@pytest.mark.usefixtures("default_interrupts")
 def test_ctrl_c_in_a_step_comes_after_it_and_the_session_goes_on(config, monkeypatch):
     plain, interrupted = open_session(config), open_session(config)
     for one in BATCHES:
@@ -161,6 +162,7 @@ def test_ctrl_c_in_a_step_comes_after_it_and_the_session_goes_on(config, monkeyp
     assert not interrupted.is_open
 
 
+@pytest.mark.usefixtures("default_interrupts")
 def test_a_second_ctrl_c_ends_a_step_at_once_and_other_handlers_stay():
     before = signal.getsignal(signal.SIGINT)
     done = []

@@ -154,6 +154,7 @@ def test_threads_share_a_batch(monkeypatch):
     np.testing.assert_allclose(train(), alone, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("default_interrupts")
 def test_ctrl_c_ends_training_after_the_batch_and_the_trainer_stays_usable():
     def handler(event):
         if isinstance(event, paddle.event.EndForwardBackward) and event.batch_id == 0:
