@@ -59,7 +59,6 @@ REASONS = {
     ("paddle_cluster/localcluster/api/server.py", "*"): _LIBRARY,
     ("paddle_base/messages/fake.py", "mend"): "the network for tests without sockets has the whole interface",
     ("trainer/session.py", "infer"): _FACE,
-    ("trainer/session.py", "make_session"): _FACE,
     ("paddle/completion/tables.py", "*"): _IN_TABLE,
     ("paddle/doctor/*", "check_*"): _IN_TABLE,
     ("paddle/interrupts.py", "unraisablehook"): _LIBRARY,
