@@ -58,7 +58,6 @@ REASONS = {
     ): "a part of its interface for tests (paddle_cluster/localcluster/__init__.py)",
     ("paddle_cluster/localcluster/api/server.py", "*"): _LIBRARY,
     ("paddle_base/messages/fake.py", "mend"): "the network for tests without sockets has the whole interface",
-    ("trainer/session.py", "make_session"): _FACE,
     **{
         (f"trainer/v2/{name}.py", "*"): _2017
         for name in ("events", "groups", "optimizer", "parameters", "sgd", "topology")

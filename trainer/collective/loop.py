@@ -14,7 +14,6 @@ from typing import cast
 import numpy as np
 
 from paddle_base.runtime import glog
-from paddle_base.runtime.errors import DataError
 from paddle_base.runtime.saves import pass_name
 from paddle_cluster.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
@@ -164,11 +163,7 @@ class DividedTraining(BatchLoop):
     def _finish_pass(self) -> None:
         position, flags = self._position, self._flags
         self._log.end_dots()
-        self._log.write_pass(position.number, position.batches)
-        if not position.batches:
-            raise DataError(
-                f"the data provider delivers no sample in pass {position.number}; check {self._parts.data_text}"
-            )
+        self._report_pass()
         if flags.trainer_id:
             return
         is_saved = position.number % flags.saving_period == 0
