@@ -57,6 +57,7 @@ ALLOWED = {
         "paddle_cluster/localcluster/__init__.py",
         "importlib.import_module",
     ): "modules of this package, whose names stand in it",
+    ("paddle_base/runtime/processor/blas.py", "ctypes.CDLL"): "a library of products that this process has loaded",
     ("paddle_cluster/localcluster/pods/pause.py", "ctypes.CDLL"): "the C library of this process, for prctl",
     ("paddle/command.py", "importlib.import_module"): OURS,
     ("paddle/completion/tables.py", "importlib.import_module"): OURS,

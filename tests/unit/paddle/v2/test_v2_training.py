@@ -248,6 +248,13 @@ def test_a_serialized_topology_serves_without_the_program():
     file.seek(0)
     inference = paddle.inference.Inference(parameters=line.parameters, fileobj=file)
     np.testing.assert_array_equal(inference.infer(input=[s[:1] for s in samples(3)]), line.infer())
+    topology = paddle.topology.Topology(line.predict)
+    topology.proto().parameters[0].size = 1 << 60
+    large = io.BytesIO()
+    topology.serialize_for_inference(large)
+    large.seek(0)
+    with pytest.raises(ValueError, match=f"has 3 values, but the network needs {1 << 60}"):
+        paddle.inference.Inference(parameters=line.parameters, fileobj=large)
     with pytest.raises(DataError, match="is no topology"):
         paddle.inference.Inference(parameters=line.parameters, fileobj=io.BytesIO(b"cos\nsystem\n(S'ls'\ntR."))
 
