@@ -180,6 +180,7 @@ class RendezvousClient:
                     ) from exc
             if status in _GOOD:
                 return answer
+            # the same request would be refused again; these two statuses alone ask for a repetition
             if 400 <= status < 500 and status not in (HTTPStatus.REQUEST_TIMEOUT, STALE):
                 text = glog.clean(found.decode("utf-8", "replace").strip(), 200)
                 raise BugError(f"{self._name} refuses {method} {path}: {status} {text}")
