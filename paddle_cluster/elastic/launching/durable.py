@@ -188,7 +188,7 @@ def follow(
             # asked before the read, so that the last read certainly has all that the worker wrote
             was_over = is_over.is_set()
             chunk = source.read(1 << 16)
-            # whole lines, because the lines of all ranks go to one output; a line that fills the buffer is shown in parts
+            # whole lines, because the lines of all ranks go to one output; a line beyond the buffer is shown in parts
             whole = chunk if was_over else chunk[: chunk.rfind(b"\n") + 1] or (chunk if len(chunk) == 1 << 16 else b"")
             if whole:
                 writer.show(rank, kind, whole, file)
