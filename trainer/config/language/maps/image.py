@@ -285,7 +285,7 @@ def img_pool3d_layer(
     )
     set_volume(layer, channels, width, height, depth)
     result = layer.output([source], num_filters=channels)
-    result.layer_type = "pool"
+    result.layer_type = "pool"  # as in the original, only the message says pool3d
     return result
 
 
