@@ -41,6 +41,7 @@ def check_volume(case: DoctorCase) -> list[Diagnosis]:
     try:
         skew = try_files(place)
     except OSError as error:
+        # the text of an error has its advice after the last semicolon
         why, _, advice = describe_volume_error(place, error).rpartition("; ")
         cost = "no log, checkpoint or parameter can be saved"
         return [Diagnosis("volume", why, cost, advice, VolumeError.exit_code)]

@@ -111,6 +111,7 @@ class _Reader:
         self._check_that_it_is_one()
         mark = self._read_file(DONE, 2 * hashlib.sha256().digest_size)
         text = self._read_file(JOB, MOST_JOB_BYTES)
+        # before the parsing, which would call damaged bytes a wrong value
         if hashlib.sha256(text).hexdigest().encode() != mark:
             self._damaged(f"{JOB} does not have the checksum in '{DONE}'")
         job = self._parse(JOB, text)
