@@ -185,6 +185,7 @@ def broadcast_by_tree(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeo
     place = (mesh.rank - root) % size
     lowest = place & -place if place else 1 << size.bit_length()
     steps = [1 << bit for bit in range(size.bit_length()) if 1 << bit < lowest and place + (1 << bit) < size]
+    # the largest subtree gets each piece first
     children = [(place + step + root) % size for step in reversed(steps)]
     parent = (place - lowest + root) % size
     view = work.view(np.uint8).data
