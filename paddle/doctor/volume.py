@@ -98,6 +98,7 @@ def try_files(directory: Path) -> float:
         for path in (staging, final):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
+    # the volume took its time between the two others; only what lies outside is a difference
     return stamp - after if stamp > after else min(0.0, stamp - before)
 
 

@@ -95,7 +95,7 @@ class _Reader:
             elif parameter.name not in elsewhere:
                 self._damaged(f"{name} is not among the files of the checkpoint")
         for name in self._sizes.keys() - self._used:
-            self._skim(name)
+            self._skim(name)  # damage is told also where this job does not need the file
         trainers = self._parse(TRAINERS, self._read_all(TRAINERS, MOST_TRAINERS_BYTES))
         self._check_trainers(trainers, job["trainers"])
         return CheckpointState(services, trainers)

@@ -70,6 +70,7 @@ class Chain:
             else:
                 alpha = self._emit[:end] * np.exp(scores.start - scores.start.max())
                 log_scale[:end] += scores.start.max()
+            # each frame is scaled, because the products of a long sequence would become 0
             total = alpha.sum(axis=1)
             log_scale[begin:end] += np.log(total)
             np.divide(alpha, total[:, None], out=self._alpha[begin:end])

@@ -173,6 +173,7 @@ class LstmLayer(StatefulLayer):
         y = self._kept.rows("y", packing.frames, size, dtype)
         self._run = hot.LstmRun(gates, self._peepholes(), c, y, np.asarray(packing.begins, np.int64), self._acts.names)
         self._first = self._find_first(dtype) if self.goes_on else None
+        # the compiled loop begins every sequence with zeros
         if self._first is None and self._run.fits():
             w, bias = self._weight.matrix(size, 4 * size), self._bias.value[: 4 * size]
             self._run.forward(x, self._input.rows, w, bias, h)
