@@ -194,6 +194,7 @@ def encode(message: Message, key: bytes = b"") -> list[Buffer]:
         _NO_TAG,
     )
     if key:
+        # without the payload, because signing arrays is slow (docs/security.md has the times)
         header = header[:-_TAG_BYTES] + _tag(header, note, key)
     return [header, note, *message.payload]
 
