@@ -68,7 +68,7 @@ def _make_options(line: MasterFlags, name: str, job: JobEnvironment) -> MasterOp
         failures_max=line.number("task_timeout_max"),
         time_least=line.seconds("task_timeout_min"),
         time_most=line.seconds("task_timeout_dur"),
-        member_lease=lease * (1 - SILENCE),
+        member_lease=lease * (1 - SILENCE),  # the rest has passed when the server notices the silence
         speculate=bool(line.values["speculate"]),
         ranks=line.number("deterministic_tasks"),
     )

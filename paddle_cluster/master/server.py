@@ -105,6 +105,7 @@ class Master:
             state = decode_state(options.tasks, leadership.load(), steady_time(), leadership.claim.token)
         finally:
             gc.enable()
+        # later collections, too, skip the objects of the loaded tasks
         gc.freeze()
         table = state.table
         glog.info(
@@ -112,6 +113,7 @@ class Master:
             f"{table.done} done, {len(table.pending)} pending, {len(table.failed)} failed, {len(state.members)} members"
         )
         self.service = service = MasterService(state, leadership, options.files_per_task)
+        # a signal came while the state was loaded, and no server was there to stop
         if self._error is not None:
             raise self._error
         with self._open_server(service, leadership.claim.token) as server:

@@ -212,6 +212,7 @@ class MasterService:
         self._effects += outcome.effects
 
     def _store(self) -> None:
+        # stored before it is told: the next leader has to know what a trainer was promised
         if self._writes:
             self._leadership.commit(self._writes)
             self._writes = []

@@ -138,6 +138,7 @@ def _read_service(service: Service, now: float) -> Iterator[Sample]:
     name, state, complaints = service.identity.name, service.state, service.sessions.complaints
     counters, rounds = state.counters, state.rounds
     of = (name,)
+    # copies, here and below: the event loop changes these dicts while the thread of the pages reads
     trainers = list(service.sessions.trainers.values())
     yield Sample(READY, rounds is not None, of)
     yield Sample(JOINED, sum(not trainer.has_left for trainer in trainers), of)

@@ -95,7 +95,7 @@ class _Reader:
             elif parameter.name not in elsewhere:
                 self._damaged(f"{name} is not among the files of the checkpoint")
         for name in self._sizes.keys() - self._used:
-            self._skim(name)
+            self._skim(name)  # damage is told also where this job does not need the file
         trainers = self._parse(TRAINERS, self._read_all(TRAINERS, MOST_TRAINERS_BYTES))
         self._check_trainers(trainers, job["trainers"])
         return CheckpointState(services, trainers)
@@ -111,6 +111,7 @@ class _Reader:
         self._check_that_it_is_one()
         mark = self._read_file(DONE, 2 * hashlib.sha256().digest_size)
         text = self._read_file(JOB, MOST_JOB_BYTES)
+        # before the parsing, which would call damaged bytes a wrong value
         if hashlib.sha256(text).hexdigest().encode() != mark:
             self._damaged(f"{JOB} does not have the checksum in '{DONE}'")
         job = self._parse(JOB, text)
