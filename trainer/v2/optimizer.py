@@ -79,4 +79,6 @@ def _make_class(method: type[language.BaseSGDOptimizer]) -> type[UpdateEquation]
         given = {key: settings.pop(key) for key in own if key in settings}
         UpdateEquation.__init__(self, method(*arguments, **missing | given), **settings)
 
-    return type(name, (UpdateEquation,), {"__init__": __init__, "__doc__": method.__doc__, "__module__": "paddle.v2.optimizer"})
+    return type(
+        name, (UpdateEquation,), {"__init__": __init__, "__doc__": method.__doc__, "__module__": "paddle.v2.optimizer"}
+    )
