@@ -253,13 +253,14 @@ class Front:
     def _accept(self, listener: socket.socket) -> None:
         # a turn must not close connections that no turn has read
         most = max(1, min(ACCEPTED_AT_ONCE, self._limits.unproven // 2, self._limits.of_address // 2))
-        for _ in range(most):
+        for number in range(most):
             try:
                 stream, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
-            except OSError:  # no free file descriptor
-                self._pause()
+            except OSError:  # no free file descriptor; after the first connection, perhaps none waits
+                if not number and not self._make_room():
+                    self._pause()
                 return
             waiting = Waiting(stream, str(address[0]))
             if self._limits.may_use_spare or FREE_FILES.take(1) or self._make_room():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -170,6 +172,39 @@ def test_a_process_without_free_descriptors_closes_connections_that_prove_nothin
         with served.connect() as another:
             assert receive(another) == b""
         assert ask(old, b"ok 3") == b"ok 3 from 127.0.0.1\n"
+
+
+class FullProcess(socket.socket):
+    """A listening socket of a process whose `free` descriptors are given to connections, and come back from them."""
+
+    def __init__(self, free: int) -> None:
+        super().__init__()
+        self.bind(("127.0.0.1", 0))
+        self.listen()
+        self.free, self._accepted = free, list[socket.socket]()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self._accepted = [one for one in self._accepted if one.fileno() >= 0]
+        if len(self._accepted) >= self.free:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        stream, address = super().accept()
+        self._accepted.append(stream)
+        return stream, address
+
+
+def test_silent_connections_that_hold_the_last_descriptors_make_room() -> None:
+    """The front accepted nothing until their time was over, so the probes of a pod failed for as long."""
+    listener = FullProcess(free=3)
+    limits = QUICK._replace(may_use_spare=True)
+    front = Front([listener], FrontHandlers(judge, lambda *_: False), limits)
+    with contextlib.ExitStack() as stack:
+        port = listener.getsockname()[1]
+        stack.callback(front.close)
+        for _ in range(3):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        until(lambda: len(front._unproven.oldest) == 3, "the silent connections")
+        probe = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S / 4))
+        assert ask(probe, b"who") == b"no\n"
 
 
 def test_a_request_that_is_there_is_answered_whatever_comes_after_it(start: Callable[..., Served]) -> None:
