@@ -10,12 +10,14 @@ request of its client: under a flood of new connections, the old ones still work
 from __future__ import annotations
 
 import contextlib
+import re
 import selectors
 import socket
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from email.message import Message
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -66,6 +68,17 @@ class Refused(NamedTuple):
 def has_head(data: bytes) -> bool:
     """Return whether these bytes contain the whole head of a request of HTTP/1."""
     return b"\n\r\n" in data or b"\n\n" in data
+
+
+def find_length(headers: Message, default: str = "0") -> int | None:
+    """Return the bytes of the body of a request, or None if the headers do not give one length.
+
+    What a server does not read of a body would be the next request on the connection.
+    Args: default: the length without a header; empty: there must be one.
+    """
+    length, *others = headers.get_all("Content-Length", [default])
+    is_clear = not others and "Transfer-Encoding" not in headers and re.fullmatch("[0-9]{1,18}", length)
+    return int(length) if is_clear else None
 
 
 def make_answer(status: HTTPStatus, body: bytes, headers: Mapping[str, str] = {}, *, is_head: bool = False) -> bytes:
