@@ -170,7 +170,7 @@ class _TlsConnections:
         self._lock = threading.Lock()
 
     def serve(self, stream: socket.socket, address: str, data: bytes, facts: object) -> bool:
-        stream.settimeout(IDLE_SECONDS)
+        stream.settimeout(LIMITS.head_s)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._context.wrap_socket(stream, server_side=True, do_handshake_on_connect=False) as connection:
             with self._lock:
@@ -179,6 +179,7 @@ class _TlsConnections:
                     return False
             try:
                 connection.do_handshake()
+                connection.settimeout(IDLE_SECONDS)
                 _Handler(connection, (address, 0), self._api)
             except (OSError, ValueError):  # clients may break their connections
                 pass
