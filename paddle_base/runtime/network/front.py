@@ -235,6 +235,7 @@ class Front:
 
     def _turn(self) -> None:
         events = self._selector.select(self._measure_wait())
+        now = time.monotonic()  # a request that comes while others are served, however long, is not late
         for key, _ in sorted(events, key=lambda event: event[0].fileobj in self._listeners):  # new ones last
             if key.fileobj in self._listeners:
                 self._accept(key.fileobj)  # type: ignore[arg-type]
@@ -242,7 +243,6 @@ class Front:
                 self._take_back()
             elif key.data in self._unproven.oldest or key.data in self._idle:  # an earlier event may have closed it
                 self._guard(self._flush if key.data.unsent else self._read, key.data)
-        now = time.monotonic()
         if self._resume and now >= self._resume:
             self._resume = 0.0
             self._listen()
