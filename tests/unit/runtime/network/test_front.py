@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import socket
 import threading
 import time
@@ -12,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from full_process import FullProcess
 from waiting import until
 
 from paddle_base.runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits, Refused
@@ -173,24 +172,6 @@ def test_a_process_without_free_descriptors_closes_connections_that_prove_nothin
         with served.connect() as another:
             assert receive(another) == b""
         assert ask(old, b"ok 3") == b"ok 3 from 127.0.0.1\n"
-
-
-class FullProcess(socket.socket):
-    """A listening socket of a process whose `free` descriptors are given to connections, and come back from them."""
-
-    def __init__(self, free: int) -> None:
-        super().__init__()
-        self.bind(("127.0.0.1", 0))
-        self.listen()
-        self.free, self._accepted = free, list[socket.socket]()
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        self._accepted = [one for one in self._accepted if one.fileno() >= 0]
-        if len(self._accepted) >= self.free:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        stream, address = super().accept()
-        self._accepted.append(stream)
-        return stream, address
 
 
 def test_silent_connections_that_hold_the_last_descriptors_make_room() -> None:
