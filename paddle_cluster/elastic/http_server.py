@@ -34,6 +34,7 @@ from paddle_base.runtime.network.front import (
     FrontHandlers,
     FrontLimits,
     Refused,
+    find_length,
     has_head,
     make_answer,
 )
@@ -192,6 +193,8 @@ class KVStoreHandler(BaseHTTPRequestHandler):
             given = HttpAnswer(HTTPStatus.INSUFFICIENT_STORAGE, f"{exc}\n".encode())
         self.send_response(given.status)
         self.send_header("Content-Length", str(len(given.body)))
+        if not self.is_kept:
+            self.send_header("Connection", "close")
         for name, value in given.headers.items():
             self.send_header(name, value)
         if self._proof is not None:
@@ -203,25 +206,25 @@ class KVStoreHandler(BaseHTTPRequestHandler):
     def _read(self, method: str) -> HttpRequest:
         path, _, query = self.path.partition("?")
         parts = path.split("/")
-        body = self._read_body() if method == "PUT" else b""
+        body = self._read_body("" if method == "PUT" else "0")
         if self._proof is not None and self._proof.digest != digest(body):
             raise _BadRequestError(HTTPStatus.FORBIDDEN, "the body is not the one that the head of the request names")
         pairs = {name: unquote(value) for name, _, value in (one.partition("=") for one in query.split("&"))}
         return HttpRequest(method, parts[1], parts[2], pairs, body)
 
-    def _read_body(self) -> bytes:
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
-            raise _BadRequestError(HTTPStatus.LENGTH_REQUIRED, "a PUT needs a Content-Length")
-        if len(length) > 12 or int(length) > self.most_body:
+    def _read_body(self, default: str) -> bytes:
+        length = find_length(self.headers, default)
+        if length is None:
+            raise _BadRequestError(HTTPStatus.LENGTH_REQUIRED, "a body needs one Content-Length")
+        if length > self.most_body:
             raise _BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a value has at most {self.most_body} bytes")
         self.connection.settimeout(BODY_S)
         try:
-            body: bytes = self.rfile.read(int(length))
+            body: bytes = self.rfile.read(length)
         except TimeoutError:
             body = b""
         self.connection.settimeout(ANSWER_S)
-        if len(body) < int(length):
+        if len(body) < length:
             raise _BadRequestError(HTTPStatus.REQUEST_TIMEOUT, "the body of the request has not arrived")
         return body
 
@@ -303,6 +306,8 @@ class KVStoreHTTPServer:
                 HTTPStatus.FORBIDDEN,
                 f"{HEADER} does not prove this job's secret; client and server need the same PADDLE_SECRET",
             )
+        # a recorded request, or the first one to this server: the answer tells the epoch, with which the client asks
+        # again
         if not self.checker.is_fresh(proof):
             return _refuse(HTTPStatus(STALE), "", {HEADER: self.checker.sign_answer(proof, [str(STALE)], b"")})
         return Admitted(proof)

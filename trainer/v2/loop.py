@@ -13,8 +13,9 @@ import numpy as np
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, VolumeError
+from paddle_base.runtime.interrupts import defer_interrupt
 from trainer.evaluators import Accumulator
-from trainer.session import BatchResult, Session, defer_interrupt
+from trainer.session import BatchResult, Session
 from trainer.training.position import Position
 from trainer.updaters.tasks.errors import TaskTakenError
 from trainer.v2 import events

@@ -163,6 +163,28 @@ def test_a_request_to_the_api_server_that_never_ends_makes_the_pod_stuck(health:
     assert judge(health)[0] == "the API server has been answering one request for 61 s"
 
 
+def test_a_program_that_answers_byte_by_byte_is_silent(health: PodHealth) -> None:
+    """Each byte began a new second, and as long as the answer lasted, no probe of the pod was answered."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    is_over = threading.Event()
+
+    def trickle() -> None:
+        with listener.accept()[0] as stream, contextlib.suppress(OSError):
+            stream.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            end = time.monotonic() + DEADLINE_S / 4
+            while not is_over.wait(0.02) and time.monotonic() < end:
+                stream.sendall(b"x")
+
+    with listener:
+        slow = threading.Thread(target=trickle, daemon=True)
+        slow.start()
+        health.programs = [program("trainer", listener.getsockname()[1])]
+        assert judge(health) == ("", "trainer has not answered for 0 s")
+        assert slow.is_alive()
+        is_over.set()
+        slow.join()
+
+
 def test_programs_are_asked_once_however_many_probes_come(health: PodHealth, stub: Callable[[str], Stub]) -> None:
     trainer = stub("trainer")
     health.programs = [trainer.program]

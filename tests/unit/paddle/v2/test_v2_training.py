@@ -10,7 +10,10 @@ from each import each
 
 import paddle.v2 as paddle
 from paddle_base.runtime.errors import ConfigError, DataError, UsageError
+from trainer.config.building import names
+from trainer.config.language import optimizers as language
 from trainer.v2 import process
+from trainer.v2.optimizer import optimizer_names
 
 layer, data_type = paddle.layer, paddle.data_type
 
@@ -103,6 +106,28 @@ def test_momentum_decay_and_clipping_of_the_optimizer_reach_every_parameter_with
     assert (bias.momentum, bias.decay_rate, bias.gradient_clipping_threshold) == (0.5, 0.25, 3)
 
 
+def test_a_learning_method_of_the_config_language_has_its_name_here_too(monkeypatch):
+    """A new optimiser needed a second class here, and a place in the list of paddle.v2.optimizer: issue M."""
+    old = paddle.optimizer.Adamax(0.5, learning_rate=0.25).message  # the language has no defaults of beta1 and beta2
+    assert (old.adam_beta1, old.adam_beta2, old.learning_rate) == (0.5, 0.999, 0.25)
+
+    class SignOptimizer(language.BaseSGDOptimizer):
+        def __init__(self, slope=1):
+            self.slope = slope
+
+        def to_setting_kwargs(self):
+            return {"learning_method": f"sign{self.slope}"}
+
+    monkeypatch.setitem(names._built, "optimizers", {**names.built("optimizers"), "SignOptimizer": SignOptimizer})
+    found = optimizer_names()
+    assert found.keys() - {*paddle.optimizer.__all__} == {"Sign"}
+    for made in (found["Sign"](3, learning_rate=0.25), found["Sign"](learning_rate=0.25, slope=3)):
+        assert (made.message.learning_method, made.message.learning_rate) == ("sign3", 0.25)
+        assert isinstance(made, paddle.optimizer.Optimizer)
+    with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
+        found["Sign"](3, 4)
+
+
 def test_moments_stay_from_one_call_of_train_to_the_next():
     optimizer = paddle.optimizer.Momentum(momentum=0.9, learning_rate=1e-2)
     twice, once = Line(optimizer).train().train(), Line(optimizer).train(passes=2)
@@ -154,15 +179,8 @@ def test_threads_share_a_batch(monkeypatch):
     np.testing.assert_allclose(train(), alone, rtol=1e-5)
 
 
-@pytest.fixture
-def own_ctrl_c():
-    """Python's own handler, also after a test that has run `paddle train` in this process."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def test_ctrl_c_ends_training_after_the_batch_and_the_trainer_stays_usable(own_ctrl_c):
+@pytest.mark.usefixtures("default_interrupts")
+def test_ctrl_c_ends_training_after_the_batch_and_the_trainer_stays_usable():
     def handler(event):
         if isinstance(event, paddle.event.EndForwardBackward) and event.batch_id == 0:
             os.kill(os.getpid(), signal.SIGINT)
@@ -255,6 +273,13 @@ def test_a_serialized_topology_serves_without_the_program():
     file.seek(0)
     inference = paddle.inference.Inference(parameters=line.parameters, fileobj=file)
     np.testing.assert_array_equal(inference.infer(input=[s[:1] for s in samples(3)]), line.infer())
+    topology = paddle.topology.Topology(line.predict)
+    topology.proto().parameters[0].size = 1 << 60
+    large = io.BytesIO()
+    topology.serialize_for_inference(large)
+    large.seek(0)
+    with pytest.raises(ValueError, match=f"has 3 values, but the network needs {1 << 60}"):
+        paddle.inference.Inference(parameters=line.parameters, fileobj=large)
     with pytest.raises(DataError, match="is no topology"):
         paddle.inference.Inference(parameters=line.parameters, fileobj=io.BytesIO(b"cos\nsystem\n(S'ls'\ntR."))
 
