@@ -34,7 +34,7 @@ class JobRecord:
     """The content of output/job.json: the Job that owns the output directory, this attempt, and earlier attempts."""
 
     job_uid: str  # UID of the Job that wrote the record last
-    passes: int  # number of passes that the Job trains
+    passes: int  # number of passes that the Job trains; 0: the end of a program of ENTRY ends the Job
     finished: bool
     attempt: int  # number of this attempt, from 1; the names of an earlier attempt's log files end in its number
     pod_uids: list[str]  # sorted UIDs of the pods of this attempt
@@ -66,6 +66,11 @@ class JobRecord:
         """The name that all programs use for this attempt: its number and a hash of its set of pods."""
         pods = " ".join(self.pod_uids).encode("utf-8", "backslashreplace")
         return f"{self.attempt}.{hashlib.sha256(pods).hexdigest()[:8]}"
+
+    @property
+    def is_program(self) -> bool:
+        """Whether the trainers run a program of ENTRY."""
+        return not self.passes
 
     @property
     def origin(self) -> str:

@@ -31,6 +31,11 @@ class ProgramCommand:
         return ["paddle", self.program, *switches, *(f"--{name}={value}" for name, value in self.flags.items())]
 
     @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment variables that only this program gets."""
+        return {}
+
+    @property
     def metrics_port(self) -> int:
         """The port of the program's /healthz, or 0 if the program has no such port."""
         text = self.flags.get("metrics_port", "0")
@@ -143,11 +148,16 @@ def check_flags(config: LauncherConfig, passed: Mapping[str, str]) -> None:
         that it excludes.
     """
     wanted_passes(passed)
+    if not (config.pserver_num or config.entry or is_local(passed)):
+        raise ConfigError(
+            "CONF_PADDLE_PSERVER_NUM is 0, but `paddle train` needs a pserver; set ENTRY to the command of a program, "
+            "or set CONF_PADDLE_PSERVER_NUM to at least 1"
+        )
     if is_local(passed) and config.layout.pods > config.gradient_num:
         raise ConfigError(f"--local trains without pservers, but {config.layout}; set CONF_PADDLE_GRADIENT_NUM alone")
     if is_local(passed) and config.may_shrink:
         raise ConfigError("with --local each trainer trains alone; remove the variable CONF_PADDLE_GRADIENT_MIN")
-    if passed.get("config") and not Path(passed["config"]).is_file():
+    if passed.get("config") and not config.entry and not Path(passed["config"]).is_file():
         raise MissingInputError(f"--config={passed['config']}: there is no such file in {Path.cwd()}")
 
 
@@ -157,7 +167,12 @@ def wanted_passes(passed: Mapping[str, str]) -> int:
 
 
 def resumed_flags(config: LauncherConfig, record: JobRecord, passed: Mapping[str, str]) -> dict[str, str]:
-    """Return the trainer's flags and the flags that resume from the save in the record."""
+    """Return the trainer's flags and the flags that resume from the save in the record.
+
+    A program of ENTRY learns of the save from PADDLE_CHECKPOINT instead.
+    """
+    if config.entry:
+        return dict(passed)
     if record.checkpoint:
         state = save_dir_of(config, passed) / "state" / record.checkpoint
         return {**passed, "resume_from": str(state)}

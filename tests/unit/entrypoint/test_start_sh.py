@@ -23,6 +23,7 @@ env = {name: value for name, value in os.environ.items() if name in names or nam
 print("RECORD " + json.dumps({"argv": sys.argv[1:], "cwd": os.getcwd(), "pid": os.getpid(), "env": env}))
 """
 REQUIRED = ("JOB_PATH", "JOB_NAME")
+DEFAULTS = {None: "required", "": "none"}  # in the help
 PORTS = ("CONF_PADDLE_NIC", "CONF_PADDLE_PORT", "CONF_PADDLE_PORTS_NUM", "CONF_PADDLE_PORTS_NUM_SPARSE")
 BLOG = dict.fromkeys(["TRAIN_CONFIG_DIR", "CONF_PADDLE_GRADIENT_NUM", *PORTS])  # what its YAML leaves out
 
@@ -137,7 +138,8 @@ def test_nothing_is_said_of_defaults_where_all_is_set(pod: Pod) -> None:
 def test_help_says_the_defaults_of_the_launcher() -> None:
     rows = {name: default for name, (default, _) in start_sh_rows().items()}
     own = {"JOB_PATH": "required", "TRAIN_CONFIG_DIR": "found", "JOB_NAMESPACE": "the pod's own"}
-    expected = {one.name: own.get(one.name, one.default or "required") for one in VARIABLES if one.name in rows}
+    own |= {one.name: one.default or DEFAULTS[one.default] for one in VARIABLES if one.name not in own}
+    expected = {one.name: own[one.name] for one in VARIABLES if one.name in rows}
     assert {name: rows[name] for name in expected} == expected
     assert {*PORTS, "SERVICE_ACCOUNT_DIR", "CONF_PADDLE_METRICS_PORT"} <= expected.keys()
 
