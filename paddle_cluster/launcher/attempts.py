@@ -210,7 +210,7 @@ def state_of(record: JobRecord, failure: JsonObject | None, progress: JsonObject
     """Return the state of the newest attempt.
 
     Args: failure: the first failure that the attempt's pods have reported. progress: the last report of trainer 0,
-        possibly about an earlier attempt.
+        possibly about an earlier attempt. A program of ENTRY may never report.
     """
     if record.finished:
         return AttemptState.FINISHED
@@ -219,7 +219,8 @@ def state_of(record: JobRecord, failure: JsonObject | None, progress: JsonObject
     if failure:
         is_final = failure.get("exit_code") in NEVER_RETRY and not failure.get("signal")
         return AttemptState.FAILED if is_final else AttemptState.RESTARTING
-    return AttemptState.RUNNING if progress.get("attempt") == record.name else AttemptState.FORMING
+    is_running = record.is_program or progress.get("attempt") == record.name
+    return AttemptState.RUNNING if is_running else AttemptState.FORMING
 
 
 @dataclasses.dataclass

@@ -98,11 +98,11 @@ class AttemptWatch:
         silent = self._control.side.find_silent({str(pod["ip"]): str(pod["uid"]) for pod in self.record.pods})
         if not (silent and self._control.side.has_peers):
             self._heard = now
-        elif now - self._heard >= SILENCE_S:
+        elif now - self._heard >= LOOK_PERIOD_S:
             self._heard = now
             if not is_whole(self._api, self._ids):
                 number = pods[silent[0]]
-                message = f"the pod is lost: its launcher has been silent for {SILENCE_S:g} s"
+                message = "the pod is lost: its launcher no longer answers"
                 lost = AttemptResult(LostPeerError.exit_code, LOST_POD, message)
                 place = str(self.record.pods[number].get("place") or silent[0])
                 self._control.side.send("report", {"error": make_error(self.record.name, number, place, lost)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,21 +17,22 @@ from test_launcher_api import URL, Clock
 import start_paddle
 from paddle_base.messages.envelope import MemberId
 from paddle_base.runtime.errors import ConfigError
-from paddle_cluster.launcher.attempts import JobRecord, Meeting
+from paddle_cluster.launcher.attempts import AttemptState, JobRecord, Meeting, state_of
 from paddle_cluster.launcher.checkpoints import find_saved
 from paddle_cluster.launcher.cluster.pods import IdMap
 from paddle_cluster.launcher.command_lines import build_trainer_command, check_flags, resumed_flags
 from paddle_cluster.launcher.control.informer import AttemptInformer
 from paddle_cluster.launcher.control.job_record import wanted_record
 from paddle_cluster.launcher.control.sides import RendezvousHost
-from paddle_cluster.launcher.control.watch import SILENCE_S, AttemptWatch
+from paddle_cluster.launcher.control.watch import LOOK_PERIOD_S, SILENCE_S, AttemptWatch
 from paddle_cluster.launcher.entry import MOST_BYTES, EntryCommand, build_entry_command
-from paddle_cluster.launcher.failures import LOST_POD
+from paddle_cluster.launcher.failures import LOST_POD, describe_attempts
 from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.programs.shell import judge_end
 from paddle_cluster.launcher.resume import Decision, Saved, decide_start, is_finished
 from paddle_cluster.launcher.settings import LauncherConfig, read_layout
 from paddle_cluster.launcher.staging import stage_shard
+from paddle_cluster.launcher.status import describe_job
 from paddle_cluster.launcher.supervisor import attempt_environ
 from trainer.flags import FLAGS
 
@@ -307,10 +309,10 @@ def test_trainer_0_tells_of_a_lost_pod_that_no_program_notices(watched: Watched)
     pods = [pod(f"10.0.0.{number}").indexed(number - 1) for number in (1, 2, 3)]
     responses.get(URL, json=podlist(*pods))
     control.silent = {"10.0.0.3"}
-    clock.now += SILENCE_S + 1
+    clock.now += LOOK_PERIOD_S
     assert watch.find_end() is None and control.sent == []  # only its launcher's connection is gone
     responses.upsert(responses.GET, URL, json=podlist(*pods[:2]))
-    clock.now += SILENCE_S + 1
+    clock.now += LOOK_PERIOD_S
     assert watch.find_end() is None
     ((kind, body),) = control.sent
     assert (kind, body["error"]["trainer_id"], body["error"]["program"]) == ("report", 2, LOST_POD)
@@ -333,3 +335,17 @@ def test_a_program_that_has_finished_is_told_of_again_because_the_message_may_be
     clock.now += 60.0
     watch.tell_finished()
     assert control.sent == [("finished", {"attempt": watch.record.name, "trainer_id": 1})] * 2
+
+
+def test_the_status_of_a_program_that_reports_nothing_names_its_log(tmp_path: Path) -> None:
+    """All trainers counted as stalled, and no trainer as begun."""
+    config = make_config(JOB_PATH=str(tmp_path), POD_IP="10.0.0.1")
+    record = agree(config, make_ids())
+    long_ago = (config.output / "job.json").stat().st_mtime - 600
+    os.utime(config.output / "job.json", (long_ago, long_ago))
+    assert describe_job(config.output) == [
+        f"attempt {record.name}",
+        f"the program of ENTRY reports no progress; {config.output}/node_0/train.log shows what it does",
+    ]
+    assert state_of(record, None, {}) is AttemptState.RUNNING
+    assert describe_attempts(config.output, record, is_over=False)[-1].endswith("from the beginning: the program runs")
