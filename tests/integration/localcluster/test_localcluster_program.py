@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 JOB = "paddle-cluster-job"
 PODS, EPOCHS, DEADLINE_S = 3, 6, 100.0
 # holds the epoch 3 of the first attempt until a process is lost
-HOLD = """    if epoch == 3 and begin == 0:
+HOLD = """    if epoch == 3 and begin == 0 and RANK == 1:
         print("holds", flush=True)
         time.sleep(1000)
 """
