@@ -12,10 +12,11 @@ from collections.abc import Mapping
 
 from paddle_cluster.launcher.cluster.pods import in_id_order
 from paddle_cluster.launcher.command_lines import ProgramCommand
-from paddle_cluster.launcher.programs.shell import TRAP
 from paddle_cluster.launcher.settings import LauncherConfig
 
 INIT = "PADDLE_INIT_"
+# The shell of the command ends after SIGTERM, but not before the program that it waits for: that one may still save.
+TRAP = "trap 'exit 143' TERM\n"
 # flags that say what `paddle train` runs; the command of ENTRY says it itself
 _NOT_OF_PROGRAMS = ("config", "local")
 # maximum bytes of NAME=value and its final zero byte (Linux, MAX_ARG_STRLEN), see execve(2)
@@ -32,7 +33,7 @@ class EntryCommand(ProgramCommand):
     @property
     def argv(self) -> list[str]:
         """The command line as a list of words."""
-        return ["sh", "-c", f"{TRAP}{self.entry}"]
+        return [*shell_words(self.entry)]
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -42,6 +43,11 @@ class EntryCommand(ProgramCommand):
 
     def __str__(self) -> str:
         return f"sh -c {self.entry!r}"
+
+
+def shell_words(entry: str) -> tuple[str, ...]:
+    """Return the command line of the shell that runs a command of ENTRY."""
+    return "sh", "-c", f"{TRAP}{entry}"
 
 
 def flags_as_variables(flags: Mapping[str, str]) -> dict[str, str]:

@@ -15,8 +15,6 @@ from paddle_cluster.launcher.programs.process import FATAL, Program
 
 SHELLS = ("sh", "dash", "bash", "ash", "busybox", "ksh", "zsh")
 DEEPEST = 8  # maximum depth of shells that start shells
-# The shell of the command ends after SIGTERM, but not before the program that it waits for: that one may still save.
-TRAP = "trap 'exit 143' TERM\n"
 PYTHON_2 = 'if the program has the syntax of Python 2, set ENTRY to "paddle run PROGRAM.py" (docs/v2.md)'
 _NOT_PYTHON_3 = re.compile(r"(SyntaxError|TabError): ")
 _NO_FILE = re.compile(r"\S*python\S*: can't open file |ModuleNotFoundError: ")
@@ -38,9 +36,8 @@ class ShellProgram(Program):
 
     @property
     def status(self) -> int:
-        """The status of the command; the shell adds 128 to the number of the signal that has killed the program."""
-        status = int(self.process.returncode)
-        return 128 - status if status - 128 in signal.valid_signals() else status
+        """See `status_of`."""
+        return status_of(self.process.returncode)
 
     def terminate(self) -> None:
         """Send SIGTERM to the shell and to the programs that it waits for, but not to what these have started."""
@@ -48,8 +45,7 @@ class ShellProgram(Program):
 
     def kill(self) -> None:
         """Send SIGKILL to the shell and all that it has started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        kill_group(self.process.pid)
 
     def close(self) -> None:
         """Kill what the command has left running, and close the descriptors."""
@@ -88,14 +84,31 @@ def judge_end(status: int, text: str) -> tuple[int, str]:
     return (LostPeerError.exit_code, "") if _LOST.search(last) else (status, "")
 
 
+def status_of(status: int) -> int:
+    """Return how a program behind a shell has ended: its exit status, or the negative number of the signal.
+
+    Args: status: that of the shell, which adds 128 to the number of the signal that has killed the program.
+    """
+    return 128 - status if status - 128 in signal.valid_signals() else status
+
+
+def kill_group(pid: int) -> None:
+    """Send SIGKILL to the process group of a shell."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
 def signal_command(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a shell and to the programs that it, or a shell below it, has started."""
-    for process in [pid, *_find_programs(pid)]:
+    """Send a signal to the shell of a command and to the programs that it has started.
+
+    A shell below it that does not catch the signal would end before its program, so its program gets the signal.
+    """
+    for process in [pid, *_find_receivers(pid, number)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, number)
 
 
-def _find_programs(pid: int, depth: int = 0) -> Iterator[int]:
+def _find_receivers(pid: int, number: signal.Signals, depth: int = 0) -> Iterator[int]:
     if depth >= DEEPEST or not _is_shell(pid):
         return
     try:
@@ -103,8 +116,8 @@ def _find_programs(pid: int, depth: int = 0) -> Iterator[int]:
     except OSError:  # it has ended
         return
     for child in map(int, children):
-        if _is_shell(child):
-            yield from _find_programs(child, depth + 1)
+        if _is_shell(child) and not _catches(child, number):
+            yield from _find_receivers(child, number, depth + 1)
         else:
             yield child
 
@@ -114,3 +127,11 @@ def _is_shell(pid: int) -> bool:
         return Path(f"/proc/{pid}/exe").readlink().name in SHELLS
     except OSError:
         return False
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    try:
+        caught = re.search(r"SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
+    except OSError:
+        return False
+    return bool(caught and int(caught[1], 16) >> (number - 1) & 1)

@@ -6,8 +6,9 @@ SCALE_TO_ZERO to 0 pods, and Kubernetes then sends the SIGTERM. A master ends wi
 role treats status 65 as an end of the job, too.
 
 A trainer belongs to a Job, and its role has nothing to do after the program's end. That role therefore replaces its own
-process with the program (exec). A driver of an all-reduce job belongs to a Job, too. After the driver's end the role
-scales the workers to 0. After an exit status in DRIVER_GOES_ON the role keeps the workers for the Job's next pod.
+process with the program (exec), unless a shell runs the command of ENTRY, whose programs then get the signals. A driver
+of an all-reduce job belongs to a Job, too. After the driver's end the role scales the workers to 0. After an exit
+status in DRIVER_GOES_ON the role keeps the workers for the Job's next pod.
 """
 
 from __future__ import annotations
@@ -21,12 +22,21 @@ import time
 from collections.abc import Sequence
 
 from paddle_base.runtime.environment import read_environment
-from paddle_base.runtime.errors import ApiForbiddenError, ConfigError, DataError, PeerUnreachableError, UsageError
+from paddle_base.runtime.errors import (
+    ApiForbiddenError,
+    ConfigError,
+    DataError,
+    PeerUnreachableError,
+    StoppedError,
+    UsageError,
+)
 from paddle_base.runtime.network.redaction import Secrets
 from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
+from paddle_cluster.launcher.entry import INIT
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.programs.process import Stop, end_process, exit_code_of, wait_for_any
-from paddle_cluster.launcher.roles.plan import INIT, KNOWN_TO_ROLES, ROLES, TRAINER, RoleError, RolePlan, plan_role
+from paddle_cluster.launcher.programs.shell import kill_group, signal_command, status_of
+from paddle_cluster.launcher.roles.plan import KNOWN_TO_ROLES, ROLES, TRAINER, RoleError, RolePlan, plan_role
 from paddle_cluster.launcher.roles.scaling import scale_to_zero
 from paddle_cluster.launcher.settings import warn_of_misspelt
 from paddle_cluster.launcher.text import LauncherLog, end_in_one_line, say
@@ -61,13 +71,13 @@ def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
         raise ConfigError(f"{problems}\nstart.sh --help describes the variables") from problems
     for note in plan.notes:
         say(note)
-    say(f"exec {' '.join(plan.command)}")
+    say(f"exec {plan}")
     read_environment(os.environ)  # a missing secret is told before the wait: the same command makes etcd's Secrets
     wait_for_etcd(plan)
-    if not plan.waits and not plan.targets:
+    if not plan.waits and not plan.targets and not plan.program:
         _become(plan.command)
     with stop.noted():
-        status = run_program(plan.command, stop)
+        status = run_program(plan, stop)
         is_over = status == 0 or (status == DataError.exit_code and bool(plan.targets))
         is_over = is_over or bool(plan.goes_on and status not in plan.goes_on)
         if is_over and not stop.requested:
@@ -107,23 +117,32 @@ def _reach(place: tuple[str, int]) -> str:
         return f"{place[0]}:{place[1]}: {problem.strerror or problem}"
 
 
-def run_program(command: Sequence[str], stop: Stop) -> int:
+def run_program(plan: RolePlan, stop: Stop) -> int:
     """Run a program to its end, forward a signal to it, and return its exit status."""
+    environ = {**os.environ, **plan.variables}
+    group = 0 if plan.program else None
     try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(plan.command, env=environ, stdin=subprocess.DEVNULL, process_group=group)
     except OSError as problem:
-        raise _missing(command) from problem
+        raise _missing(plan.command) from problem
     ending = os.pidfd_open(process.pid)
     try:
         is_told = False
         while process.poll() is None:
             if stop.requested and not is_told:
                 is_told = True
-                process.send_signal(signal.Signals[stop.requested])
+                if plan.program:
+                    signal_command(process.pid, signal.SIGTERM)
+                else:
+                    process.send_signal(signal.Signals[stop.requested])
             wait_for_any(LONG_S, ending, *([] if is_told else [stop.wakeup]))
     finally:
         os.close(ending)
-    return exit_code_of(process.returncode)
+    if not plan.program:
+        return exit_code_of(process.returncode)
+    kill_group(process.pid)
+    status = status_of(process.returncode)
+    return StoppedError.exit_code if stop.requested and status < 0 else exit_code_of(status)
 
 
 def finish(plan: RolePlan, stop: Stop, secrets: Secrets) -> None:

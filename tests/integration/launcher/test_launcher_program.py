@@ -80,12 +80,15 @@ def start_shell(entry: str, log: Path) -> ShellProgram:
     return ShellProgram("trainer", ["sh", "-c", f"{TRAP}{entry}"], os.environ, log, copied=False)
 
 
-@pytest.mark.parametrize("shape", ["{}", "{}; echo went on", "echo first && {}", "(echo first; {})", "sh run.sh"])
+@pytest.mark.parametrize(
+    "shape", ["{}", "{}; echo went on", "echo first && {}", "(echo first; {})", "sh run.sh", "sh own.sh"]
+)
 def test_sigterm_reaches_the_program_behind_the_shell(shape: str, tmp_path: Path) -> None:
     """A shell that is not replaced by its last command dies of the signal alone, and its program is killed unsaved."""
     (tmp_path / "train.py").write_text(SAVING)
     command = f"{sys.executable} {tmp_path / 'train.py'}"
     (tmp_path / "run.sh").write_text(f"{command}\n")
+    (tmp_path / "own.sh").write_text(f"trap 'kill $!; wait $!; exit 143' TERM; {command} & wait\n")
     log = tmp_path / "log"
     program = start_shell(f"cd {tmp_path}; {shape.format(command)}", log)
     until(lambda: b"ready" in log.read_bytes(), log=log)
