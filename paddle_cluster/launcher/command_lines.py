@@ -133,7 +133,7 @@ def print_plan(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]) ->
     if layout.runs_pserver(trainer_id):
         print(build_pserver_command(config, trainer_id, passed))
     if layout.runs_trainer(trainer_id):
-        print(build_trainer_command(config, ids, trainer_id, passed))
+        print(f"sh -c {config.entry!r}" if config.entry else build_trainer_command(config, ids, trainer_id, passed))
 
 
 def save_dir_of(config: LauncherConfig, passed: Mapping[str, str]) -> Path:

@@ -241,12 +241,12 @@ def pidfds(program: Program | None) -> list[int]:
     return [program.pidfd] if program else []
 
 
-def wait_for_any(timeout_s: float, *sources: int) -> None:
-    """Wait until one of the descriptors is readable, at most `timeout_s` seconds."""
+def wait_for_any(timeout_s: float, *sources: int) -> set[int]:
+    """Wait until one of the descriptors is readable, at most `timeout_s` seconds. Return those that are readable."""
     with selectors.DefaultSelector() as selector:
         for source in sources:
             selector.register(source, selectors.EVENT_READ)
-        selector.select(timeout_s)
+        return {key.fd for key, _ in selector.select(timeout_s)}
 
 
 def end_process(status: int) -> NoReturn:

@@ -36,8 +36,9 @@ class ShellProgram(Program):
 
     @property
     def status(self) -> int:
-        """See `status_of`."""
-        return status_of(self.process.returncode)
+        """The status of the command; the shell adds 128 to the number of the signal that has killed the program."""
+        status = int(self.process.returncode)
+        return 128 - status if status - 128 in signal.valid_signals() else status
 
     def terminate(self) -> None:
         """Send SIGTERM to the shell and to the programs that it waits for, but not to what these have started."""
@@ -45,7 +46,8 @@ class ShellProgram(Program):
 
     def kill(self) -> None:
         """Send SIGKILL to the shell and all that it has started."""
-        kill_group(self.process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Kill what the command has left running, and close the descriptors."""
@@ -82,20 +84,6 @@ def judge_end(status: int, text: str) -> tuple[int, str]:
     if _NO_FILE.match(last):
         return MissingInputError.exit_code, "correct the name in ENTRY, or put the file into the program's directory"
     return (LostPeerError.exit_code, "") if _LOST.search(last) else (status, "")
-
-
-def status_of(status: int) -> int:
-    """Return how a program behind a shell has ended: its exit status, or the negative number of the signal.
-
-    Args: status: that of the shell, which adds 128 to the number of the signal that has killed the program.
-    """
-    return 128 - status if status - 128 in signal.valid_signals() else status
-
-
-def kill_group(pid: int) -> None:
-    """Send SIGKILL to the process group of a shell."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def signal_command(pid: int, number: signal.Signals) -> None:

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from paddle_base.runtime.environment import read_environment
 from paddle_base.runtime.errors import (
@@ -34,8 +35,8 @@ from paddle_base.runtime.network.redaction import Secrets
 from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
 from paddle_cluster.launcher.entry import INIT
 from paddle_cluster.launcher.errors import ApiError
-from paddle_cluster.launcher.programs.process import Stop, end_process, exit_code_of, wait_for_any
-from paddle_cluster.launcher.programs.shell import kill_group, signal_command, status_of
+from paddle_cluster.launcher.programs.process import Stop, copy_output, end_process, exit_code_of, wait_for_any
+from paddle_cluster.launcher.programs.shell import ShellProgram
 from paddle_cluster.launcher.roles.plan import KNOWN_TO_ROLES, ROLES, TRAINER, RoleError, RolePlan, plan_role
 from paddle_cluster.launcher.roles.scaling import scale_to_zero
 from paddle_cluster.launcher.settings import warn_of_misspelt
@@ -77,7 +78,7 @@ def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     if not plan.waits and not plan.targets and not plan.program:
         _become(plan.command)
     with stop.noted():
-        status = run_program(plan, stop)
+        status = run_entry(plan, stop) if plan.program else run_program(plan.command, stop)
         is_over = status == 0 or (status == DataError.exit_code and bool(plan.targets))
         is_over = is_over or bool(plan.goes_on and status not in plan.goes_on)
         if is_over and not stop.requested:
@@ -117,32 +118,48 @@ def _reach(place: tuple[str, int]) -> str:
         return f"{place[0]}:{place[1]}: {problem.strerror or problem}"
 
 
-def run_program(plan: RolePlan, stop: Stop) -> int:
+def run_program(command: Sequence[str], stop: Stop) -> int:
     """Run a program to its end, forward a signal to it, and return its exit status."""
-    environ = {**os.environ, **plan.variables}
-    group = 0 if plan.program else None
     try:
-        process = subprocess.Popen(plan.command, env=environ, stdin=subprocess.DEVNULL, process_group=group)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     except OSError as problem:
-        raise _missing(plan.command) from problem
+        raise _missing(command) from problem
     ending = os.pidfd_open(process.pid)
     try:
         is_told = False
         while process.poll() is None:
             if stop.requested and not is_told:
                 is_told = True
-                if plan.program:
-                    signal_command(process.pid, signal.SIGTERM)
-                else:
-                    process.send_signal(signal.Signals[stop.requested])
+                process.send_signal(signal.Signals[stop.requested])
             wait_for_any(LONG_S, ending, *([] if is_told else [stop.wakeup]))
     finally:
         os.close(ending)
-    if not plan.program:
-        return exit_code_of(process.returncode)
-    kill_group(process.pid)
-    status = status_of(process.returncode)
-    return StoppedError.exit_code if stop.requested and status < 0 else exit_code_of(status)
+    return exit_code_of(process.returncode)
+
+
+def run_entry(plan: RolePlan, stop: Stop) -> int:
+    """Run the command of ENTRY to its end, pass its output and signals on, and return the exit status of the pod."""
+    environ = {**os.environ, **plan.variables}
+    program = ShellProgram(TRAINER, plan.command, environ, Path(os.devnull), copied=True)
+    try:
+        is_told = is_read = False
+        while program.process.poll() is None:
+            if stop.requested and not is_told:
+                is_told = True
+                program.terminate()
+            sources = [*([] if is_read else [program.output]), *([] if is_told else [stop.wakeup])]
+            if program.output in wait_for_any(LONG_S, program.pidfd, *sources):
+                is_read = not copy_output(program)
+        while copy_output(program):
+            pass
+        if stop.requested or not program.status:
+            return StoppedError.exit_code if program.status < 0 else program.status
+        result = program.find_result()
+        if result.message != program.describe_end():
+            say(result.message)
+        return result.status
+    finally:
+        program.close()
 
 
 def finish(plan: RolePlan, stop: Stop, secrets: Secrets) -> None:

@@ -20,7 +20,7 @@ from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.launcher.attempts import AttemptState, JobRecord, Meeting, state_of
 from paddle_cluster.launcher.checkpoints import find_saved
 from paddle_cluster.launcher.cluster.pods import IdMap
-from paddle_cluster.launcher.command_lines import build_trainer_command, check_flags, resumed_flags
+from paddle_cluster.launcher.command_lines import build_trainer_command, check_flags, print_plan, resumed_flags
 from paddle_cluster.launcher.control.informer import AttemptInformer
 from paddle_cluster.launcher.control.job_record import wanted_record
 from paddle_cluster.launcher.control.sides import RendezvousHost
@@ -128,6 +128,11 @@ def test_the_newest_save_is_in_the_environment_and_in_no_flag() -> None:
     assert attempt_environ(config, after_a_pass, {})["PADDLE_CHECKPOINT"] == f"{config.output}/pass-00002"
     assert attempt_environ(config, JobRecord("job", 0, False, 1, ["a"], 0), {})["PADDLE_CHECKPOINT"] == ""
     assert resumed_flags(config, record, {"seed": "1"}) == {"seed": "1"}
+
+
+def test_the_plan_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    print_plan(make_config(CONF_PADDLE_PSERVER_NUM="0"), make_ids(), {})
+    assert capsys.readouterr().out.splitlines()[-1] == "sh -c 'python train.py'"
 
 
 # ----- Without pservers
@@ -257,7 +262,7 @@ PRINT = '  File "train.py", line 3\n    print "x"\nSyntaxError: Missing parenthe
         (1, "no error at all", 1, ""),
         (1, PRINT, 65, "paddle run"),
         (2, NO_PROGRAM, 66, "correct the name in ENTRY"),
-        (127, "sh: 1: pyton: not found", 78, "the shell cannot run"),
+        (127, "sh: 1: nonesuch: not found", 78, "the shell cannot run"),
         (65, PRINT, 65, ""),
         (77, "", 77, ""),
     ],

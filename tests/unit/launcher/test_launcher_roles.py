@@ -276,7 +276,8 @@ def test_a_trainer_becomes_its_program(pod: RolePod) -> None:
     assert f"pid {process.pid} train" in said and process.returncode == 0
 
 
-SAVES = "trap 'echo saved; exit 143' TERM; echo began; while :; do sleep 0.1; done"
+# what it says after the signal is more than a pipe holds
+SAVES = "trap 'seq 20000; echo saved; exit 143' TERM; echo began; while :; do sleep 0.1; done"
 
 
 def test_a_trainer_runs_the_program_of_entry_and_passes_signals_on(pod: RolePod) -> None:
@@ -288,7 +289,14 @@ def test_a_trainer_runs_the_program_of_entry_and_passes_signals_on(pod: RolePod)
     assert process.returncode == 143 and "saved" in said and "went on" not in said
 
 
-@pytest.mark.parametrize(("entry", "status"), [("exit 65", 65), ("sh -c 'kill -9 $$'", 75)])
+def test_python_2_given_to_python_in_a_task_job_is_told_of_paddle_run(pod: RolePod) -> None:
+    (pod.root / "train.py").write_text("print 1\n")
+    with pod.start("trainer", "", ENTRY=f"{sys.executable} train.py") as process:
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 65 and 'set ENTRY to "paddle run PROGRAM.py"' in said.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(("entry", "status"), [("exit 65", 65), ("sh -c 'kill -9 $$'", 75), ("exit 3", 3)])
 def test_the_status_of_a_program_of_entry_is_the_pods(pod: RolePod, entry: str, status: int) -> None:
     with pod.start("trainer", "", ENTRY=entry) as process:
         assert process.wait(60) == status
