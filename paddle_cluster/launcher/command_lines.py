@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paddle_base.runtime.errors import ConfigError, MissingInputError, UsageError
+from paddle_base.runtime.saves import FOLDER, JOB
 from paddle_cluster.launcher.attempts import JobRecord
 from paddle_cluster.launcher.cluster.pods import IdMap, hosts_of, in_id_order, own_trainer_id
 from paddle_cluster.launcher.settings import LauncherConfig
@@ -169,10 +170,13 @@ def wanted_passes(passed: Mapping[str, str]) -> int:
 def resumed_flags(config: LauncherConfig, record: JobRecord, passed: Mapping[str, str]) -> dict[str, str]:
     """Return the trainer's flags and the flags that resume from the save in the record.
 
-    A program of ENTRY learns of the save from PADDLE_CHECKPOINT instead.
+    A program of ENTRY learns of the save from PADDLE_CHECKPOINT. If the save is one of ours, paddle.v2 has written it,
+    and resumes by the flag, too.
     """
     if config.entry:
-        return dict(passed)
+        state = save_dir_of(config, passed) / FOLDER / record.checkpoint
+        is_ours = bool(record.checkpoint) and (state / JOB).is_file()
+        return {**passed, "resume_from": str(state)} if is_ours else dict(passed)
     if record.checkpoint:
         state = save_dir_of(config, passed) / "state" / record.checkpoint
         return {**passed, "resume_from": str(state)}

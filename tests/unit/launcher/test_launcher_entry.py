@@ -120,14 +120,16 @@ def test_the_directory_of_the_program_comes_first_in_the_path_of_modules() -> No
     assert "PYTHONPATH" not in make_command(make_config(), make_ids(), 0).variables
 
 
-def test_the_newest_save_is_in_the_environment_and_in_no_flag() -> None:
-    config = make_config()
+def test_the_newest_save_is_in_the_environment_and_one_of_paddle_v2_in_a_flag(tmp_path: Path) -> None:
+    config = make_config(JOB_PATH=str(tmp_path))
     record = JobRecord("job", 0, False, 2, ["a"], 0, checkpoint="pass-00001-002")
     assert attempt_environ(config, record, {})["PADDLE_CHECKPOINT"] == f"{config.output}/state/pass-00001-002"
     after_a_pass = JobRecord("job", 0, False, 2, ["a"], 3)
     assert attempt_environ(config, after_a_pass, {})["PADDLE_CHECKPOINT"] == f"{config.output}/pass-00002"
     assert attempt_environ(config, JobRecord("job", 0, False, 1, ["a"], 0), {})["PADDLE_CHECKPOINT"] == ""
     assert resumed_flags(config, record, {"seed": "1"}) == {"seed": "1"}
+    state = save(config, "pass-00001-002", {"job.json": "{}"})
+    assert resumed_flags(config, record, {"seed": "1"}) == {"seed": "1", "resume_from": str(state)}
 
 
 def test_the_plan_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
