@@ -62,6 +62,8 @@ class PodHealth:
     def _look_at(self, program: Program) -> tuple[str, str]:
         """Return why a program is stuck (or ""), and why the program is not ready (or "")."""
         status, text = self._ask(program, "/healthz")
+        if status < 0 and not program.answers:
+            return "", ""
         number, now = program.process.pid, self.clock()
         if not status:
             silent_s = now - self._silent_since.setdefault(number, now)

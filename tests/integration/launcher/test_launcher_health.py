@@ -77,9 +77,9 @@ class Asking:
     asking_since = math.inf
 
 
-def program(name: str, port: int, pid: int = 1) -> Any:
+def program(name: str, port: int, pid: int = 1, *, answers: bool = True) -> Any:
     process = SimpleNamespace(pid=pid, returncode=None)
-    return SimpleNamespace(name=name, metrics_port=port, process=process)
+    return SimpleNamespace(name=name, metrics_port=port, process=process, answers=answers)
 
 
 @pytest.fixture
@@ -149,6 +149,14 @@ def test_a_program_that_could_not_have_its_port_is_not_judged(health: PodHealth)
             assert judge(health, 1000.0) == ("", "trainer: nothing listens on its metrics port yet")
 
 
+def test_a_program_that_knows_nothing_of_our_pages_is_ready(health: PodHealth) -> None:
+    """A pod with a program of ENTRY was never READY."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        health.programs = [program("trainer", unused.getsockname()[1], answers=False)]
+        assert judge(health, 1000.0) == ("", "")
+
+
 def test_a_stranger_on_a_programs_port_is_not_judged(health: PodHealth, stub: Callable[[str], Stub]) -> None:
     stranger = stub("trainer")
     stranger.answers["/healthz"] = (404, "who is that")
@@ -206,7 +214,7 @@ def test_a_stopped_pserver_is_silent_and_well_again_when_it_goes_on(health: PodH
     with Path(os.devnull).open("wb") as nothing:
         process = server().start(argv, Path.cwd(), os.environ, [nothing.fileno()] * 2)
     try:
-        health.programs = [SimpleNamespace(name="pserver", metrics_port=second, process=process)]
+        health.programs = [SimpleNamespace(name="pserver", metrics_port=second, process=process, answers=True)]
         wait_for(lambda: "no trainer has joined yet" in judge(health)[1])
         assert judge(health)[0] == ""
         os.kill(process.pid, signal.SIGSTOP)
