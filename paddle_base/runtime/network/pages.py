@@ -101,7 +101,7 @@ def reply(head: bytes, answer: Callable[[str], Answer]) -> bytes:
     return answer(words[1].decode("ascii", "replace")).encode(is_head=words[0] == b"HEAD")
 
 
-class _Judge:
+class PageJudge:
     """The handlers of a front that serves pages."""
 
     def __init__(self, pages: Pages) -> None:
@@ -156,7 +156,7 @@ def serve(hosts: Sequence[str], port: int, pages: Pages, *, is_vital: bool) -> F
         for listener in listeners:
             listener.close()
         raise
-    judge = _Judge(pages)
+    judge = PageJudge(pages)
     limits = FrontLimits(
         unproven=MOST_CALLERS,
         of_address=MOST_CALLERS,
