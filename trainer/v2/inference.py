@@ -19,7 +19,7 @@ from trainer.data.input_types import InputType
 from trainer.network.network import Network
 from trainer.session import Session
 from trainer.v2.feeder import DataFeeder, Feeding
-from trainer.v2.fields import FIELDS, fields_of
+from trainer.v2.fields import FIELDS, fields_of, select
 from trainer.v2.parameters import Parameters
 from trainer.v2.process import process
 from trainer.v2.serialized import read_topology
@@ -101,11 +101,8 @@ class Inference:
             if name not in FIELDS:
                 raise KeyError(f"{name}: the fields of an output are {', '.join(FIELDS)}")
         for outputs in self.iter_infer(**kwargs):
-            for name, output in zip(self._outputs, outputs, strict=True):
-                for one in fields:
-                    if one not in output:
-                        raise ValueError(f"the layer {name} has no field {one!r}; it has {', '.join(output) or 'none'}")
-            yield [output[one] for output in outputs for one in fields]
+            found = [select(name, output, fields) for name, output in zip(self._outputs, outputs, strict=True)]
+            yield [array for arrays in found for array in arrays]
 
     def infer(
         self, input: Any, field: str | Sequence[str] = "value", flatten_result: bool = True, feeding: Feeding = None

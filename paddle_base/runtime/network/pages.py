@@ -138,10 +138,9 @@ class PageJudge:
             return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"{what}\n")
 
 
-def serve(hosts: Sequence[str], port: int, pages: Pages, *, is_vital: bool) -> Front:
-    """Answer requests on these addresses until the front is closed.
+def listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
+    """Return a listening socket for each address.
 
-    Args: is_vital: whether the program must not live without its pages.
     Raises: OSError: another program has the port, or an address is not of this machine.
     """
     listeners: list[socket.socket] = []
@@ -156,6 +155,16 @@ def serve(hosts: Sequence[str], port: int, pages: Pages, *, is_vital: bool) -> F
         for listener in listeners:
             listener.close()
         raise
+    return listeners
+
+
+def serve(hosts: Sequence[str], port: int, pages: Pages, *, is_vital: bool) -> Front:
+    """Answer requests on these addresses until the front is closed.
+
+    Args: is_vital: whether the program must not live without its pages.
+    Raises: OSError: another program has the port, or an address is not of this machine.
+    """
+    listeners = listen(hosts, port)
     judge = PageJudge(pages)
     limits = FrontLimits(
         unproven=MOST_CALLERS,
