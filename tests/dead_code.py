@@ -22,7 +22,6 @@ REGISTERING = ["@evaluates", "@helper", "@public"]  # decorators that enter func
 _LIBRARY = "a class of the standard library or of requests calls or reads it"
 _HOROVOD = "Horovod 0.28's, which its users and tests call"
 _2017 = "the name is of 2017, and users' configs and providers have it"
-_FACE = "the face of the trainer for programs other than paddle train"
 _FIELD = "a field of a message that the config language makes"
 _LOCAL = "an argument that the function reads by locals()"
 _IN_TABLE = "its name stands in the table of paddle/doctor/probing.py or paddle/completion/tables.py"
@@ -57,7 +56,6 @@ REASONS = {
     ): "a part of its interface for tests (paddle_cluster/localcluster/__init__.py)",
     ("paddle_cluster/localcluster/api/server.py", "*"): _LIBRARY,
     ("trainer/serving/service.py", "send_error"): _LIBRARY,
-    ("trainer/session.py", "make_session"): _FACE,
     **{
         (f"trainer/v2/{name}.py", "*"): _2017
         for name in ("events", "groups", "optimizer", "parameters", "sgd", "topology")

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import math
 import operator
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -30,6 +27,7 @@ from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.proto.TrainerConfig_pb2 import OptimizationConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from paddle_base.runtime.health.liveness import LIVENESS
+from paddle_base.runtime.interrupts import defer_interrupt, hold_at_ends
 from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from pserver.store.snapshot import CheckpointState
 from trainer.arrays.arguments import Argument, join_arguments
@@ -48,6 +46,17 @@ from trainer.telemetry import log_lines
 from trainer.telemetry.time_breakdown import COMPUTE, EXCHANGE, OTHER, TimeBreakdown
 from trainer.updaters.local import LocalUpdater, Updater
 from trainer.updaters.optimizer_settings import read_optimization
+
+__all__ = [
+    "BatchResult",
+    "Session",
+    "build_network",
+    "count_samples",
+    "defer_interrupt",
+    "make_session",
+    "pool_of",
+    "read_batches",
+]
 
 # seconds that a thread waits for the interpreter lock before it requests the lock, for example after a matrix product.
 # Source: a tenth of Python's default, 5 ms
@@ -207,7 +216,7 @@ class Session:
 
         Args: own: see `Updater.finish_pass`.
         """
-        with self.exchange():
+        with defer_interrupt(), self.exchange():
             self.updater.finish_pass(own)
 
     # ----- Testing and inference
@@ -230,7 +239,7 @@ class Session:
         """
         result, network = Accumulator(self.evaluators), self.network
         if values is None:
-            values = self.updater.averaged() if self.updater else nullcontext()
+            values = hold_at_ends(self.updater.averaged(), defer_interrupt) if self.updater else nullcontext()
         with values, network.states.restored(), np.errstate(all="ignore"):
             network.states.restart()
             for number, one in enumerate(batches, 1):
@@ -284,7 +293,7 @@ class Session:
 
     def measure(self) -> list[Any]:
         """Return the result of each evaluator for the last batch, summed over the parts of the batch."""
-        measures = [measure_replica(replica, self.evaluators) for replica in self.network.replicas]
+        measures = [_measure_replica(replica, self.evaluators) for replica in self.network.replicas]
         if len(measures) == 1:
             return measures[0]
         totals = [one.nothing() for one in self.evaluators]
@@ -413,36 +422,9 @@ def count_samples(batch: Batch) -> int:
     return max((slot.sequences for slot in batch.values()), default=0)
 
 
-def measure_replica(replica: Network, evaluators: Sequence[Evaluator]) -> list[Any]:
+def _measure_replica(replica: Network, evaluators: Sequence[Evaluator]) -> list[Any]:
     """Return the result of each evaluator for the part of the batch that a replica has computed."""
     for one in evaluators:
         if isinstance(one, GradientPrinter):
             one.gradients = replica.kept_gradients()
     return [one.measure(replica.outputs) for one in evaluators]
-
-
-@contextmanager
-def defer_interrupt() -> Iterator[None]:
-    """Hold back Ctrl-C until the end of the `with` block. A second Ctrl-C ends the block at once.
-
-    Only Python's own handler of the main thread is replaced: a program that handles SIGINT itself goes on doing so.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    waiting = False
-
-    def hold(number: int, frame: FrameType | None) -> None:
-        nonlocal waiting
-        if waiting:
-            raise KeyboardInterrupt
-        waiting = True
-
-    signal.signal(signal.SIGINT, hold)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if waiting:
-            raise KeyboardInterrupt

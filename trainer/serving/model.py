@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,10 @@ from trainer.storage.model_sources import find_merged_config, load_model
 from trainer.v2.feeder import DataFeeder, Encoded
 from trainer.v2.fields import fields_of, select
 from trainer.v2.inference import Predictor
+from trainer.v2.parameters import Parameters
 from trainer.v2.serialized import read_topology
 
+Read = TypeVar("Read")
 Arrays = list[npt.NDArray[Any]]  # the outputs for one sample: each field of each output
 # the names of all types of data, as `InputType` writes them, and their numbers
 _TYPES = {
@@ -118,7 +120,11 @@ def open_served(model: str, topology: str, input_types: str, fields: Sequence[st
     if topology:
         if input_types:
             raise UsageError("--input_types: the file of --topology has the types; leave --input_types out")
-        config, types = _read_topology_file(topology)
+        config, types = _read(topology, "--topology", read_topology)
+        try:
+            table = _read(model, "--model", Parameters.from_tar).make_table(config)
+        except ValueError as error:
+            raise DataError(f"--model={model} does not fit --topology={topology}: {error}") from error
     else:
         merged = find_merged_config("", model)
         if merged is None:
@@ -127,19 +133,19 @@ def open_served(model: str, topology: str, input_types: str, fields: Sequence[st
             )
         config = merged.model_config
         types = _type_inputs(config, input_types)
+        table = ParameterTable(config.parameters)
+        load_model(model, table, "never", Stream(0))
     if not types:
         raise ConfigError(f"the network of {topology or model} has no data layer")
-    table = ParameterTable(config.parameters)
-    load_model(model, table, "never", Stream(0))
     return ServedModel(config, types, table, fields)
 
 
-def _read_topology_file(path: str) -> tuple[ModelConfig, list[tuple[str, InputType]]]:
+def _read(path: str, flag: str, read: Callable[[IO[bytes]], Read]) -> Read:
     try:
         with open_regular(Path(path)) as file:
-            return read_topology(file)
+            return read(file)
     except OSError as error:
-        raise reading_error(MissingInputError, f"--topology={path} cannot be read; correct its name", error) from error
+        raise reading_error(MissingInputError, f"{flag}={path} cannot be read; correct its name", error) from error
 
 
 def _type_inputs(model: ModelConfig, text: str) -> list[tuple[str, InputType]]:

@@ -79,9 +79,7 @@ class Inference:
         self, model: ModelConfig, types: list[tuple[str, InputType]], outputs: list[str], parameters: Parameters
     ) -> None:
         self._types, self._outputs = types, outputs
-        table = ParameterTable(model.parameters)
-        parameters.copy_to(table)
-        self._predictor = Predictor(model, outputs, table)
+        self._predictor = Predictor(model, outputs, parameters.make_table(model))
 
     def iter_infer(self, input: Any, feeding: Feeding = None) -> Iterator[list[dict[str, npt.NDArray[Any]]]]:
         """Yield the fields of each output for all samples: one batch. See `infer`."""

@@ -11,6 +11,7 @@ import requests
 from etcd_process import EtcdProcess
 
 from paddle_base.registry.endpoints import decode, encode
+from paddle_base.runtime.errors import LeaseLostError
 from paddle_cluster.master.store.directory import DirectoryStore
 from paddle_cluster.master.store.etcd import EtcdStore, split_writes
 from paddle_cluster.master.store.interface import Leadership
@@ -76,6 +77,21 @@ def test_many_writes_are_stored_in_order(opens: Opens) -> None:
     again = lead(opens())
     assert list(again.load()) == writes
     again.resign()
+
+
+def test_a_former_leader_writes_nothing_and_does_not_resign_for_the_present_one(opens: Opens) -> None:
+    first = lead(opens())
+    list(first.load())
+    first.claim.release()
+    second = lead(opens())
+    list(second.load())
+    second.publish("10.0.0.2:2")
+    for write in (lambda: first.commit([("task/1", "stale")]), lambda: first.publish("10.0.0.1:1")):
+        with pytest.raises(LeaseLostError):
+            write()
+    first.resign()
+    assert opens().find() == "10.0.0.2:2" and list(second.load()) == []
+    second.resign()
 
 
 def test_a_trainer_waits_for_the_next_leaders_address(opens: Opens) -> None:

@@ -183,7 +183,7 @@ def test_a_server_that_dies_while_the_trainer_computes_is_seen_at_the_next_call(
     server = pserver()
     one, values = begin(server.services)
     server.process.kill()
-    tools.until(lambda: one.member.failure, "the heartbeat")
+    tools.until(lambda: one.member.heartbeat.failure, "the heartbeat")
     with pytest.raises(LostPeerError, match="is lost"):
         one.push_pull(np.ones(4, np.float32), values, 1)
 

@@ -53,10 +53,12 @@ ALLOWED = {
         "pickle.loads",
     ): "only what this process pickled: the config script's args, or the plain values of a model file",
     ("trainer/data/plain_pickle.py", "pickle._Unpickler"): "reduced to the instructions that build plain values",
+    ("trainer/data/plain_pickle.py", "pickle.NEWOBJ"): "the number of an instruction that makes a dict",
     (
         "paddle_cluster/localcluster/__init__.py",
         "importlib.import_module",
     ): "modules of this package, whose names stand in it",
+    ("paddle_base/runtime/processor/blas.py", "ctypes.CDLL"): "a library of products that this process has loaded",
     ("paddle_cluster/localcluster/pods/pause.py", "ctypes.CDLL"): "the C library of this process, for prctl",
     ("paddle/command.py", "importlib.import_module"): OURS,
     ("paddle/completion/tables.py", "importlib.import_module"): OURS,

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
+from paddle_base.runtime.interrupts import defer_interrupt
 from trainer.arrays.arguments import Argument, Sparse, join_arguments
 from trainer.config import parse_config
 from trainer.config.scripts.python2 import use_directories
 from trainer.flags import parse_flags
-from trainer.session import defer_interrupt, make_session
+from trainer.session import make_session
 from trainer.training.assembly import Assembly
 
 CONFIG = """
@@ -146,6 +147,7 @@ def test_passes_begin_and_end_with_the_updater(config, monkeypatch):
     assert told == ["connect", "start_pass", "step", "finish_pass"]
 
 
+@pytest.mark.usefixtures("default_interrupts")
 def test_ctrl_c_in_a_step_comes_after_it_and_the_session_goes_on(config, monkeypatch):
     plain, interrupted = open_session(config), open_session(config)
     for one in BATCHES:
@@ -161,6 +163,27 @@ def test_ctrl_c_in_a_step_comes_after_it_and_the_session_goes_on(config, monkeyp
     assert not interrupted.is_open
 
 
+@pytest.mark.usefixtures("default_interrupts")
+@pytest.mark.parametrize("name", ["apply_average", "restore", "finish_pass"])
+def test_ctrl_c_in_the_exchange_of_averages_or_at_the_end_of_a_pass_leaves_whole_values(config, monkeypatch, name):
+    plain, interrupted = open_session(config), open_session(config)
+    shard = interrupted.updater._shard
+    whole = getattr(shard, name)
+    monkeypatch.setattr(shard, name, lambda *args: (signal.raise_signal(signal.SIGINT), whole(*args)))
+    for session in (plain, interrupted):
+        session.step(BATCHES[0])
+    plain.test(BATCHES)
+    plain.finish_pass()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.test(BATCHES)
+        interrupted.finish_pass()
+    monkeypatch.undo()
+    if name != "finish_pass":
+        interrupted.finish_pass()
+    assert_equal(values(interrupted), values(plain))
+
+
+@pytest.mark.usefixtures("default_interrupts")
 def test_a_second_ctrl_c_ends_a_step_at_once_and_other_handlers_stay():
     before = signal.getsignal(signal.SIGINT)
     done = []

@@ -116,7 +116,7 @@ def test_a_cell_that_runs_again_declares_its_data_again():
         (lambda: layer.fc(inptu=1, size=2), "did you mean 'input'"),
         (lambda: layer.fc(), "missing a required argument"),
         (lambda: layer.fully, "paddle.v2.layer has no 'fully'"),
-        (lambda: layer.embeding, "did you mean 'embedding'"),
+        (lambda: layer.classification_costs, "did you mean .classification_cost."),
         (lambda: layer.memory(name="m", size=2), "only inside of the step function"),
         (lambda: layer.recurrent_group(step=3, input=words()), "step is 3"),
         (lambda: layer.recurrent_group(step=lambda x: 3, input=words()), "the step function returned 3"),

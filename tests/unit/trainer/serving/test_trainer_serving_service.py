@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import tarfile
 import threading
 import time
 
@@ -27,6 +28,7 @@ WORDS = 7
 @pytest.fixture(autouse=True)
 def fresh_process(monkeypatch):
     monkeypatch.setattr(process, "_found", [])
+    monkeypatch.setattr(process, "flush_denormals", lambda: None)  # other tests of this process need them
     COUNTS.clear()
 
 
@@ -330,12 +332,16 @@ def test_the_pages_tell_health_and_numbers(tmp_path):
         (["--field=values"], "--field is 'values'; write some of value, id, prob"),
         (["--input_types=img:dense_vector"], "the file of --topology has the types"),
         (["--topology="], "has parameters only"),
-        (["--model=none.tar"], "there is no model"),
+        (["--model=none.tar"], "--model=none.tar cannot be read"),
+        (["--model=other.tar"], "other.tar does not fit --topology=.*: No such parameter"),
         (["--topology=none"], "--topology=none cannot be read"),
     ],
 )
-def test_a_wrong_flag_is_one_line(tmp_path, flags, text):
+def test_a_wrong_flag_is_one_line(tmp_path, monkeypatch, flags, text):
     model = Model(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with tarfile.open("other.tar", "w"):
+        pass
     given = [f"--model={model.tar}", f"--topology={model.topology}", *flags]
     with pytest.raises(PaddleError, match=text):
         ModelServer(FlagValues.read(given, FLAGS))
