@@ -16,6 +16,10 @@ from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.rate_limit import PROBLEM_LINE_S, RateLimit
 from trainer.serving.tally import Tally
 
+# seconds of a wait for requests. A signal that comes just before a wait does not end the wait, but Python calls its
+# handler after it.
+LOOK_S = 0.5
+
 
 class BatchLimits(NamedTuple):
     """The limits of batches.
@@ -79,7 +83,7 @@ class Batcher:
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()  # its `put` may interrupt itself
         self._next: Job | None = None  # a request that did not fit the last batch
         self._lines = RateLimit(PROBLEM_LINE_S)
-        self.is_computing = False
+        self._is_stopped = self.is_computing = False
 
     def ask(self, samples: Sequence[Any]) -> list[list[Any]]:
         """Return the outputs for samples.
@@ -101,23 +105,24 @@ class Batcher:
 
     def run(self) -> None:
         """Compute batches until `stop`."""
-        while self.compute_batch():
-            pass
+        while not self._is_stopped:
+            self.compute_batch(LOOK_S)
 
     def stop(self) -> None:
-        """End `run` when the requests that have come before are answered."""
+        """End `run` after the present batch; `compute_batch` still computes what has come."""
+        self._is_stopped = True
         self._queue.put(None)
 
-    def compute_batch(self, seconds: float | None = None) -> bool:
-        """Wait for a request, and compute a batch; return False after `stop`.
+    def compute_batch(self, seconds: float) -> None:
+        """Wait for a request, and compute a batch.
 
-        Args: seconds: maximum time of the wait; None: no limit. Nothing happens then.
+        Args: seconds: maximum time of the wait.
         """
         first = self._next or self._take(seconds)
         self._next = None
         if first is None:
-            return False
-        jobs, goes_on = self._collect(first)
+            return
+        jobs = self._collect(first)
         LIVENESS.turn()
         self.is_computing = True
         began = time.monotonic()
@@ -126,27 +131,24 @@ class Batcher:
             self._compute(live)
             self._tally.count_batch(sum(job.samples for job in live), time.monotonic() - began)
         self.is_computing = False
-        return goes_on
 
-    def _collect(self, first: Job) -> tuple[list[Job], bool]:
-        """Return the requests of a batch, and whether `stop` has not been called."""
+    def _collect(self, first: Job) -> list[Job]:
+        """Return the requests of a batch."""
         jobs, samples, values = [first], first.samples, first.values
         deadline = time.monotonic() + self._limits.wait_s
         while samples < self._limits.samples:
-            try:
-                job = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                break
+            job = self._take(max(0.0, deadline - time.monotonic()))
             if job is None:
-                return jobs, False
+                break
             samples, values = samples + job.samples, values + job.values
             if samples > self._limits.samples or values > self._limits.values:
                 self._next = job
                 break
             jobs.append(job)
-        return jobs, True
+        return jobs
 
-    def _take(self, seconds: float | None) -> Job | None:
+    def _take(self, seconds: float) -> Job | None:
+        """Return the next request; None: there is none in time, or `stop` was called."""
         try:
             return self._queue.get(timeout=seconds)
         except queue.Empty:

@@ -65,9 +65,13 @@ class DataFeeder:
 
         Raises: DataError: see a call.
         """
-        samples = [self._pick(sample, number) for number, sample in enumerate(batch)]
         try:
-            return self._encoder.encode(samples)
+            slots = [[sample[column] for sample in batch] for column in self._columns]
+        except (IndexError, KeyError, TypeError):
+            self._name_wrong_sample(batch)
+            raise
+        try:
+            return self._encoder.encode_slots(slots)
         except SampleError as error:
             where = "" if error.row is None else f"sample {error.row}: "
             raise DataError(f"{where}{error}") from error
@@ -79,12 +83,15 @@ class DataFeeder:
         columns = zip(*parts, strict=True)
         return self._encoder.convert([tuple(map(np.concatenate, zip(*column, strict=True))) for column in columns])
 
-    def _pick(self, sample: Any, number: int) -> list[Any]:
-        try:
-            return [sample[column] for column in self._columns]
-        except (IndexError, KeyError, TypeError) as error:
-            names = ", ".join(self._encoder.names)
-            raise DataError(
-                f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} "
-                f"columns, of which the data layers {names} take {self._columns}"
-            ) from error
+    def _name_wrong_sample(self, batch: Sequence[Any]) -> None:
+        """Raise DataError for the first sample that lacks a column, if there is one."""
+        for number, sample in enumerate(batch):
+            try:
+                for column in self._columns:
+                    sample[column]
+            except (IndexError, KeyError, TypeError) as error:
+                names = ", ".join(self._encoder.names)
+                raise DataError(
+                    f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} "
+                    f"columns, of which the data layers {names} take {self._columns}"
+                ) from error

@@ -17,6 +17,7 @@ from paddle.v2 import data_type, layer
 from paddle_base.runtime.command import FlagValues
 from paddle_base.runtime.errors import DataError, PaddleError
 from paddle_base.runtime.network import bodies
+from trainer.serving import batcher
 from trainer.serving.flags import FLAGS
 from trainer.serving.server import ModelServer
 from trainer.v2 import process
@@ -300,6 +301,15 @@ def test_a_stop_answers_what_has_come_and_closes_the_port(tmp_path, monkeypatch)
     assert answers[0][0] == later_answers[0][0] == 200
     with pytest.raises(ConnectionRefusedError):
         service.post(ONE)
+
+
+def test_a_stop_that_comes_just_before_a_wait_ends_it(tmp_path, monkeypatch):
+    """The handler of a signal runs in the thread that computes. If the signal came before its wait, it never ran."""
+    monkeypatch.setattr(batcher, "LOOK_S", 0.01)
+    service = Running(Model(tmp_path))
+    service.server.batcher._is_stopped = True  # as `stop` without its message, which wakes the thread
+    service.thread.join(DEADLINE_S)
+    assert not service.thread.is_alive() and service.server.end(time.monotonic() + DEADLINE_S)
 
 
 def test_an_output_that_is_not_finite_is_an_error(tmp_path):
