@@ -104,13 +104,12 @@ def bench(workload: Workload, directory: Path, model: Path, options: argparse.Na
     return f"| {' | '.join([workload.name, *rates, spread(ratios), *peaks])} |"
 
 
-def bench_readers(workload: Workload, directory: Path, options: argparse.Namespace) -> list[str]:
-    """Returns a row for each reader of the program, in alternation."""
-    kinds = ("batches", "shuffle", "file")
-    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for _, kind in itertools.product(range(options.rounds), kinds):
-        rates[kind] += run_program(workload, directory, options.passes, kind)[1].rates
-    return [f"| {kind} | {show_rates(rates[kind])} | {1e6 / statistics.median(rates[kind]):.1f} |" for kind in kinds]
+def bench_reader(workload: Workload, directory: Path, options: argparse.Namespace, reader: str) -> str:
+    """Returns the row of a reader of the program."""
+    rates: list[float] = []
+    for _ in range(options.rounds):
+        rates += run_program(workload, directory, options.passes, reader)[1].rates
+    return f"| {reader} | {show_rates(rates)} | {1e6 / statistics.median(rates):.1f} |"
 
 
 # ----- The feeder alone
@@ -179,7 +178,9 @@ def show_trainings(chosen: Sequence[Workload], options: argparse.Namespace) -> N
             print(bench(workload, directory, model, options), flush=True)
         for workload, directory in zip(chosen, directories, strict=True):
             if workload.name == "lr":
-                print(READERS, *bench_readers(workload, directory, options), sep="\n", flush=True)
+                print(READERS)
+                for reader in ("batches", "shuffle", "file"):
+                    print(bench_reader(workload, directory, options, reader), flush=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
