@@ -44,6 +44,11 @@ class Model:
         mean = layer.pooling(input=embedding, pooling_type=paddle.pooling.Avg())
         joined = layer.fc(input=[image, mean], size=2, act=paddle.activation.Softmax())
         self.output = {"vector": joined, "tags": tags, "id": layer.max_id(input=joined), "both": [joined, tags]}[kind]
+        self.names = ["words"] if kind == "tags" else ["img", "words"]
+        self.write(directory)
+
+    def write(self, directory):
+        """Writes the two files, with random parameters."""
         self.parameters = paddle.parameters.create(self.output)
         draw = np.random.default_rng(3)
         for name in self.parameters.names():
@@ -53,7 +58,6 @@ class Model:
             self.parameters.to_tar(file)
         with self.topology.open("wb") as file:
             paddle.topology.Topology(self.output).serialize_for_inference(file)
-        self.names = ["words"] if kind == "tags" else ["img", "words"]
 
     def infer(self, *samples, **more):
         rows = [[sample[name] for name in self.names] for sample in samples]
@@ -138,6 +142,46 @@ def test_fields_and_outputs_stand_one_after_another(tmp_path):
     assert status == 500 and "--field: the layer __fc_layer_1__ has no field 'id'; it has value" in text
 
 
+class Generator(Model):
+    """Files of a network that searches the two best sequences of words after each word of a source."""
+
+    def __init__(self, directory):
+        source = layer.data(name="words", type=data_type.integer_value_sequence(WORDS))
+        embedding = layer.embedding(input=source, size=3, param_attr=paddle.attr.ParamAttr(name="vectors"))
+        start = layer.last_seq(input=embedding)
+
+        def step(read, word):
+            memory = layer.memory(name="state", size=3, boot_layer=start)
+            state = layer.fc(input=[word, memory, read], size=3, name="state")
+            return layer.fc(input=state, size=WORDS, act=paddle.activation.Softmax())
+
+        word = layer.GeneratedInput(size=WORDS, embedding_name="vectors", embedding_size=3)
+        inputs = [layer.StaticInput(input=start), word]
+        self.output = layer.beam_search(
+            name="group",
+            step=step,
+            input=inputs,
+            bos_id=0,
+            eos_id=1,
+            beam_size=2,
+            num_results_per_sample=2,
+            max_length=4,
+        )
+        self.names = ["words"]
+        self.write(directory)
+
+
+def test_each_sample_gets_its_own_results_of_a_beam_search(tmp_path):
+    model = Generator(tmp_path)
+    with Running(model, "--field=prob,id") as service:
+        alone = [service.ask(sample) for sample in (ONE, TWO)]
+        together = service.ask([ONE, TWO])
+    assert [ids for _, ids in together] == [ids for _, ids in alone]
+    np.testing.assert_allclose([prob for prob, _ in together], [prob for prob, _ in alone], rtol=1e-5)
+    assert [prob for prob, _ in alone] == [model.infer(sample, field="prob") for sample in (ONE, TWO)]
+    assert alone[0][1] + alone[1][1] == model.infer(ONE, TWO, field="id")
+
+
 BAD = [
     ({"img": [1, 2, 3, 4]}, "sample 0 has no value for the data layer words (integer_value_sequence(7))"),
     ({**ONE, "img": [1, 2]}, "sample 0: slot img (dense_vector(4)): it has 2 numbers instead of 4; it must be a list"),
@@ -210,6 +254,38 @@ def test_a_connection_serves_several_requests(tmp_path):
         one = service.connect()
         assert [service.ask(body, connection=one) for body in (ONE, TWO)] == [model.infer(ONE), model.infer(TWO)]
         one.close()
+
+
+def test_a_client_that_asks_before_it_sends_a_body_is_told_to_go_on(tmp_path):
+    """curl does so with a body of more than 1 MiB."""
+    body = json.dumps(ONE).encode()
+    with (
+        Running(Model(tmp_path)) as service,
+        socket.create_connection(("127.0.0.1", service.server.port), timeout=DEADLINE_S) as stream,
+    ):
+        head = f"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+        stream.sendall(head.encode())
+        assert stream.recv(4096) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        stream.sendall(body)
+        assert stream.recv(4096).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@each(
+    ("head", "status"),
+    [
+        (b"POST /\r\n\r\n", 400),
+        (b"POST / HTTP/9.9\r\n\r\n", 505),
+        (b"POST / HTTP/1.1\r\n" + b"a: b\r\n" * 150 + b"\r\n", 431),
+        (b"POST / HTTP/1.1\r\nContent-Length: -3\r\n\r\n", 411),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
+        (b"hello\r\n\r\n", 400),
+    ],
+)
+def test_a_malformed_head_is_answered(tmp_path, head, status):
+    with Running(Model(tmp_path)) as service:
+        answer = send(service.server.port, head)
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer
+        assert service.ask(ONE)
 
 
 class Held:
