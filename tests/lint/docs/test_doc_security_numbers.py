@@ -51,7 +51,8 @@ TABLES = [
     f"`paddle serve`**: {SERVED.requests} at a time, each of {SERVED.body_bytes // MIB} MiB, {SERVED.values:,} values, "
     f"{service.DEPTH} levels and {SERVED.samples} samples",
     f"with {bodies.REQUEST_S:.0f} s to arrive, of which {bodies.BODY_S:.0f} s without a byte. "
-    f"{HEADS.unproven} connections may have an incomplete head, of {HEADS.head_bytes // KIB} KiB and for {HEADS.head_s:.0f} s",
+    f"{HEADS.unproven} connections may have an incomplete head, "
+    f"of {HEADS.head_bytes // KIB} KiB and for {HEADS.head_s:.0f} s",
     f"unauthenticated peer**: {2 * authentication.RECORD_BYTES}, of which {authentication.RECORD_BYTES} are kept",
     f"that have not joined**: {listener.MAX_UNAUTHENTICATED} of each kind",
     f"and for joining**: {listener.ADMISSION_TIMEOUT:.0f} s each",
