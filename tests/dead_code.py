@@ -26,7 +26,6 @@ _FIELD = "a field of a message that the config language makes"
 _LOCAL = "an argument that the function reads by locals()"
 _IN_TABLE = "its name stands in the table of paddle/doctor/probing.py or paddle/completion/tables.py"
 REASONS = {
-    ("*", "METRICS"): "tests hold the list of docs/metrics.md against it",
     ("*", "__getattr__"): "Python calls it",
     ("*", "do_[A-Z]*"): _LIBRARY,
     ("*", "log_message"): _LIBRARY,

@@ -1,29 +1,8 @@
 """Optimisers, for example `paddle.optimizer.Adam(learning_rate=1e-3)`."""
 
-from trainer.v2.optimizer import (
-    AdaDelta,
-    AdaGrad,
-    Adam,
-    Adamax,
-    DecayedAdaGrad,
-    L2Regularization,
-    ModelAverage,
-    Momentum,
-    RMSProp,
-    UpdateEquation,
-)
+from trainer.v2.names import getter
+from trainer.v2.optimizer import optimizer_names
 
-Optimizer = UpdateEquation
-
-__all__ = [
-    "AdaDelta",
-    "AdaGrad",
-    "Adam",
-    "Adamax",
-    "DecayedAdaGrad",
-    "L2Regularization",
-    "ModelAverage",
-    "Momentum",
-    "Optimizer",
-    "RMSProp",
-]
+_NAMES = optimizer_names()
+__all__ = [*_NAMES]
+__getattr__ = getter(__name__, _NAMES)

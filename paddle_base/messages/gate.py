@@ -184,6 +184,7 @@ class Gate:
         if self._resume and now >= self._resume and self._listener.fileno() >= 0:
             self._resume = 0.0
             self._selector.register(self._listener, selectors.EVENT_READ)
+        # the oldest comes first, and so does its deadline
         for passage in list(self._unauthenticated):
             if now < passage.deadline:
                 break

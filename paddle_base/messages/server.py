@@ -63,8 +63,10 @@ class ControlServer:
         self._refusals = Refusals(dispatcher.note)
         limits = (limits or GateLimits()).fit(dispatcher.note)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        # a port in use is found here, before there is a context or a thread to end
         listener = socket.create_server((host, port), family=family, backlog=LISTEN_BACKLOG)
         self.port: int = listener.getsockname()[1]
+        # the whole pod sees the abstract name; no other program can guess it and take it first
         inner = f"paddle-messages-{os.getpid()}-{secrets.token_hex(8)}"
         self._context = zmq.Context()
         self._keys = keys

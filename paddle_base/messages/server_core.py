@@ -175,6 +175,7 @@ class ServerCore:
             raise SchemaError("protocol", f"the member uses {protocol}; this server uses {self.protocol.title}")
         if realm != self.realm:
             raise SchemaError("realm", f"the member belongs to {realm!r}; this server belongs to {self.realm!r}")
+        # checked last: a member of another protocol or job sends another hello, and has to read that reason
         self.protocol.hello.check(hello, "hello")
         member = MemberId(message.body["member"]["uid"], message.body["member"]["incarnation"])
         known = self._sessions.get(member.uid)
@@ -183,6 +184,8 @@ class ServerCore:
             raise SchemaError("joined", f"this connection has already joined as {other.member}")
         earlier: tuple[int, ...] = ()
         if known is not None and known.member != member:
+            # a process that was replaced while it was cut off must not come back: the two would replace each other in
+            # turn
             if member.incarnation in known.earlier:
                 raise SchemaError(REPLACED, f"process {known.member.incarnation} has taken the place of {member}")
             if known.route:
@@ -194,6 +197,7 @@ class ServerCore:
         if session is None:
             self._make_room()
             session = self._sessions[member.uid] = _Session(member, earlier=earlier)
+        # the member's earlier connection may still be open; what comes on it counts no more
         self._routes.pop(session.route, None)
         session.route, session.heard, session.joining = route, now, True
         self._routes[route] = session

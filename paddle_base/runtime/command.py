@@ -6,12 +6,14 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from pathlib import Path
+from typing import Self, TypeVar
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, InterruptError, PaddleError
-from paddle_base.runtime.gflags import LIBRARY_HELP, Flag, Status, Value, read_arguments, read_seconds
+from paddle_base.runtime.gflags import LIBRARY_HELP, Flag, Status, Value, flags_of, read_arguments, read_seconds
 
+S = TypeVar("S")
 HELP = {"-h", "--help", "-help"}
 
 
@@ -53,6 +55,23 @@ class FlagValues:
         Raises: UsageError: the value is not a time.
         """
         return read_seconds(name, self.text(name))
+
+    def path(self, name: str) -> Path | None:
+        """Return the path that is the value of a text flag, or None if the text is empty."""
+        return Path(self.text(name)) if self.text(name) else None
+
+    def fill(self, settings: type[S]) -> S:
+        """Return an object of a dataclass whose fields are flags (`gflags.flag` and `gflags.time_flag`).
+
+        Raises: UsageError: the value of a time flag is not a time.
+        """
+        flags = flags_of(settings).items()
+        return settings(
+            **{
+                field: self.seconds(one.name) if isinstance(one.default, str) else self.values[one.name]
+                for field, one in flags
+            }
+        )
 
     def items(self, *names: str) -> list[str]:
         """Return the items of a comma-separated list, the value of the first of the given flags that has a value."""

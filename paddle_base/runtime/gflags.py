@@ -14,7 +14,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -90,12 +90,31 @@ LIBRARY_HELP = (
     "The flags of gflags and glog are accepted too: --flagfile=FILE has a flag a line, --minloglevel=1 drops INFO."
 )
 _GLOG_VARIABLE = "GLOG_"  # the start of the name of a variable, before the name of a flag of glog
+_FLAG_OF = "flag"  # key of the metadata of a field
 _MOST_FLAG_FILES = 100  # maximum number of flag files; a file that names itself would never end
 
 
 def index_flags(*flags: Flag) -> dict[str, Flag]:
     """Return the flags by name, in their order."""
     return {flag.name: flag for flag in flags}
+
+
+def flag(
+    name: str, default: bool | int | float, meaning: str, least: float | None = None, most: float | None = None
+) -> Any:
+    """Return a field of a dataclass whose value is that of a flag, so the flag is declared where its value is used."""
+    return field(default=default, metadata={_FLAG_OF: Flag(name, default, Status.SUPPORTED, meaning, least, most)})
+
+
+def time_flag(name: str, default: str, meaning: str) -> Any:
+    """Return a field like `flag` for a time: the flag has a text such as "20m", and the field has its seconds."""
+    declared = Flag(name, default, Status.SUPPORTED, meaning)
+    return field(default=read_seconds(name, default), metadata={_FLAG_OF: declared})
+
+
+def flags_of(settings: type[Any]) -> dict[str, Flag]:
+    """Return {name of a field: its flag} of a dataclass, in the order of the fields."""
+    return {one.name: one.metadata[_FLAG_OF] for one in fields(settings)}
 
 
 def read_arguments(arguments: Sequence[str], flags: Mapping[str, Flag]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The saves of a job: their names, marks and lists of files, and how they are set aside, moved and cleaned up.
+"""The saves of a job: their names, marks and lists of files, their damage, and how they are moved and cleaned up.
 
 <save_dir>/pass-00003/          a pass: the files of its parameters; pass-00003-002 is save 2 inside this pass
 <save_dir>/state/pass-00003/    a checkpoint; its job.json lists its other files
@@ -12,21 +12,36 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import itertools
+import json
 import math
 import os
 import re
+import stat
+import struct
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from paddle_base.runtime.durable_files import old_of, remove_if_possible, sync_directory, write_mark
+from paddle_base.runtime.durable_files import (
+    old_of,
+    read_text_file,
+    remove_if_possible,
+    sync_directory,
+    tells_nothing,
+    write_mark,
+)
 from paddle_base.runtime.errors import VolumeError
 from paddle_base.runtime.regular_files import open_regular
-from paddle_base.runtime.schema import Integer, Named, Such, Text
+from paddle_base.runtime.schema import Integer, Named, SchemaError, Such, Text
 
 DONE, JOB, FOLDER = "done", "job.json", "state"
 VERSION = 1  # version of job.json
+# the header of a parameter file: format version 0, number of bytes of a value, number of values
+# source: v0.10, paddle/parameter/Parameter.h, struct Header
+HEADER = struct.Struct("<iIQ")
+VALUE_BYTES = 4  # number of bytes of a value; programs of v0.10 with double precision wrote eight
 DAMAGED = ".damaged"  # suffix of the name of a damaged save
 PENDING = ".set-aside"
 TOLD = ("records.jsonl", "progress.json", "report.html")  # files of a run that move with its passes
@@ -34,6 +49,7 @@ MOST_DAMAGED = 100  # maximum number of damaged saves kept under one name
 
 _MOST_PENDING_BYTES = 100
 _MOST_FILES = 1 << 24
+_MOST_MARK_BYTES = 128
 _SAVE = re.compile(r"pass-([0-9]{5,})(?:-([0-9]{3,}))?")
 
 
@@ -68,6 +84,63 @@ FILES = Named(Such(Text(4096), _is_inside, "a file in the checkpoint"), Integer(
 """The shape of the field `files` of job.json: the number of bytes of each other file of the checkpoint."""
 
 
+def mark_of(job: bytes | bytearray) -> bytes:
+    """Return the content of the mark of a checkpoint: the SHA-256 of its job.json, in hexadecimal digits."""
+    return hashlib.sha256(job).hexdigest().encode()
+
+
+# ----- Damaged saves
+
+
+def find_state_flaw(state: Path) -> str:
+    """Return why a checkpoint is damaged, or "" if no damage is found or the checkpoint cannot be read now."""
+    try:
+        mark, text = read_text_file(state / DONE, _MOST_MARK_BYTES), read_text_file(state / JOB)
+        if mark_of(text) != mark:
+            return "job.json does not match its checksum in 'done'"
+        job = json.loads(text)
+        if isinstance(job["version"], int) and job["version"] > VERSION:
+            return ""  # only a newer version can determine which files belong to the checkpoint
+        FILES.check(job["files"], f"{JOB}.files")
+        for name, size in job["files"].items():
+            found = (state / name).stat()
+            if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+                return f"{name} has {found.st_size} bytes, not {size}"
+    except OSError as problem:
+        return _describe_flaw(problem)
+    except SchemaError as problem:
+        return str(problem)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as problem:
+        return f"job.json does not describe a checkpoint: {type(problem).__name__}"
+    return ""
+
+
+def find_pass_flaw(directory: Path) -> str:
+    """Return a text about a truncated parameter file, or "" if no file is truncated or the pass cannot be read now.
+
+    A marker file may be shorter than the header of a parameter file.
+    """
+    try:
+        for path in directory.iterdir():
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode) or path.name.startswith("."):
+                continue
+            with path.open("rb") as file:
+                version, width, count = HEADER.unpack(file.read(HEADER.size).ljust(HEADER.size, b"?"))
+            if version == 0 and width in (4, 8) and found.st_size < HEADER.size + width * count:
+                return f"{path.name} has {found.st_size} bytes, too few for {count} values"
+    except OSError as problem:
+        return _describe_flaw(problem)
+    return ""
+
+
+def _describe_flaw(problem: OSError) -> str:
+    """Return the damage that an error proves, or "" for an error that may be temporary, such as a lost volume."""
+    if problem.errno == errno.ENOENT:
+        return f"{Path(problem.filename).name} is missing"
+    return f"{Path(problem.filename).name[:100]}: {problem.strerror}" if tells_nothing(problem) else ""
+
+
 def set_aside(save: Path) -> Path:
     """Rename a damaged save, and return its new path. No program uses a save of this name.
 
@@ -92,6 +165,9 @@ def is_set_aside(save: Path) -> bool:
         return not save.exists() and any(save.parent.glob(f"{save.name}{DAMAGED}*"))
     except OSError:
         return False
+
+
+# ----- Unfinished saves
 
 
 def clean(folder: Path, *, is_state: bool = True) -> None:

@@ -326,6 +326,7 @@ class ElasticDriver(WorkerReports):
         self._watch = HostWatch(self._host_manager, self._note_change, lambda: DISCOVER_HOSTS_FREQUENCY_SECS)
         stop = self._watch.is_stopped
         self._heartbeats = HeartbeatWatch(self._members, policy.heartbeat_timeout, stop, self._hearing, registry)
+        # last, because its thread calls this object at once
         self._watch.start(self._discover_hosts)
 
     # ---- the life of a job

@@ -122,6 +122,7 @@ def parse_host_files(filename: str) -> str:
     except UnicodeDecodeError as exc:
         raise ValueError(f"--hostfile: {filename} is no UTF-8 text ({exc.reason}); save it as UTF-8") from exc
     hosts = []
+    # lines as an editor counts them; splitlines() would also divide at a form feed
     for number, line in enumerate(text.split("\n"), start=1):
         words = line.split()
         if not words:

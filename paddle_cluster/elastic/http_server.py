@@ -215,6 +215,8 @@ class KVStoreHTTPServer:
                 HTTPStatus.FORBIDDEN,
                 f"{HEADER} does not prove this job's secret; client and server need the same PADDLE_SECRET",
             )
+        # a recorded request, or the first one to this server: the answer tells the epoch, with which the client asks
+        # again
         if not self.checker.is_fresh(proof):
             return _refuse(HTTPStatus(STALE), "", {HEADER: self.checker.sign_answer(proof, [str(STALE)], b"")})
         return Admitted(proof)

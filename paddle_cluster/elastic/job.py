@@ -82,8 +82,10 @@ class JobWorkers:
             self.secret,
             self._journal,
         )
+        # before `start`: the first worker may ask at once
         self.driver.is_open = self._record is None
         self.recorder: MembershipRecorder | None = None
+        # workers of an earlier driver know only its port
         port = settings.port if self._record is None else self._record.port
         try:
             self.driver.port = rendezvous.start(create_rendezvous_handler(self.driver), port, listening)

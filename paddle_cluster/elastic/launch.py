@@ -295,6 +295,7 @@ def run(
     Raises: UsageError: an argument is wrong.  JobFailedError: a worker has failed.  TimeoutException, RuntimeError: the
         job could not begin.
     """
+    # the first statement, while locals() has nothing but the arguments
     options = {**locals(), "verbose": bool(verbose)}
     if not callable(func):
         raise UsageError(f"run() got {type(func).__name__}, which is no function")

@@ -293,6 +293,7 @@ class MembershipRecorder(threading.Thread):
         self._end: dict[str, object] | None = None
         self._lines = RateLimit(PROBLEM_LINE_S)
         if is_continued:
+            # the file only informs users; a job does not end because its past cannot be read
             with contextlib.suppress(OSError, DamagedError):
                 found = read_record(self._path)
                 self._facts["began"] = found["began"]

@@ -167,8 +167,9 @@ class RendezvousClient:
             path += f"{'&' if '?' in path else '?'}wait={poll:.3f}"
         until = time.monotonic() + self.timeout
         limit = min(self.timeout, 10.0)
-        for delay in exponential_backoff(0.1, 2.0):
-            status, found = 0, b""
+        delays = exponential_backoff(0.1, 2.0)
+        while True:
+            status, found, delay = 0, b"", next(delays)
             try:
                 answer = self._exchange.ask(method, path, body, poll + limit, poll + limit)
                 status, found, reason = answer.status, answer.body, f"it answers {answer.status}"
@@ -180,6 +181,7 @@ class RendezvousClient:
                     ) from exc
             if status in _GOOD:
                 return answer
+            # the same request would be refused again; these two statuses alone ask for a repetition
             if 400 <= status < 500 and status not in (HTTPStatus.REQUEST_TIMEOUT, STALE):
                 text = glog.clean(found.decode("utf-8", "replace").strip(), 200)
                 raise BugError(f"{self._name} refuses {method} {path}: {status} {text}")
@@ -188,7 +190,6 @@ class RendezvousClient:
                     f"{self._name} did not answer within {self.timeout:g} s: {glog.clean(reason, 200)}; look at its log"
                 )
             time.sleep(delay)
-        raise BugError("the series of delays between attempts has ended, but has to be endless")
 
 
 def _path(scope: str, key: str) -> str:

@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import hashlib
-import json
 import math
-import stat
-import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from paddle_base.runtime.durable_files import read_text_file, retry_stale, tells_nothing
+from paddle_base.runtime.durable_files import retry_stale
 from paddle_base.runtime.errors import VolumeError
 from paddle_base.runtime.saves import (
-    DONE,
-    FILES,
     FOLDER,
-    JOB,
     TOLD,
-    VERSION,
     PendingMove,
     clean,
     find_free_run,
+    find_pass_flaw,
     find_pending_move,
+    find_state_flaw,
     list_saves,
     pass_name,
     set_aside,
 )
-from paddle_base.runtime.schema import SchemaError
 from paddle_cluster.launcher.resume import Saved, position
 from paddle_cluster.launcher.text import say
-
-MARK_LIMIT = 128  # maximum bytes of a checkpoint's marker file, which contains a SHA-256 in 64 hexadecimal digits
 
 
 def find_saved(save_dir: Path) -> Saved:
@@ -71,57 +61,6 @@ def set_aside_damaged(save_dir: Path) -> Saved:
                 f"{save.relative_to(save_dir)} is damaged: {flaw}. The new name of the damaged save is {target.name}, "
                 "and an older save is used"
             )
-
-
-def find_state_flaw(state: Path) -> str:
-    """Return why a checkpoint is damaged, or "" if no damage is found or the checkpoint cannot be read now."""
-    try:
-        mark, text = read_text_file(state / DONE, MARK_LIMIT), read_text_file(state / JOB)
-        if hashlib.sha256(text).hexdigest().encode() != mark:
-            return "job.json does not match its checksum in 'done'"
-        job = json.loads(text)
-        if isinstance(job["version"], int) and job["version"] > VERSION:
-            return ""  # only a newer version can determine which files belong to the checkpoint
-        FILES.check(job["files"], f"{JOB}.files")
-        for name, size in job["files"].items():
-            found = (state / name).stat()
-            if not stat.S_ISREG(found.st_mode) or found.st_size != size:
-                return f"{name} has {found.st_size} bytes, not {size}"
-    except OSError as problem:
-        return describe_flaw(problem)
-    except SchemaError as problem:
-        return str(problem)
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as problem:
-        return f"job.json does not describe a checkpoint: {type(problem).__name__}"
-    return ""
-
-
-def find_pass_flaw(directory: Path) -> str:
-    """Return a text about a truncated parameter file, or "" if no file is truncated or the pass cannot be read now.
-
-    A parameter file begins with the format version (0), the number of bytes of a value and the number of values.
-    Source: v0.10, paddle/parameter/Parameter.h, struct Header.
-    """
-    try:
-        for path in directory.iterdir():
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode) or path.name.startswith("."):
-                continue
-            with path.open("rb") as file:
-                # a marker file may be shorter than the header of a parameter file
-                version, width, count = struct.unpack("<iIQ", file.read(16).ljust(16, b"?"))
-            if version == 0 and width in (4, 8) and found.st_size < 16 + width * count:
-                return f"{path.name} has {found.st_size} bytes, too few for {count} values"
-    except OSError as problem:
-        return describe_flaw(problem)
-    return ""
-
-
-def describe_flaw(problem: OSError) -> str:
-    """Return the damage that an error proves, or "" for an error that may be temporary, such as a lost volume."""
-    if problem.errno == errno.ENOENT:
-        return f"{Path(problem.filename).name} is missing"
-    return f"{Path(problem.filename).name[:100]}: {problem.strerror}" if tells_nothing(problem) else ""
 
 
 def earlier_output(output: Path, save_dir: Path) -> list[Path]:

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from paddle_base.registry.choice import name_job, open_registry
 from paddle_base.registry.etcd_flags import set_variables
@@ -15,14 +14,13 @@ from paddle_base.runtime.command import run_program
 from paddle_base.runtime.environment import JobEnvironment, read_environment
 from paddle_base.runtime.errors import StoppedError, stopped_by
 from paddle_base.runtime.health.metrics import Exposition
-from paddle_base.runtime.network.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic, resolve_nics
+from paddle_base.runtime.network.interfaces import resolve_nics
 from paddle_base.runtime.network.pages import Pages, watch
 from paddle_cluster.master import flags
 from paddle_cluster.master.flags import MasterFlags
 from paddle_cluster.master.metrics import MasterMetrics
-from paddle_cluster.master.server import SILENCE, Master, MasterOptions
+from paddle_cluster.master.server import Master
 from paddle_cluster.master.store.choice import open_store
-from paddle_cluster.master.tasks.state import TaskSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,12 +40,9 @@ def _run(arguments: list[str]) -> int:
             "there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): every program that reaches the port may take part"
         )
     set_variables(line.text, os.environ)
-    store = open_store(line.endpoints, line.store_dir, name, line.seconds("ttl"))
-    master = Master(
-        store,
-        open_registry(line.endpoints, line.store_dir, name),
-        _make_options(line, name, job),
-    )
+    place = line.endpoints, line.path("store_dir"), name
+    store = open_store(*place, line.seconds("ttl"))
+    master = Master(store, open_registry(*place), line, name, job.secret)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: master.stop(stopped_by(number)))
     _watch(master, line, job)
@@ -57,33 +52,6 @@ def _run(arguments: list[str]) -> int:
         glog.info(f"to continue job '{name}', start `paddle master` again with the same store, {store.place}")
         raise
     return 0
-
-
-def _make_options(line: MasterFlags, name: str, job: JobEnvironment) -> MasterOptions:
-    nic = line.text("nics").strip()
-    host = resolve_nic(nic) if nic else ANY_ADDRESS
-    lease = line.seconds("member_ttl")
-    settings = TaskSettings(
-        num_passes=line.number("num_passes"),
-        failures_max=line.number("task_timeout_max"),
-        time_least=line.seconds("task_timeout_min"),
-        time_most=line.seconds("task_timeout_dur"),
-        member_lease=lease * (1 - SILENCE),
-        speculate=bool(line.values["speculate"]),
-        ranks=line.number("deterministic_tasks"),
-    )
-    return MasterOptions(
-        job=name,
-        secret=job.secret,
-        host=host,
-        address=host if nic else find_address(list_nics()),
-        port=line.number("port"),
-        lease=lease,
-        linger=line.seconds("linger"),
-        files_per_task=line.number("chunk_per_task"),
-        output=Path(line.text("output")) if line.text("output") else None,
-        tasks=settings,
-    )
 
 
 def _watch(master: Master, line: MasterFlags, job: JobEnvironment) -> None:

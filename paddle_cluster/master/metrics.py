@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from paddle_base.runtime.environment import JobEnvironment
 from paddle_base.runtime.health.liveness import LIVENESS, Liveness
-from paddle_base.runtime.health.metrics import BUILD, Metric, Sample, describe_build
+from paddle_base.runtime.health.metrics import Metric, Sample, describe_build
 from paddle_cluster.master.server import Master
 
 LEADS = Metric("paddle_master_leads", "1 if this master serves, 0 if it stands by or loads")
@@ -18,8 +18,6 @@ DISPATCHES = Metric("paddle_master_pass_dispatches", "tasks dispatched in the cu
 FAILURES = Metric("paddle_master_pass_failures", "failed dispatches of the current pass")
 EVENTS = Metric("paddle_master_events_total", "handled events: messages of members, and checks of the clock")
 LIMIT = Metric("paddle_master_task_limit_seconds", "current time limit of a task")
-
-METRICS = (BUILD, LEADS, PASS, TASKS, MEMBERS, WAITING, DISPATCHES, FAILURES, EVENTS, LIMIT)
 
 
 class MasterMetrics:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.gate import GateLimits
@@ -23,6 +21,8 @@ from paddle_base.runtime.errors import (
 )
 from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.health.steady_time import steady_time
+from paddle_base.runtime.network.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
+from paddle_cluster.master.flags import MasterFlags
 from paddle_cluster.master.protocol import MASTER, MOST_MEMBERS
 from paddle_cluster.master.recording import JobRecords, check_output
 from paddle_cluster.master.service import TICK_S, MasterService
@@ -31,37 +31,23 @@ from paddle_cluster.master.tasks.encoding import decode_state
 from paddle_cluster.master.tasks.records import Phase
 from paddle_cluster.master.tasks.state import TaskSettings
 
-SILENCE = 0.5  # fraction of a lease after which a silent member is disconnected; until the lease ends, it may reconnect
 PROBE_S = 1.5  # seconds after which the connection of a silent member is probed; members send every second
 TELL_S = 30.0  # maximum seconds after the linger time until the end of the job is in the registry
 
 
-@dataclass(frozen=True)
-class MasterOptions:
-    """The options from the flags.
+class Master:
+    """A master. The health pages of the master read `why_not_ready` and `service`.
 
-    host: address to listen on.  address: address that trainers find in the store.  lease: seconds after which a silent
-    member loses its tasks.  linger: seconds for members to learn of the end of the job.  output: the directory of
-    tasks.json, or None.
+    Args: job: the name of the job. secret: the secret of the job; "": none.
+    Raises: ConfigError: --nics names no interface of this machine.
     """
 
-    job: str
-    secret: str
-    host: str
-    address: str
-    port: int
-    lease: float
-    linger: float
-    files_per_task: int
-    output: Path | None
-    tasks: TaskSettings
-
-
-class Master:
-    """A master. The health pages of the master read `why_not_ready` and `service`."""
-
-    def __init__(self, store: MasterStore, registry: Registry, options: MasterOptions) -> None:
-        self._store, self._registry, self._options = store, registry, options
+    def __init__(self, store: MasterStore, registry: Registry, line: MasterFlags, job: str, secret: str) -> None:
+        self._store, self._registry, self._line = store, registry, line
+        self._job, self._secret = job, secret
+        nic = line.text("nics").strip()
+        self._host = resolve_nic(nic) if nic else ANY_ADDRESS
+        self._told = self._host if nic else find_address(list_nics())  # the address that trainers find in the store
         self.why_not_ready = "this master has not begun to campaign yet"
         self.service: MasterService | None = None
         self.token = 0
@@ -78,8 +64,8 @@ class Master:
 
         Raises: PaddleError: the error given to `stop`, or an error of the master.  DataError: the job has failed.
         """
-        if self._options.output is not None:
-            check_output(self._options.output)
+        if output := self._line.path("output"):
+            check_output(output)
         leadership = self._campaign()
         try:
             with ClaimKeeper(leadership.claim, self.stop, what="the leadership"):
@@ -93,57 +79,59 @@ class Master:
         if leadership is None:
             raise self._error or LeaseLostError("the campaign has ended without a leader")
         self.token = leadership.claim.token
-        glog.info(f"this master leads job '{self._options.job}' as leader {leadership.claim.token}")
+        glog.info(f"this master leads job '{self._job}' as leader {leadership.claim.token}")
         return leadership
 
     def _lead(self, leadership: Leadership) -> None:
         self.why_not_ready = "the state is being loaded"
         began = time.monotonic()
-        options = self._options
+        settings = self._line.fill(TaskSettings)
         gc.disable()  # the garbage collector would repeatedly scan the objects of a million tasks, and free none
         try:
-            state = decode_state(options.tasks, leadership.load(), steady_time(), leadership.claim.token)
+            state = decode_state(settings, leadership.load(), steady_time(), leadership.claim.token)
         finally:
             gc.enable()
+        # later collections, too, skip the objects of the loaded tasks
         gc.freeze()
         table = state.table
         glog.info(
             f"loaded {len(table.files)} tasks in {time.monotonic() - began:.2f} s: pass {table.pass_number}, "
             f"{table.done} done, {len(table.pending)} pending, {len(table.failed)} failed, {len(state.members)} members"
         )
-        self.service = service = MasterService(state, leadership, options.files_per_task)
+        self.service = service = MasterService(state, leadership)
+        # a signal came while the state was loaded, and no server was there to stop
         if self._error is not None:
             raise self._error
         with self._open_server(service, leadership.claim.token) as server:
-            address = f"{options.address}:{server.port}"
-            facts = {"job": options.job, "leader": leadership.claim.token, "address": address}
-            with JobRecords(state, self._registry, options.output, facts) as records:
+            address = f"{self._told}:{server.port}"
+            facts = {"job": self._job, "leader": leadership.claim.token, "address": address}
+            with JobRecords(state, self._registry, self._line.path("output"), facts) as records:
                 leadership.publish(address)
                 self.why_not_ready = ""
                 glog.info(f"serving on {address}")
                 self._serve(service, records)
 
     def _open_server(self, service: MasterService, token: int) -> ControlServer:
-        options = self._options
-        member = MemberId(f"master of {options.job}", token)
-        silence = options.lease * SILENCE
+        member = MemberId(f"master of {self._job}", token)
+        silence = service.state.settings.silence
         core = ServerCore(
             MASTER,
-            options.job,
+            self._job,
             member,
             silence=silence,
             most_members=MOST_MEMBERS,
             probe=min(PROBE_S, silence / 2),
         )
         service.dispatcher = Dispatcher(core, service, glog.warning)
-        keys = derive_keys(options.secret)  # a peer must prove the secret, from whatever address it comes
+        keys = derive_keys(self._secret)  # a peer must prove the secret, from whatever address it comes
         # all members may reconnect at the same moment
         limits = GateLimits(unauthenticated=MOST_MEMBERS, peers=MOST_MEMBERS)
+        port = self._line.number("port")
         try:
-            return ControlServer(options.host, options.port, service.dispatcher, keys, limits=limits)
+            return ControlServer(self._host, port, service.dispatcher, keys, limits=limits)
         except OSError as exc:
             raise PortInUseError(
-                f"--port={options.port}: cannot listen on {options.host}: {exc.strerror or exc}; choose another port, "
+                f"--port={port}: cannot listen on {self._host}: {exc.strerror or exc}; choose another port, "
                 "or 0 for any that is free"
             ) from exc
 
@@ -156,7 +144,7 @@ class Master:
             if not state.is_over:
                 continue
             over_at = over_at or time.monotonic()
-            took, linger = time.monotonic() - over_at, self._options.linger
+            took, linger = time.monotonic() - over_at, self._line.seconds("linger")
             if (records.is_end_told and (not state.members or took >= linger)) or took >= linger + TELL_S:
                 break
         head = state.head

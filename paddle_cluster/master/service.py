@@ -54,8 +54,7 @@ _Heard = MemberAsked | MemberJoined | MemberOut | BaseException
 class MasterService:
     """Handles the messages that the master's control server receives.
 
-    Args: files_per_task: number of files in each task of a new data set.  clock: returns seconds since the
-            epoch, without the steps of the machine's clock.
+    Args: clock: returns seconds since the epoch, without the steps of the machine's clock.
     """
 
     dispatcher: Dispatcher  # `Master` sets it
@@ -64,14 +63,13 @@ class MasterService:
         self,
         state: MasterState,
         leadership: Leadership,
-        files_per_task: int,
         clock: Callable[[], float] = steady_time,
     ) -> None:
         self.state = state
         self._leadership, self._clock = leadership, clock
         self._heard: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
         self._open: dict[Ticket, MemberAsked] = {}
-        self._uploads = DatasetUploads(files_per_task)
+        self._uploads = DatasetUploads(state.settings.files_per_task)
         self._writes: list[Write] = []
         self._effects: list[MasterEffect] = []
         self._ticked = 0.0
@@ -212,6 +210,7 @@ class MasterService:
         self._effects += outcome.effects
 
     def _store(self) -> None:
+        # stored before it is told: the next leader has to know what a trainer was promised
         if self._writes:
             self._leadership.commit(self._writes)
             self._writes = []

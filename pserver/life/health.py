@@ -21,8 +21,6 @@ SNAPSHOTS = Metric("paddle_pserver_snapshots_total", "snapshots that the server 
 FAILED_SNAPSHOTS = Metric("paddle_pserver_failed_snapshots_total", "snapshots that the server could not store")
 SNAPSHOT_AGE = Metric("paddle_pserver_snapshot_age_seconds", "seconds since the last snapshot was stored or recovered")
 
-METRICS = (INDEX, CLAIMED, SNAPSHOTS, FAILED_SNAPSHOTS, SNAPSHOT_AGE)
-
 
 class TaskHealth:
     """The content of the health pages.

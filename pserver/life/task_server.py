@@ -107,11 +107,13 @@ def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host
             life.begin(server.services, snapshots)
             health.server, health.snapshots = server, snapshots
             server.bind()
+            # trainers connect as soon as the registry has the address, so the ports are bound before
             _announce(line, server, claim, record)
             health.waits_for = ""
             _run(server, snapshots)
         finally:
             health.waits_for = "it ends"
+            # inside the claim: after its release, the next server with this index may answer
             server.close()
     return keeper.end or JobEnd()
 

@@ -5,7 +5,9 @@ To add an optimiser, copy `adam.py` in this directory. Write the rule (a functio
 Servers, local training, checkpoints, the check of configs and the parametrized tests then find the optimiser in
 `METHODS`.
 A compiled form in `paddle_base/kernels/rules.c` is optional; the class names it in `kernel`. Configs choose a method by
-`settings(learning_method=...)`, with an object of a class in `trainer/config/language/optimizers.py`.
+`settings(learning_method=...)`, with an object of a class in `trainer/config/language/optimizers.py`; `paddle.v2` makes
+its own class from this class. `SCALARS` of `tests/unit/pserver/optim/test_learning_methods.py` needs the formula of the
+method for one number, by which the tests check the rule.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paddle_base.runtime.health.liveness import LIVENESS, Liveness
-from paddle_base.runtime.health.metrics import BUILD, MOST_TRAINERS, Metric, Sample, describe_build, label_of
+from paddle_base.runtime.health.metrics import MOST_TRAINERS, Metric, Sample, describe_build, label_of
 from pserver.server.event_loop import Server
 from pserver.server.listener import Listener
 from pserver.server.service import Service
@@ -58,30 +58,6 @@ BUSY = Metric("paddle_pserver_busy_seconds_total", "seconds in which the server'
 TURN = Metric(
     "paddle_pserver_turn_age_seconds",
     "seconds since the server last checked its connections; above 1 if the work between two checks takes long",
-)
-
-METRICS = (
-    BUILD,
-    READY,
-    WANTED,
-    JOINED,
-    CONNECTIONS,
-    QUEUE,
-    RECEIVED,
-    SENT,
-    DROPPED,
-    FAILED,
-    ROUNDS,
-    ROUND_SECONDS,
-    STEP_SECONDS,
-    PASSES,
-    WAITED,
-    SILENCE,
-    GRADIENTS,
-    DISCARDED,
-    STALENESS,
-    BUSY,
-    TURN,
 )
 
 
@@ -138,6 +114,7 @@ def _read_service(service: Service, now: float) -> Iterator[Sample]:
     name, state, complaints = service.identity.name, service.state, service.sessions.complaints
     counters, rounds = state.counters, state.rounds
     of = (name,)
+    # copies, here and below: the event loop changes these dicts while the thread of the pages reads
     trainers = list(service.sessions.trainers.values())
     yield Sample(READY, rounds is not None, of)
     yield Sample(JOINED, sum(not trainer.has_left for trainer in trainers), of)

@@ -7,7 +7,6 @@ Source: ParameterServer2.cpp of v0.10 (saveValueVector, loadValueVector).
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,8 @@ import numpy as np
 from paddle_base.runtime.durable_files import write_mark
 from paddle_base.runtime.errors import DataError, MissingInputError, VolumeError, reading_error
 from paddle_base.runtime.regular_files import open_regular
+from paddle_base.runtime.saves import HEADER, VALUE_BYTES
 from pserver.optim.settings import Array
-
-HEADER = struct.Struct("<iIQ")
-VALUE_BYTES = 4
 
 
 def path_of(directory: str, service: int) -> Path:

@@ -14,12 +14,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from docpages.series import metrics_of
 from prometheus import Prometheus
 from three_pods import JOB, PODS, ROOT, prepare
 
+from paddle_base.runtime.health.metrics import BUILD
 from paddle_cluster.localcluster import Cluster, load_job
-from pserver.server.server_metrics import METRICS as OF_PSERVER
-from trainer.telemetry.trainer_metrics import METRICS as OF_TRAINER
+from pserver.server import server_metrics
+from trainer.telemetry import trainer_metrics
 
 BOARD = ROOT / "k8s" / "grafana" / "paddle.json"
 PASSES = 3  # before the provider waits
@@ -145,7 +147,7 @@ def test_prometheus_has_an_answer_to_every_expression_of_the_board(job, panel, e
 
 
 def test_the_boards_metrics_are_ours_and_its_places_do_not_overlap():
-    known = {one.name for one in (*OF_PSERVER, *OF_TRAINER)}
+    known = {one.name for one in (BUILD, *metrics_of(server_metrics), *metrics_of(trainer_metrics))}
     used = {name for _, text in expressions() for name in re.findall(r"\b(?:paddle|process)_\w+(?=\{)", text)}
     assert {name for name in used if name.startswith("paddle_")} <= known
     assert {name for name in known - used if "ready" not in name} <= LEFT_OUT

@@ -15,8 +15,6 @@ SAMPLES = Metric("paddle_serve_samples_total", "computed samples")
 BATCHES = Metric("paddle_serve_batches_total", "computed batches")
 BATCH_TIME = Metric("paddle_serve_batch_seconds_total", "seconds of computing batches")
 
-METRICS = (REQUESTS, REQUEST_TIME, OPEN, SAMPLES, BATCHES, BATCH_TIME)
-
 
 class Tally:
     """The numbers of requests and batches. Thread safety: any thread may use it."""

@@ -15,7 +15,6 @@ When a checkpoint is removed, its mark is removed first.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -35,7 +34,7 @@ from paddle_base.runtime.durable_files import (
     write_file,
     write_mark,
 )
-from paddle_base.runtime.saves import DONE, JOB, VERSION, list_saves, order_of
+from paddle_base.runtime.saves import DONE, JOB, VERSION, list_saves, mark_of, order_of
 from pserver.store.snapshot import CheckpointState, Part
 from trainer.arrays.parameters import ParameterTable
 from trainer.storage.model_files import list_files
@@ -97,9 +96,11 @@ def _write(
             }
         text = _spell(job)
         write_file(staging / JOB, [text])
+        # names of files are durable only with their directory, and the mark says that all of them are
         for folder in [path for path in staging.rglob("*") if path.is_dir()]:
             sync_directory(folder)
-        mark = hashlib.sha256(text).hexdigest().encode()
+        # the mark has the checksum of job.json, which has those of all other files
+        mark = mark_of(text)
 
     warn_if_removed(directory.parent.parent)
     write_directory(directory, fill, lambda: write_mark(directory / DONE, [mark]))

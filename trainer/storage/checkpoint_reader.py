@@ -8,7 +8,6 @@ readable when the volume works again.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import NO_SUCH_FILE
 from paddle_base.runtime.errors import ConfigError, DamagedError, DataError, MissingInputError, VolumeError
 from paddle_base.runtime.regular_files import open_regular
-from paddle_base.runtime.saves import DONE, FILES, FOLDER, JOB, VERSION, list_saves
+from paddle_base.runtime.saves import DONE, FILES, FOLDER, HEADER, JOB, VALUE_BYTES, VERSION, list_saves, mark_of
 from paddle_base.runtime.schema import (
     Integer,
     Items,
@@ -40,7 +39,6 @@ from paddle_base.runtime.schema import (
 from pserver.store.snapshot import COUNTERS, CheckpointState, Part
 from trainer.arrays.parameters import ParameterTable
 from trainer.storage.checkpoint import PARAMETERS, TRAINERS, describe_parameters
-from trainer.storage.model_files import HEADER, VALUE_BYTES
 from trainer.storage.sums import Sum
 
 MOST_JOB_BYTES = 64 << 20  # maximum bytes of job.json: enough for a hundred thousand parameters, or a thousand services
@@ -95,7 +93,7 @@ class _Reader:
             elif parameter.name not in elsewhere:
                 self._damaged(f"{name} is not among the files of the checkpoint")
         for name in self._sizes.keys() - self._used:
-            self._skim(name)
+            self._skim(name)  # damage is told also where this job does not need the file
         trainers = self._parse(TRAINERS, self._read_all(TRAINERS, MOST_TRAINERS_BYTES))
         self._check_trainers(trainers, job["trainers"])
         return CheckpointState(services, trainers)
@@ -109,9 +107,10 @@ class _Reader:
                 f"{self._shown}: there is no such directory; name a directory in <save_dir>/{FOLDER}"
             )
         self._check_that_it_is_one()
-        mark = self._read_file(DONE, 2 * hashlib.sha256().digest_size)
+        mark = self._read_file(DONE, len(mark_of(b"")))
         text = self._read_file(JOB, MOST_JOB_BYTES)
-        if hashlib.sha256(text).hexdigest().encode() != mark:
+        # before the parsing, which would call damaged bytes a wrong value
+        if mark_of(text) != mark:
             self._damaged(f"{JOB} does not have the checksum in '{DONE}'")
         job = self._parse(JOB, text)
         if not isinstance(job, dict):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -30,12 +29,10 @@ from paddle_base.runtime.durable_files import (
     write_file,
 )
 from paddle_base.runtime.errors import DataError, VolumeError
-from paddle_base.runtime.saves import DONE
+from paddle_base.runtime.saves import DONE, HEADER, VALUE_BYTES
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
 
-HEADER = struct.Struct("<iIQ")  # the header of a file: format version 0, bytes of a value, number of values
-VALUE_BYTES = 4
 _LAYER = re.compile(r"_(.+)\.(?:w\d+|wbias)")  # the name that v0.10 gives the parameter of a layer
 PATH_FILE = "path.txt"
 

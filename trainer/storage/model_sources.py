@@ -29,12 +29,12 @@ from paddle_base.runtime.errors import (
     reading_error,
 )
 from paddle_base.runtime.regular_files import open_regular
-from paddle_base.runtime.saves import DONE, list_saves, pass_name
+from paddle_base.runtime.saves import DONE, HEADER, VALUE_BYTES, list_saves, pass_name
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.arrays.sparse_storage import sparse_pattern
 from trainer.storage.model_archive import ParameterArchive, is_archive
-from trainer.storage.model_files import HEADER, PATH_FILE, VALUE_BYTES, count_file_bytes, decode_parameter
+from trainer.storage.model_files import PATH_FILE, count_file_bytes, decode_parameter
 from trainer.telemetry.legacy_words import AT
 
 NAMES_SHOWN = 8

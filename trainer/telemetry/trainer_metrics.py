@@ -10,7 +10,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.environment import JobEnvironment, read_environment
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.health.liveness import LIVENESS, Liveness
-from paddle_base.runtime.health.metrics import BUILD, Exposition, Metric, Sample, describe_build
+from paddle_base.runtime.health.metrics import Exposition, Metric, Sample, describe_build
 from paddle_base.runtime.network.interfaces import ANY_ADDRESS, resolve_nics
 from trainer.flags import Values
 from trainer.telemetry.time_breakdown import COMPUTE, DATA, EXCHANGE, OTHER, SAVE, TEST
@@ -23,12 +23,6 @@ _OF = ("trainer",)
 NO_NUMBER = "none"  # the label of a trainer that no master has accepted yet
 
 READY = Metric("paddle_trainer_ready", "1 when the trainer has connected and begun its job", _OF)
-TURN = Metric(
-    "paddle_trainer_turn_age_seconds",
-    "seconds since the trainer last began a batch of training or testing, or checked for answers of its peers",
-    _OF,
-)
-
 PASS = Metric("paddle_trainer_pass", "number of the current pass", _OF)
 BATCH = Metric("paddle_trainer_batch", "completed batches of the current pass", _OF)
 WANTED = Metric("paddle_trainer_wanted_passes", "number of the last pass that the trainer will train, plus 1", _OF)
@@ -50,21 +44,10 @@ SECONDS = {
     SAVE: Metric("paddle_trainer_save_seconds_total", "seconds of saves and checkpoints", _OF),
     OTHER: Metric("paddle_trainer_other_seconds_total", "seconds of all other work", _OF),
 }
-
-METRICS = (
-    BUILD,
-    READY,
-    PASS,
-    BATCH,
-    WANTED,
-    PASSES,
-    BATCHES,
-    SAMPLES,
-    SPEED,
-    COST,
-    EVALUATOR,
-    *SECONDS.values(),
-    TURN,
+TURN = Metric(
+    "paddle_trainer_turn_age_seconds",
+    "seconds since the trainer last began a batch of training or testing, or checked for answers of its peers",
+    _OF,
 )
 
 

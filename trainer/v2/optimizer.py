@@ -5,15 +5,20 @@ Source: spec/v2.md sections 0 and 8.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from trainer.config.building.names import built
 from trainer.config.building.state import Parse, parsing
 from trainer.config.language import optimizers as language
 
 # what an optimiser gives to each parameter that has not its own
 _GIVEN = ("momentum", "decay_rate", "gradient_clipping_threshold")
+# arguments that the config language requires
+_DEFAULTS: Mapping[str, dict[str, float]] = {"Adamax": {"beta1": 0.9, "beta2": 0.999}}
 
 
 class UpdateEquation:
@@ -50,54 +55,30 @@ class UpdateEquation:
         return ["value", "gradient"]
 
 
-class Momentum(UpdateEquation):
-    """SGD with momentum; see MomentumOptimizer."""
-
-    def __init__(self, momentum: float | None = None, sparse: bool = False, **settings: Any) -> None:
-        super().__init__(language.MomentumOptimizer(momentum, sparse), **settings)
-
-
-class Adam(UpdateEquation):
-    """Adam; see AdamOptimizer."""
-
-    def __init__(self, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, **settings: Any) -> None:
-        super().__init__(language.AdamOptimizer(beta1, beta2, epsilon), **settings)
-
-
-class Adamax(UpdateEquation):
-    """Adam with the infinity norm; see AdamaxOptimizer."""
-
-    def __init__(self, beta1: float = 0.9, beta2: float = 0.999, **settings: Any) -> None:
-        super().__init__(language.AdamaxOptimizer(beta1, beta2), **settings)
+def optimizer_names() -> dict[str, Any]:
+    """Return the names of `paddle.optimizer`: a class for each learning method of the config language, and others."""
+    methods = [
+        one
+        for one in built("optimizers").values()
+        if isinstance(one, type) and issubclass(one, language.BaseSGDOptimizer) and one is not language.BaseSGDOptimizer
+    ]
+    return {
+        **{one.__name__.removesuffix("Optimizer"): _make_class(one) for one in methods},
+        "L2Regularization": language.L2Regularization,
+        "ModelAverage": language.ModelAverage,
+        "Optimizer": UpdateEquation,
+    }
 
 
-class AdaGrad(UpdateEquation):
-    """AdaGrad; see AdaGradOptimizer."""
+def _make_class(method: type[language.BaseSGDOptimizer]) -> type[UpdateEquation]:
+    """Return a class that takes the arguments of a learning method, and the settings by their names."""
+    name, own = method.__name__.removesuffix("Optimizer"), [*inspect.signature(method).parameters]
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(language.AdaGradOptimizer(), **settings)
+    def __init__(self: UpdateEquation, *arguments: Any, **settings: Any) -> None:
+        missing = {key: _DEFAULTS[name][key] for key in own[len(arguments) :] if name in _DEFAULTS}
+        given = {key: settings.pop(key) for key in own if key in settings}
+        UpdateEquation.__init__(self, method(*arguments, **missing | given), **settings)
 
-
-class DecayedAdaGrad(UpdateEquation):
-    """AdaGrad with a decaying mean; see DecayedAdaGradOptimizer."""
-
-    def __init__(self, rho: float = 0.95, epsilon: float = 1e-06, **settings: Any) -> None:
-        super().__init__(language.DecayedAdaGradOptimizer(rho, epsilon), **settings)
-
-
-class AdaDelta(UpdateEquation):
-    """AdaDelta; see AdaDeltaOptimizer."""
-
-    def __init__(self, rho: float = 0.95, epsilon: float = 1e-06, **settings: Any) -> None:
-        super().__init__(language.AdaDeltaOptimizer(rho, epsilon), **settings)
-
-
-class RMSProp(UpdateEquation):
-    """RMSProp; see RMSPropOptimizer."""
-
-    def __init__(self, rho: float = 0.95, epsilon: float = 1e-6, **settings: Any) -> None:
-        super().__init__(language.RMSPropOptimizer(rho, epsilon), **settings)
-
-
-ModelAverage = language.ModelAverage
-L2Regularization = language.L2Regularization
+    return type(
+        name, (UpdateEquation,), {"__init__": __init__, "__doc__": method.__doc__, "__module__": "paddle.v2.optimizer"}
+    )

@@ -18,9 +18,10 @@ from google.protobuf.message import DecodeError
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from paddle_base.runtime.errors import DataError
+from paddle_base.runtime.saves import HEADER, VALUE_BYTES
 from trainer.arrays.parameters import ParameterTable
 from trainer.storage.model_archive import DESCRIPTION, EXPANDED_LIMIT, ParameterArchive
-from trainer.storage.model_files import HEADER, VALUE_BYTES, decode_parameter
+from trainer.storage.model_files import decode_parameter
 from trainer.v2.topology import Topology
 
 Values = npt.NDArray[np.float32]

@@ -118,6 +118,7 @@ class AgentClient:
             answer = self._exchange.ask(method, f"{path}?agent={agent}{query}", body, REQUEST_S, wait + REQUEST_S)
         except UnprovenAnswerError as exc:
             self._hearing.note()
+            # an agent with another secret cannot sign its refusal; no later try can succeed
             if exc.status == HTTPStatus.FORBIDDEN:
                 raise ConfigError(
                     f"{self._name} refuses the secret; driver and agent need the same PADDLE_SECRET"

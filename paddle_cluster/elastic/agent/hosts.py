@@ -184,7 +184,7 @@ class AgentHosts(HostDiscovery):
         agent = _KnownAgent(AgentClient(address, self._policy.port, self._secret, self.hearing, self._lose))
         with self._changed:
             if len(self._agents) >= MOST_KNOWN:
-                self._agents.clear()
+                self._agents.clear()  # a discovery may name new hosts without end; those in use are found again
             self._agents[host] = agent
             self._changed.notify_all()
         return agent

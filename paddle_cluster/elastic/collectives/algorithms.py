@@ -124,6 +124,7 @@ def _pass_round(
     expected = mesh.peers[left].expected
     for number, piece in enumerate(incoming):
         if piece.is_final:
+            # final values are received in their place, without a copy; partial results have to be added first
             expected[sequence, number] = view[width * piece.begin : width * piece.end]
     for begin, end in first:
         mesh.send(right, FrameKind.DATA, sequence, b"", [view[width * begin : width * end]], sent)
@@ -148,6 +149,8 @@ def _pass_round(
 def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
     """Replace the array of every rank by the reduction of all arrays; an array must fit into a single message."""
     rank, size = mesh.rank, mesh.size
+    # the exchange in pairs needs a power of two; each rank beyond it gives its array to a neighbour, and gets the
+    # result
     power = 1 << (size.bit_length() - 1)
     extra = size - power
     is_paired = rank < 2 * extra
@@ -164,6 +167,7 @@ def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, tim
         partner = 2 * other if other < extra else other + extra
         _send(mesh, partner, sequence, work)
         theirs = _receive(mesh, partner, sequence, work, timeout)
+        # both partners fold in the order of the ranks, and so get the same bits
         first, second = (work, theirs) if rank < partner else (theirs, work)
         mesh.flush(time.monotonic() + timeout)  # the sent message refers to this array, which changes now
         fold(work, first, second, reduction)
@@ -181,6 +185,7 @@ def broadcast_by_tree(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeo
     place = (mesh.rank - root) % size
     lowest = place & -place if place else 1 << size.bit_length()
     steps = [1 << bit for bit in range(size.bit_length()) if 1 << bit < lowest and place + (1 << bit) < size]
+    # the largest subtree gets each piece first
     children = [(place + step + root) % size for step in reversed(steps)]
     parent = (place - lowest + root) % size
     view = work.view(np.uint8).data

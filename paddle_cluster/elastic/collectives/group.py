@@ -176,6 +176,7 @@ class RankGroup:
                 return handle
             self._waiting.add(handle, is_named=name is not None)
             is_much = self._waiting.nbytes >= CYCLE_BYTES
+        # the thread that drives the rounds waits for the network, and would not see the new request
         if self._driving.locked():
             self._mesh.wake()
         if is_much:

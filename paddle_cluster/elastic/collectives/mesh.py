@@ -124,6 +124,7 @@ class Mesh:
         is_woken = False
         self.beat()
         timeout = min(timeout, BEAT_S)
+        # rounded up, because a wait of less than a millisecond would become a loop without any wait
         for file, events in self._poller.poll(max(0, int(1000 * timeout + 0.999))):
             if file == self._wakeup.fileno():
                 is_woken = self._wakeup.clear()
@@ -131,6 +132,7 @@ class Mesh:
             number = self._of_file[file]
             peer = self.peers[number]
             try:
+                # a hang-up or an error is read, too: the last messages may contain the reason
                 if events != select.POLLOUT:
                     peer.read()
             except ProtocolError as exc:

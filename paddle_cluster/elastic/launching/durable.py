@@ -185,12 +185,15 @@ def follow(
             source.seek(int(mark.read_text(encoding="ascii")))
         shown = source.tell()
         while True:
+            # asked before the read, so that the last read certainly has all that the worker wrote
             was_over = is_over.is_set()
             chunk = source.read(1 << 16)
+            # whole lines, because the lines of all ranks go to one output; a line beyond the buffer is shown in parts
             whole = chunk if was_over else chunk[: chunk.rfind(b"\n") + 1] or (chunk if len(chunk) == 1 << 16 else b"")
             if whole:
                 writer.show(rank, kind, whole, file)
                 shown += len(whole)
+                # without the mark, the next driver shows lines twice, which harms less than an end
                 with contextlib.suppress(OSError):
                     mark.write_text(str(shown), encoding="ascii")
             if len(whole) < len(chunk):

@@ -191,6 +191,7 @@ def run_process(
         held.close()
         raise
     finally:
+        # the worker has its copies; while these are open, its pipes have no end
         for descriptor in given:
             os.close(descriptor)
     sources = [WorkerPipe(descriptor) for descriptor in (stdout, stderr)]
@@ -202,6 +203,7 @@ def run_process(
     finally:
         held.close()
         process.close()
+    # before the wait for output, which children of the worker may hold open
     end = steady_time()
     for source in sources:
         source.wait_until_drained(DRAIN_S)

@@ -346,6 +346,7 @@ class WorkerMembership:
 
     def _beat(self) -> None:
         is_heard = True
+        # a client of its own, because a heartbeat without an answer has to end before the next one is due
         client = RendezvousClient(self.settings.address, self.settings.port, self.secret, HEARTBEAT_S)
         while True:  # send at once, because the driver ignores a worker's silence before its first heartbeat
             place = self.placement

@@ -310,6 +310,7 @@ def _tell(
     secrets = {value for name, value in {**env, **host.extra_env}.items() if is_hidden(name)}
     for variable in job.container.env:
         was_mapped = variable.name not in host.extra_env and paths.replace(variable.value) != variable.value
+        # what `ours` replaces is told below, with a placeholder, because it differs between the pods
         if was_mapped and env[variable.name] == ours.get(variable.name, env[variable.name]):
             if is_hidden(variable.name):
                 told.append(Replacement("env", variable.name, "(replaced, not shown)"))

@@ -126,7 +126,9 @@ class ClusterLease(ServiceThread):
         if item is None:
             self._client.ask("POST", self._path, made)
         else:
+            # with the resourceVersion that was read: of two programs that write, one gets a conflict
             self._client.ask("PUT", f"{self._path}/{self._name}", made)
+        # the time before the request: this program has to give up before another one may take over
         self._renewed = begun
         if not self.leads:
             self.took_over = item is not None

@@ -262,7 +262,7 @@ class Autoscaler:
                 glog.info(f"{job.key} was changed by another program at the same time; trying again")
                 self._wake = 0.0
             else:
-                failure = failure or problem
+                failure = failure or problem  # the changes that were sent before are noted first
         if failure:
             raise failure
 

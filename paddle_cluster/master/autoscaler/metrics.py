@@ -17,7 +17,6 @@ FAILED = Metric("paddle_autoscaler_failures_total", "decisions of which a change
 DECISION = Metric("paddle_autoscaler_decision_seconds", "seconds that the last decision took")
 NODES = Metric("paddle_autoscaler_nodes", "number of nodes that are Ready")
 
-METRICS = (LEADING, JOBS, IGNORED, WANTED, CHANGES, FAILED, DECISION, NODES)
 STUCK_S = 120.0  # maximum seconds of one iteration of the loop; a Retry-After header causes a wait of at most 60 s
 
 

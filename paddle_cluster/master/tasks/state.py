@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from dataclasses import dataclass
 
+from paddle_base.runtime.gflags import flag, time_flag
 from paddle_cluster.master.tasks.events import TaskWanted, Ticket
 from paddle_cluster.master.tasks.presence import Presence
 from paddle_cluster.master.tasks.records import (
@@ -28,28 +29,53 @@ MOST_CHARACTERS = (
     2500  # maximum characters of the line about the end; `paddle_base.registry.records.MOST_REASON` is larger
 )
 GAIN, DEVIATION_GAIN = 1 / 8, 1 / 4  # RFC 6298, section 2: alpha and beta
+SILENCE = 0.5  # fraction of --member_ttl after which a silent member is disconnected; in the rest it may reconnect
 MEANS, DEVIATIONS = 2.0, 4.0  # factors of the mean and of the mean deviation in the limit; RFC 6298 has 1 and 4
 
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """The settings from the flags.
+    """The settings of the rules. Each field is a flag of `paddle master`; to add a flag for the rules, add a field."""
 
-    num_passes: number of passes of the job.  failures_max: a task with more failures is discarded for the pass.
-    time_least, time_most: bounds of a task's time limit in seconds; `time_most` is used until durations are known.
-    member_lease: seconds for a member to reconnect after its connection is lost.
-    speculate: whether waiting members get copies of the oldest pending tasks in the last tenth of a pass.
-    ranks: if not 0, task i goes only to the member of rank i % ranks, and a pass begins when the members of all ranks
-        wait for a task.
-    """
+    member_ttl: float = time_flag(
+        "member_ttl", "6s", "time after which the tasks of a silent trainer are assigned again"
+    )
+    num_passes: int = flag("num_passes", 1, "number of passes of the job", 1)
+    files_per_task: int = flag(
+        "chunk_per_task",
+        1,
+        "number of files of a task, or of chunks of RecordIO files; the default was 10 in 2017",
+        1,
+        1 << 16,
+    )
+    time_most: float = time_flag(
+        "task_timeout_dur", "20m", "maximum time limit of a task, and the limit before any task is finished"
+    )
+    time_least: float = time_flag("task_timeout_min", "10s", "minimum time limit of a task")
+    failures_max: int = flag(
+        "task_timeout_max", 3, "maximum failures of a task in a pass; after one more the task is discarded", 0
+    )
+    speculate: bool = flag(
+        "speculate", False, "in the last tenth of a pass, idle trainers get copies of the slowest tasks"
+    )
+    ranks: int = flag(
+        "deterministic_tasks",
+        0,
+        "task i of a pass goes only to trainer i modulo this number, and a pass waits for all these trainers; 0: a "
+        "task goes to the first trainer that asks",
+        0,
+        4096,
+    )
 
-    num_passes: int = 1
-    failures_max: int = 3
-    time_least: float = 10.0
-    time_most: float = 1200.0
-    member_lease: float = 3.0
-    speculate: bool = False
-    ranks: int = 0
+    @property
+    def silence(self) -> float:
+        """Seconds after which a silent member is disconnected."""
+        return self.member_ttl * SILENCE
+
+    @property
+    def member_lease(self) -> float:
+        """Seconds for a member to reconnect after its connection is lost."""
+        return self.member_ttl - self.silence
 
 
 class DurationEstimate:

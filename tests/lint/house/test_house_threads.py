@@ -22,6 +22,7 @@ ALONE = {
     "paddle_cluster/localcluster/controller.py": (1, "localcluster is a tool of one machine"),
     "paddle_cluster/localcluster/deployment.py": (1, "as above"),
     "paddle_cluster/localcluster/pods/node.py": (2, "as above"),
+    "paddle/v2/reader/decorator.py": (1, "its error goes to the loop that takes the samples"),
     "paddle/doctor/probing.py": (1, "a probe, for a bounded time"),
     "pserver/server/event_loop.py": (1, "it only imports"),
     "pserver/server/handlers/background_task.py": (1, "its error goes to the trainer that waits"),

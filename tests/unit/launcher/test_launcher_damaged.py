@@ -14,8 +14,9 @@ from builders import pod, pod_environment, podlist
 from launching import agree
 
 import start_paddle
+from paddle_base.runtime.saves import find_state_flaw
 from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord
-from paddle_cluster.launcher.checkpoints import find_state_flaw, set_aside_damaged
+from paddle_cluster.launcher.checkpoints import set_aside_damaged
 from paddle_cluster.launcher.resume import position
 from paddle_cluster.launcher.settings import LauncherConfig
 
@@ -138,7 +139,7 @@ def test_what_cannot_be_read_now_is_not_damaged(
     def refuse(path: Path, *_: object, **__: object) -> bytes:
         raise OSError(code, os.strerror(code), str(path))
 
-    monkeypatch.setattr("paddle_cluster.launcher.checkpoints.read_text_file", refuse)
+    monkeypatch.setattr("paddle_base.runtime.saves.read_text_file", refuse)
     monkeypatch.setattr(Path, "open", refuse)
     saved = set_aside_damaged(config.output)
     assert (saved.states, saved.passes) == (("pass-00000",), (0,))

@@ -84,8 +84,7 @@ class Stage:
     def __init__(self, files_per_task: int = 2, **settings: Any) -> None:
         self.network = FakeNetwork()
         self.store = MemoryStore()
-        self.settings = TaskSettings(**settings)
-        self.files_per_task = files_per_task
+        self.settings = TaskSettings(files_per_task=files_per_task, **settings)
         self.numbers = itertools.count(1)
         self.heard: dict[str, Listening] = {}
         self.begin()
@@ -95,7 +94,7 @@ class Stage:
         leadership = MemoryLeadership(self.store)
         token = leadership.claim.token
         state = decode_state(self.settings, leadership.load(), self.network.now, token)
-        self.service = MasterService(state, leadership, self.files_per_task, lambda: self.network.now)
+        self.service = MasterService(state, leadership, lambda: self.network.now)
         core = ServerCore(MASTER, "job", MemberId("master", token), silence=3.0)
         self.service.dispatcher = Dispatcher(core, self.service, self.network.notes.append)
         self.network.serve("m", self.service.dispatcher)
@@ -241,7 +240,7 @@ def test_a_watcher_sees_the_status_and_is_no_member() -> None:
 
 
 def test_a_silent_member_loses_its_tasks_and_its_question_is_refused() -> None:
-    stage = Stage(files_per_task=3, member_lease=3.0)
+    stage = Stage(files_per_task=3, member_ttl=6.0)
     first, second = stage.join("a"), stage.join("b")
     stage.give(first)
     stage.get(first), stage.get(second)

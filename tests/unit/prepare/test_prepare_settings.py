@@ -186,3 +186,20 @@ def test_a_task_without_a_label_is_refused(tmp_path):
     flags = [f"--out_dir={tmp_path}", "--split_count=1", "--data_source=csv", f"--data_path={tmp_path.parent / 't'}"]
     with pytest.raises(ConfigError, match="CSV_TASK is number, but CSV_LABEL is not set"):
         read_settings([*flags, "--csv_task=number"], {})
+
+
+def test_a_setting_is_one_field_whose_parser_accepts_its_default():
+    """The name, the default, the check and the type of a setting stood in three places: issue M."""
+    for one in OPTIONS:
+        if one.name != "test_fraction":  # its default is that of the source
+            one.parse(one.absent)
+    min_count = next(one for one in OPTIONS if one.name == "min_count")
+    assert (min_count.default, min_count.parse("7"), read(MIN_COUNT="7").min_count) == ("2", 7, 7)
+    with pytest.raises(ValueError, match=r"^a number from 1 to 1000000000$"):
+        min_count.parse("0")
+
+
+def test_a_wrong_number_of_shards_is_one_error_and_not_compared_with_the_trainers():
+    wrong = "SPLIT_COUNT is 'x'; it must be a number from 1 to 100000"
+    for trainers in ("3", "999999999"):
+        assert problem(SPLIT_COUNT="x", CONF_PADDLE_GRADIENT_NUM=trainers) == wrong

@@ -11,7 +11,7 @@ import ast
 import configparser
 import functools
 import html.parser
-import importlib
+import importlib.machinery
 import io
 import itertools
 import logging
@@ -202,9 +202,10 @@ def _install_modules() -> None:
         "urllib2": _module("urllib2", **vars(urllib.request), **_public(urllib.error)),
         "urlparse": urllib.parse,
     }.items():
-        sys.modules.setdefault(name, module)
-    for name in ("imap", "izip", "ifilter"):
-        vars(itertools).setdefault(name, {"imap": map, "izip": zip, "ifilter": filter}[name])
+        if importlib.machinery.PathFinder.find_spec(name) is None:  # the program's own commands.py comes first
+            sys.modules.setdefault(name, module)
+    for name, function in {"imap": map, "izip": zip, "ifilter": filter}.items():
+        vars(itertools).setdefault(name, function)
     vars(itertools).setdefault("izip_longest", itertools.zip_longest)
     for name in ("letters", "lowercase", "uppercase"):
         vars(string).setdefault(name, getattr(string, f"ascii_{name}"))

@@ -66,7 +66,7 @@ class AnyOrder(RuleBasedStateMachine):
             ranks=ranks,
             time_least=3.0,
             time_most=20.0,
-            member_lease=2.0,
+            member_ttl=4.0,
         )
         self.story.join(*NAMES)
 

@@ -167,7 +167,7 @@ def test_a_member_whose_time_is_over_is_out() -> None:
 
 def test_nobody_waits_for_a_member_whose_connection_is_lost() -> None:
     """Until its lease has ended, a round of a trainer that was killed had stood still."""
-    story = Story(3, member_lease=3.0)
+    story = Story(3, member_ttl=6.0)
     story.join("a", "b")
     story.report("a", story.take("a"))
     story.take("b")

@@ -159,7 +159,7 @@ def test_a_task_with_too_many_failures_is_discarded_for_the_pass_and_named() -> 
 
 
 def test_a_lost_connection_costs_nothing_before_the_lease_has_ended() -> None:
-    story = Story(1, member_lease=3.0)
+    story = Story(1, member_ttl=6.0)
     story.join("a")
     task = story.take("a")
     story.cut("a")
@@ -270,7 +270,7 @@ def test_a_task_that_comes_back_goes_to_its_rank_again() -> None:
 
 
 def test_a_pass_by_rank_goes_on_under_another_leader_and_waits_for_a_lost_member() -> None:
-    story = Story(4, ranks=2, member_lease=3.0)
+    story = Story(4, ranks=2, member_ttl=6.0)
     story.join("a", "b")
     story.want("a")
     story.take("b")
@@ -411,7 +411,7 @@ def test_m5_a_task_that_needs_longer_than_the_estimate_gets_twice_the_time_again
 def test_m4_and_m6_the_tasks_of_a_dead_trainer_go_back_when_its_lease_ends() -> None:
     """M4: a task counted as finished when its last record was read. M6: tasks of the dead came back by the time limit
     only, which was 16 seconds, or 20 minutes by default."""
-    story = Story(3, member_lease=3.0)
+    story = Story(3, member_ttl=6.0)
     story.join("a", "b")
     story.take("a"), story.take("a"), story.take("b")
     waiting = story.want("b")
@@ -443,7 +443,7 @@ def test_m6_a_trainer_that_is_known_to_be_gone_is_not_waited_for() -> None:
 
 
 def test_a_refused_finish_is_in_the_account_as_a_repetition():
-    story = Story(2, member_lease=2.0)
+    story = Story(2, member_ttl=4.0)
     story.join("a", "b")
     first = story.take("a")
     story.cut("a")
@@ -480,7 +480,7 @@ def test_what_a_trainer_gives_back_was_trained_in_part_and_is_no_failure():
 
 
 def test_a_late_report_changes_the_account_of_its_pass():
-    story = Story(1, num_passes=2, member_lease=2.0)
+    story = Story(1, num_passes=2, member_ttl=4.0)
     story.join("a", "b")
     late = story.take("a")
     story.cut("a")

@@ -11,7 +11,10 @@ from each import each
 
 import paddle.v2 as paddle
 from paddle_base.runtime.errors import ConfigError, DataError, UsageError
+from trainer.config.building import names
+from trainer.config.language import optimizers as language
 from trainer.v2 import process
+from trainer.v2.optimizer import optimizer_names
 
 layer, data_type = paddle.layer, paddle.data_type
 
@@ -102,6 +105,28 @@ def test_momentum_decay_and_clipping_of_the_optimizer_reach_every_parameter_with
     w, bias = line.trainer.get_topology_proto().parameters
     assert (w.momentum, w.decay_rate, w.gradient_clipping_threshold) == (0.75, 0.125, 3)
     assert (bias.momentum, bias.decay_rate, bias.gradient_clipping_threshold) == (0.5, 0.25, 3)
+
+
+def test_a_learning_method_of_the_config_language_has_its_name_here_too(monkeypatch):
+    """A new optimiser needed a second class here, and a place in the list of paddle.v2.optimizer: issue M."""
+    old = paddle.optimizer.Adamax(0.5, learning_rate=0.25).message  # the language has no defaults of beta1 and beta2
+    assert (old.adam_beta1, old.adam_beta2, old.learning_rate) == (0.5, 0.999, 0.25)
+
+    class SignOptimizer(language.BaseSGDOptimizer):
+        def __init__(self, slope=1):
+            self.slope = slope
+
+        def to_setting_kwargs(self):
+            return {"learning_method": f"sign{self.slope}"}
+
+    monkeypatch.setitem(names._built, "optimizers", {**names.built("optimizers"), "SignOptimizer": SignOptimizer})
+    found = optimizer_names()
+    assert found.keys() - {*paddle.optimizer.__all__} == {"Sign"}
+    for made in (found["Sign"](3, learning_rate=0.25), found["Sign"](learning_rate=0.25, slope=3)):
+        assert (made.message.learning_method, made.message.learning_rate) == ("sign3", 0.25)
+        assert isinstance(made, paddle.optimizer.Optimizer)
+    with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
+        found["Sign"](3, 4)
 
 
 def test_moments_stay_from_one_call_of_train_to_the_next():

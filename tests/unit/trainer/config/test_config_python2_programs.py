@@ -93,6 +93,14 @@ def test_a_program_of_python_2_prints_what_python_2_printed(tmp_path):
     assert ended.returncode == 1
 
 
+def test_a_module_of_the_program_comes_before_one_of_python_2s_library(tmp_path):
+    """`commands` of Python 2's library hid the program's own commands.py."""
+    (tmp_path / "commands.py").write_text("def greet():\n    print 'own'\n")
+    (tmp_path / "train.py").write_text("import commands\ncommands.greet()\n")
+    ended = run(tmp_path, "train.py")
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("own\n", "", 0)
+
+
 def test_a_program_of_python_3_keeps_its_meaning(tmp_path):
     (tmp_path / "train.py").write_text("print(7 / 2, range(2), f'{3}')\nraise SystemExit(5)\n")
     ended = run(tmp_path, "train.py")

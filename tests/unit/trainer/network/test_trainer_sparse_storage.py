@@ -8,13 +8,14 @@ import pytest
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
 from paddle_base.runtime.errors import ConfigError, DataError
+from paddle_base.runtime.saves import HEADER
 from pserver.store.snapshot import CheckpointState
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.arrays.sparse_storage import sparse_pattern
 from trainer.storage.checkpoint import write_checkpoint
 from trainer.storage.checkpoint_reader import read_checkpoint
-from trainer.storage.model_files import HEADER, encode_parameter
+from trainer.storage.model_files import encode_parameter
 from trainer.storage.model_sources import load_model
 
 WHOLE = np.array([[0, 5, 0, 6], [7, 0, 0, 0], [0, 0, 8, 0]], np.float32)
