@@ -86,6 +86,11 @@ def require_same_work(workload: Workload, directory: Path) -> Path:
     return model
 
 
+def measure(run: Callable[[int], TimedRun], passes: int, samples: int, options: argparse.Namespace) -> TimedRun:
+    """Returns the rates of a program, by the clock or by processor time."""
+    return time_by_processor(run, passes, samples) if options.processor else run(passes)
+
+
 def bench(workload: Workload, directory: Path, model: Path, options: argparse.Namespace) -> str:
     """Returns a row of the table."""
     passes = options.passes * workload.pass_factor
@@ -94,10 +99,7 @@ def bench(workload: Workload, directory: Path, model: Path, options: argparse.Na
         lambda count: time_trainer(workload, directory, model, 1, count),
         lambda count: run_program(workload, directory, count)[1],
     ]
-    runs = [
-        [time_by_processor(run, passes, samples) if options.processor else run(passes) for run in contestants]
-        for _ in range(options.rounds)
-    ]
+    runs = [[measure(run, passes, samples, options) for run in contestants] for _ in range(options.rounds)]
     rates = [show_rates([rate for one in column for rate in one.rates]) for column in zip(*runs, strict=True)]
     ratios = [statistics.median(its.rates) / statistics.median(ours.rates) for ours, its in runs]
     peaks = [f"{max(one.peak_mb for one in column):.0f} MB" for column in zip(*runs, strict=True)]
@@ -106,9 +108,12 @@ def bench(workload: Workload, directory: Path, model: Path, options: argparse.Na
 
 def bench_reader(workload: Workload, directory: Path, options: argparse.Namespace, reader: str) -> str:
     """Returns the row of a reader of the program."""
+    passes, samples = options.passes * workload.pass_factor, workload.count_samples(directory)
     rates: list[float] = []
     for _ in range(options.rounds):
-        rates += run_program(workload, directory, options.passes, reader)[1].rates
+        rates += measure(
+            lambda count: run_program(workload, directory, count, reader)[1], passes, samples, options
+        ).rates
     return f"| {reader} | {show_rates(rates)} | {1e6 / statistics.median(rates):.1f} |"
 
 

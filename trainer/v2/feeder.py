@@ -65,6 +65,7 @@ class DataFeeder:
 
         Raises: DataError: see a call.
         """
+        batch = batch if isinstance(batch, list | tuple) else list(batch)  # a generator can be read only once
         try:
             slots = [[sample[column] for sample in batch] for column in self._columns]
         except (IndexError, KeyError, TypeError):
