@@ -20,17 +20,8 @@ from paddle_base.runtime.network import bodies
 from trainer.serving import batcher
 from trainer.serving.flags import FLAGS
 from trainer.serving.server import ModelServer
-from trainer.v2 import process
-from trainer.v2.graph import COUNTS
 
 WORDS = 7
-
-
-@pytest.fixture(autouse=True)
-def fresh_process(monkeypatch):
-    monkeypatch.setattr(process, "_found", [])
-    monkeypatch.setattr(process, "flush_denormals", lambda: None)  # other tests of this process need them
-    COUNTS.clear()
 
 
 class Model:
