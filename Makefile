@@ -146,6 +146,8 @@ bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON TENSORFL
 	$(BIN)/python bench/networks.py $(of_torch)
 	$(BIN)/python bench/threads.py
 	$(BIN)/python bench/pool.py
+	$(BIN)/python bench/v2.py
+	$(BIN)/python bench/serve.py
 
 proto: setup  ## generate the message modules again after a change of paddle_base/proto/*.proto (protoc: Debian's protobuf-compiler)
 	protoc -I. --python_out=. --pyi_out=. paddle_base/proto/*.proto

@@ -119,8 +119,10 @@ setup(
             "codespell>=2.3",
             "hypothesis>=6.100",
             "import-linter>=2",
+            "ipykernel>=6.29",  # runs examples/v2/digits.ipynb
             "kubernetes-validate>=1.31",
             "mypy>=1.10",
+            "nbconvert>=7.16",
             "proto-plus>=1.24",  # its import name was once that of a package of ours
             "pytest>=8",
             "pytest-timeout>=2.3",

@@ -27,6 +27,7 @@ These are common paddle commands used in various situations:
 run:
     train             Start a paddle trainer
     run               Run a program of paddle.v2, also in the syntax of Python 2
+    serve             Answer requests over HTTP with a trained network
     pserver           Start a paddle parameter server
     master            Give the tasks of a data set to trainers that join and leave
     elastic run       Start workers that join and leave, with all-reduce as in Horovod
@@ -231,6 +232,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "recordio": _printing(_program("paddle.utils.recordio", *_OURS)),
     "report": _printing(_program("trainer.report.__main__")),
     "run": _program("paddle.run", *_OURS),
+    "serve": _program("trainer.serving.__main__", *_OURS),
     "status": _printing(_program("paddle.utils.status", *_OURS)),
     "tensorboard": _printing(_program("paddle.utils.tensorboard", *_OURS)),
     "train": _program("trainer.__main__", *_OURS),

@@ -54,6 +54,7 @@ REASONS = {
         "[nrw]*",
     ): "a part of its interface for tests (paddle_cluster/localcluster/__init__.py)",
     ("paddle_cluster/localcluster/api/server.py", "*"): _LIBRARY,
+    ("trainer/serving/service.py", "send_error"): _LIBRARY,
     **{
         (f"trainer/v2/{name}.py", "*"): _2017
         for name in ("events", "groups", "optimizer", "parameters", "sgd", "topology")
@@ -65,6 +66,7 @@ REASONS = {
     ("paddle/utils/image_util.py", "*"): _2017,
     ("paddle_cluster/prepare/input/*", "*able"): _LIBRARY,
     ("paddle_base/runtime/network/answers.py", "*"): _LIBRARY,
+    ("paddle_base/runtime/network/bodies.py", "protocol_version"): _LIBRARY,
     ("paddle_base/runtime/network/timed.py", "*"): _LIBRARY,
     ("trainer/config/language/layers/levels.py", "*"): _2017,
     ("trainer/config/language/*", "bias_size"): _FIELD,

@@ -30,6 +30,7 @@ SOURCES: Mapping[str, tuple[str, str]] = {
     "paddle recordio": ("paddle.utils.recordio", "build_parser"),
     "paddle report": ("trainer.report.__main__", "build_parser"),
     "paddle run": ("paddle.completion.tables", "NONE"),
+    "paddle serve": ("trainer.serving.flags", "FLAGS"),
     "paddle status": ("paddle.completion.tables", "NONE"),
     "paddle tensorboard": ("paddle.utils.tensorboard", "build_parser"),
     "paddle train": ("trainer.flags", "FLAGS"),

@@ -52,8 +52,9 @@ class Ploter:
             pyplot.plot(curve.step, curve.value)
         pyplot.legend(titles, loc="upper left")
         if path is None:
-            from IPython import display
+            from IPython import display as untyped
 
+            display: Any = untyped
             display.clear_output(wait=True)
             display.display(pyplot.gcf())
         else:

@@ -70,6 +70,14 @@ def parse_bounded(data: bytes, *, depth: int, values: int) -> dict[str, Any]:
     Args: depth: maximum levels.  values: maximum number of commas and opening brackets.
     Raises: BoundedJsonError: the data exceed the limits, or are not a JSON object.
     """
+    value = parse_value(data, depth=depth, values=values)
+    if not isinstance(value, dict):
+        raise BoundedJsonError(f"that is a {type(value).__name__} instead of an object")
+    return value
+
+
+def parse_value(data: bytes, *, depth: int, values: int) -> Any:
+    """Return the value that a text contains, such as a list; see `parse_bounded`."""
     check_structure(data, depth=depth, values=values)
     try:
         text = data.decode()
@@ -80,8 +88,6 @@ def parse_bounded(data: bytes, *, depth: int, values: int) -> dict[str, Any]:
         raise
     except (ValueError, RecursionError) as exc:
         raise BoundedJsonError(f"that is not JSON ({glog.clean(exc, 200)})") from exc
-    if not isinstance(value, dict):
-        raise BoundedJsonError(f"that is a {type(value).__name__} instead of an object")
     return value
 
 

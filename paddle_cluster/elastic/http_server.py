@@ -19,22 +19,20 @@ import contextlib
 import re
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
 from paddle_base.runtime import glog
+from paddle_base.runtime.network.bodies import BadRequestError, BoundedHandler
 from paddle_base.runtime.network.front import (
     Admitted,
     Front,
     FrontHandlers,
     FrontLimits,
     Refused,
-    find_length,
     has_head,
     make_answer,
 )
@@ -48,9 +46,6 @@ from paddle_cluster.elastic.keyvalue.store import MOST_VALUE_BYTES, FullStoreErr
 # its rank, notices and heartbeat
 LIMITS = FrontLimits(proven=4096)
 MOST_PATH = 1024  # characters
-BODY_S = 3.0  # maximum seconds that a client may send nothing while its body is incomplete
-REQUEST_S = 30.0  # seconds after whose end no further data of a body is received
-ANSWER_S = 30.0  # seconds that a client may read nothing of its answer
 MOST_WAIT_S = 30.0  # maximum seconds that a GET waits; the client then repeats the request
 PUT_PLACES = "places"
 _HEAD = re.compile(rb"([A-Z]{1,16}) ([^ \r\n]{1,4096}) HTTP/1\.[01]\r?\n(?:.*\n)*?\r?\n")
@@ -83,86 +78,21 @@ class HttpAnswer(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-class _BadRequestError(Exception):
-    """A request whose answer is an error status."""
-
-    def __init__(self, status: HTTPStatus, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-
-
-class _RequestReader:
-    """Reads a request, whose first bytes have arrived, from a connection; raises TimeoutError if the rest is late."""
-
-    closed = False
-
-    def __init__(self, connection: socket.socket, data: bytes) -> None:
-        self._connection, self._data = connection, data
-        self._deadline = time.monotonic() + REQUEST_S
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether every byte that has arrived is read."""
-        return not self._data
-
-    def readline(self, limit: int = -1) -> bytes:
-        """Return the next line of the head, which has arrived as a whole."""
-        line, end, _ = self._data.partition(b"\n")
-        line = (line + end)[: limit if limit >= 0 else None]
-        self._data = self._data[len(line) :]
-        return line
-
-    def read(self, count: int) -> bytes:
-        """Return so many bytes, or fewer if the client has ended the connection."""
-        parts, missing = [self._data[:count]], count - len(self._data)
-        self._data = self._data[count:]
-        while missing > 0:
-            if time.monotonic() > self._deadline:
-                raise TimeoutError
-            part = self._connection.recv(min(missing, 1 << 16))
-            if not part:
-                break
-            parts.append(part)
-            missing -= len(part)
-        return b"".join(parts)
-
-    def close(self) -> None:
-        """Do nothing; the front closes the connection."""
-
-
-class KVStoreHandler(BaseHTTPRequestHandler):
+class KVStoreHandler(BoundedHandler):
     """Answers GET and PUT requests for values.
 
     Args: request: the connection.  data: the bytes of the request that have arrived, with its whole head.  proof: what
         the head proves; None without a secret.
     """
 
-    protocol_version = "HTTP/1.1"
-    timeout = ANSWER_S
     most_body = MOST_VALUE_BYTES
     server: Any  # a KVStoreHTTPServer
-    rfile: Any
 
     def __init__(
         self, request: Any, client_address: Any, server: Any, data: bytes = b"", proof: RequestProof | None = None
     ) -> None:
-        self._data, self._proof = data, proof
-        super().__init__(request, client_address, server)
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the connection may stay open for another request."""
-        return not self.close_connection and self.rfile.is_empty
-
-    def setup(self) -> None:
-        """Prepare to receive the rest of the request within REQUEST_S."""
-        super().setup()
-        self.rfile = _RequestReader(self.connection, self._data)
-
-    def handle(self) -> None:
-        """Answer one request."""
-        self.close_connection = True
-        self.handle_one_request()
+        self._proof = proof
+        super().__init__(request, client_address, server, data)
 
     def do_GET(self) -> None:
         """Answer a GET."""
@@ -186,7 +116,7 @@ class KVStoreHandler(BaseHTTPRequestHandler):
     def _serve(self, method: str) -> None:
         try:
             given = self.answer(self._read(method))
-        except _BadRequestError as exc:
+        except BadRequestError as exc:
             given = HttpAnswer(exc.status, f"{exc}\n".encode())
             self.close_connection = True  # the rest of the body may still come
         except FullStoreError as exc:
@@ -206,30 +136,11 @@ class KVStoreHandler(BaseHTTPRequestHandler):
     def _read(self, method: str) -> HttpRequest:
         path, _, query = self.path.partition("?")
         parts = path.split("/")
-        body = self._read_body("" if method == "PUT" else "0")
+        body = self.read_body(self.most_body, "a value", "" if method == "PUT" else "0")
         if self._proof is not None and self._proof.digest != digest(body):
-            raise _BadRequestError(HTTPStatus.FORBIDDEN, "the body is not the one that the head of the request names")
+            raise BadRequestError(HTTPStatus.FORBIDDEN, "the body is not the one that the head of the request names")
         pairs = {name: unquote(value) for name, _, value in (one.partition("=") for one in query.split("&"))}
         return HttpRequest(method, parts[1], parts[2], pairs, body)
-
-    def _read_body(self, default: str) -> bytes:
-        length = find_length(self.headers, default)
-        if length is None:
-            raise _BadRequestError(HTTPStatus.LENGTH_REQUIRED, "a body needs one Content-Length")
-        if length > self.most_body:
-            raise _BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a value has at most {self.most_body} bytes")
-        self.connection.settimeout(BODY_S)
-        try:
-            body: bytes = self.rfile.read(length)
-        except TimeoutError:
-            body = b""
-        self.connection.settimeout(ANSWER_S)
-        if len(body) < length:
-            raise _BadRequestError(HTTPStatus.REQUEST_TIMEOUT, "the body of the request has not arrived")
-        return body
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing, because a line for every request would hide other lines of the log."""
 
 
 class RendezvousHandler(KVStoreHandler):

@@ -20,6 +20,7 @@ from paddle_cluster.master.flags import FLAGS as MASTER_FLAGS
 from paddle_cluster.prepare.settings import OPTIONS
 from pserver.flags import FLAGS as PSERVER_FLAGS
 from trainer.flags import TABLE as TRAINER_FLAGS
+from trainer.serving.flags import FLAGS as SERVE_FLAGS
 
 SUPPORTED = "supported"
 VARIABLE = "variable"
@@ -102,7 +103,7 @@ def make_variables() -> str:
 
 def make_flags() -> str:
     """The lists of docs/flags.md, by program and status; the flags of etcd's certificates have a list of their own."""
-    rows = [*trainer_flags(), *pserver_flags(), *master_flags(), *autoscaler_flags(), *launcher_flags()]
+    rows = [*trainer_flags(), *pserver_flags(), *master_flags(), *autoscaler_flags(), *serve_flags(), *launcher_flags()]
     shared = {f"--{flag.name}" for flag in ETCD_FLAGS}
     rows = [row for row in rows if row.name not in shared] + [
         row._replace(program="paddle train, paddle pserver and paddle master: a secured etcd")
@@ -187,6 +188,11 @@ def master_flags() -> Iterator[Row]:
 def autoscaler_flags() -> Iterator[Row]:
     for flag in AUTOSCALER_FLAGS.values():
         yield Row(f"--{flag.name}", "paddle autoscaler", show(flag.default), flag.meaning, flag.status.value)
+
+
+def serve_flags() -> Iterator[Row]:
+    for flag in SERVE_FLAGS.values():
+        yield Row(f"--{flag.name}", "paddle serve", show(flag.default), flag.meaning, flag.status.value)
 
 
 def localcluster_flags() -> Iterator[Row]:

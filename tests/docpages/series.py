@@ -9,6 +9,7 @@ from paddle_cluster.master import metrics as of_master
 from paddle_cluster.master.autoscaler import metrics as of_autoscaler
 from pserver.life import health as of_elastic
 from pserver.server import server_metrics as of_pserver
+from trainer.serving import tally as of_service
 from trainer.telemetry import trainer_metrics as of_trainer
 
 
@@ -21,7 +22,7 @@ def metrics_of(module: ModuleType) -> Iterator[Metric]:
 
 def make_list() -> str:
     """Return the list of all metrics."""
-    modules = (of_trainer, of_pserver, of_elastic, of_master, of_autoscaler)
+    modules = (of_trainer, of_pserver, of_elastic, of_master, of_autoscaler, of_service)
     return "\n".join(item(describe(one)) for one in (BUILD, *(each for one in modules for each in metrics_of(one))))
 
 

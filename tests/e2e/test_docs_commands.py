@@ -1,6 +1,7 @@
 """Every command of README and docs/ that needs no cluster, page by page, as it stands there."""
 
 import fcntl
+import json
 import os
 import re
 import subprocess
@@ -76,6 +77,15 @@ def check_elastic(_: Path, output: str) -> None:
     assert "job job: done, all 10 passes, and the model is saved" in output
 
 
+def check_serve(_: Path, output: str) -> None:
+    """docs/serve.md: the service answers a sample and a list of samples, and ends."""
+    one, two = (json.loads(line) for line in output.splitlines() if line.startswith('{"code"'))
+    assert one["code"] == two["code"] == 0
+    assert abs(one["data"][0][0] - 0.375) < 0.1
+    assert [round(rows[0][0]) for rows in two["data"]] == [0, 1]
+    assert "\nok\n" in output
+
+
 CHECKS: dict[str, Callable[[Path, str], None]] = {
     "README.md": check_readme,
     "docs/any-table.md": check_any_table,
@@ -84,6 +94,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "docs/own-images.md": check_own_images,
     "docs/own-texts.md": check_own_texts,
     "docs/resume.md": check_resumed,
+    "docs/serve.md": check_serve,
 }
 
 

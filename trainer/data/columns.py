@@ -369,14 +369,22 @@ class ColumnSet:
                 raise SampleError(
                     f"{shorten(sample)} is no list of {len(self._columns)} slots ({', '.join(self.names)})", number
                 )
-        slots = list(zip(*samples, strict=True))
+        return self.encode_slots(list(zip(*samples, strict=True)), samples)
+
+    def encode_slots(
+        self, slots: Sequence[Sequence[Any]], samples: Sequence[Any] | None = None
+    ) -> list[tuple[npt.NDArray[Any], ...]]:
+        """Return samples as arrays, as `encode` does, from the values of each slot.
+
+        Args: samples: the samples, of which some may lack a slot (`PartialSample`); None: none does.
+        """
         for position, values in enumerate(slots):
             if self._slots[position].nests(values):
                 self._columns[position] = make_column(self._slots[position].stored)
         return [self._encode_slot(position, values, samples) for position, values in enumerate(slots)]
 
     def _encode_slot(
-        self, position: int, values: Sequence[Any], samples: Sequence[Any]
+        self, position: int, values: Sequence[Any], samples: Sequence[Any] | None
     ) -> tuple[npt.NDArray[Any], ...]:
         column, slot = self._columns[position], self._slots[position]
         try:
@@ -389,9 +397,8 @@ class ColumnSet:
                     with np.errstate(over="raise"):
                         column.encode([value])
                 except ENCODING_ERRORS as cause:
-                    raise SampleError(
-                        find_missing(samples[number], position) or f"{what}: {cause}; {wanted}", number
-                    ) from cause
+                    missing = "" if samples is None else find_missing(samples[number], position)
+                    raise SampleError(missing or f"{what}: {cause}; {wanted}", number) from cause
             raise SampleError(f"{what}: {error}; {wanted}") from error
         slot.watch(encoded)
         return encoded

@@ -12,7 +12,7 @@ import io
 import pickle
 import pickletools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 import numpy as np
@@ -59,6 +59,15 @@ def load_sample(data: bytes, most: int = MOST_BYTES) -> Any:
     Raises: PlainPickleError: see `load_plain`.
     """
     return _finish(_load(data, most, _SampleUnpickler))
+
+
+def load_records(data: bytes, kinds: Collection[tuple[str, str]]) -> Any:
+    """Return the value of a pickle whose values may also be objects of some classes: each becomes a dict.
+
+    Args: kinds: (module, name) of each class. The dict of an object has the object's attributes.
+    Raises: PlainPickleError: see `load_plain`.
+    """
+    return _load(data, MOST_BYTES, type("_Records", (_RecordUnpickler,), {"kinds": frozenset(kinds)}))
 
 
 def _load(data: bytes, most: int, unpickler: type[_PlainUnpickler]) -> Any:
@@ -285,6 +294,42 @@ _SampleUnpickler.dispatch = _Instructions({
     ord(pickle.REDUCE): _SampleUnpickler.call,
     ord(pickle.BUILD): _SampleUnpickler.fill_made,
     ord(pickle.BYTEARRAY8): _SampleUnpickler.read_bytes,
+})  # fmt: skip
+
+
+class _Kind:
+    """Stands for a class of `load_records`, between the instruction that names it and the one that makes an object."""
+
+
+class _RecordUnpickler(_PlainUnpickler):
+    """The machine with the two instructions that make an object, which becomes a dict of its attributes."""
+
+    kinds: Collection[tuple[str, str]] = ()
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what stands for a class that may be named."""
+        return _Kind() if (module, name) in self.kinds else super().find_class(module, name)
+
+    def make_record(self) -> None:
+        """NEWOBJ: replace a class and no arguments by an object without attributes."""
+        arguments, kind = self.stack.pop(), self.stack.pop()
+        if arguments != () or not isinstance(kind, _Kind):
+            raise pickle.UnpicklingError("it makes an object of no class, or with arguments")
+        self.append({})
+
+    def fill_record(self) -> None:
+        """BUILD: set the attributes, which stand in a dict, or in the second of two if the class has slots."""
+        state = self.stack.pop()
+        attributes = state[1] if isinstance(state, tuple) and len(state) == 2 else state
+        if not isinstance(attributes, dict) or type(self.stack[-1]) is not dict:
+            raise pickle.UnpicklingError("an object has no attributes")
+        self.stack[-1].update(attributes)
+
+
+_RecordUnpickler.dispatch = _Instructions({
+    **_PlainUnpickler.dispatch,
+    ord(pickle.NEWOBJ): _RecordUnpickler.make_record,
+    ord(pickle.BUILD): _RecordUnpickler.fill_record,
 })  # fmt: skip
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument
 from trainer.data.checks import SampleError, shorten
@@ -15,6 +18,7 @@ from trainer.data.columns import ColumnSet
 from trainer.data.input_types import InputType, Slot, to_input_type
 
 Feeding = Mapping[str, int] | Sequence[str] | None
+Encoded = list[tuple[npt.NDArray[Any], ...]]  # for each data layer, the arrays of its column
 
 
 class DataFeeder:
@@ -54,19 +58,41 @@ class DataFeeder:
 
     def convert(self, batch: Sequence[Any]) -> dict[str, Argument]:
         """Do what a call does."""
-        samples = [self._pick(sample, number) for number, sample in enumerate(batch)]
+        return self.join([self.encode(batch)])
+
+    def encode(self, batch: Sequence[Any]) -> Encoded:
+        """Return the samples as arrays, for `join`. Several threads may do so at the same time.
+
+        Raises: DataError: see a call.
+        """
+        batch = batch if isinstance(batch, list | tuple) else list(batch)  # a generator can be read only once
         try:
-            return self._encoder.convert(self._encoder.encode(samples))
+            slots = [[sample[column] for sample in batch] for column in self._columns]
+        except (IndexError, KeyError, TypeError):
+            self._name_wrong_sample(batch)
+            raise
+        try:
+            return self._encoder.encode_slots(slots)
         except SampleError as error:
             where = "" if error.row is None else f"sample {error.row}: "
             raise DataError(f"{where}{error}") from error
 
-    def _pick(self, sample: Any, number: int) -> list[Any]:
-        try:
-            return [sample[column] for column in self._columns]
-        except (IndexError, KeyError, TypeError) as error:
-            names = ", ".join(self._encoder.names)
-            raise DataError(
-                f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} "
-                f"columns, of which the data layers {names} take {self._columns}"
-            ) from error
+    def join(self, parts: Sequence[Encoded]) -> dict[str, Argument]:
+        """Return {data layer: its values} for the samples of all parts, in order."""
+        if len(parts) == 1:
+            return self._encoder.convert(parts[0])
+        columns = zip(*parts, strict=True)
+        return self._encoder.convert([tuple(map(np.concatenate, zip(*column, strict=True))) for column in columns])
+
+    def _name_wrong_sample(self, batch: Sequence[Any]) -> None:
+        """Raise DataError for the first sample that lacks a column, if there is one."""
+        for number, sample in enumerate(batch):
+            try:
+                for column in self._columns:
+                    sample[column]
+            except (IndexError, KeyError, TypeError) as error:
+                names = ", ".join(self._encoder.names)
+                raise DataError(
+                    f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} "
+                    f"columns, of which the data layers {names} take {self._columns}"
+                ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,3 +34,14 @@ def fields_of(output: Argument, probabilities: Argument | None = None) -> dict[s
         ids = output.ids.reshape(len(probabilities.value), -1)
         found["prob"] = np.take_along_axis(probabilities.value, ids, axis=1).astype(np.float32)
     return found
+
+
+def select(layer: str, fields: Mapping[str, npt.NDArray[Any]], names: Sequence[str]) -> list[npt.NDArray[Any]]:
+    """Return some of the fields that `fields_of` found for a layer.
+
+    Raises: ValueError: the layer does not have a field; the text names both.
+    """
+    for name in names:
+        if name not in fields:
+            raise ValueError(f"the layer {layer} has no field {name!r}; it has {', '.join(fields) or 'none'}")
+    return [fields[name] for name in names]

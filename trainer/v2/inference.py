@@ -5,7 +5,7 @@ Source: spec/v2.md section 10.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -13,17 +13,46 @@ import numpy.typing as npt
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import DataError
+from trainer.arrays.arguments import Argument
+from trainer.arrays.parameters import ParameterTable
 from trainer.data.input_types import InputType
 from trainer.network.network import Network
 from trainer.session import Session
 from trainer.v2.feeder import DataFeeder, Feeding
-from trainer.v2.fields import FIELDS, fields_of
+from trainer.v2.fields import FIELDS, fields_of, select
 from trainer.v2.parameters import Parameters
 from trainer.v2.process import process
 from trainer.v2.serialized import read_topology
 from trainer.v2.topology import Topology
 
 Batch = Sequence[Any]
+
+
+class Predictor:
+    """A network that computes some layers for batches, without labels and costs.
+
+    Args: outputs: the names of the layers. table: the parameters with their values.
+    Raises: ConfigError: the network is not supported.
+    """
+
+    def __init__(self, model: ModelConfig, outputs: Sequence[str], table: ParameterTable) -> None:
+        # the matrix from which a layer takes the columns of the largest numbers
+        chosen = {one.name: one.inputs[0].input_layer_name for one in model.layers if one.type == "maxid"}
+        self._needed = [(name, chosen.get(name)) for name in outputs]
+        computed = ModelConfig()
+        computed.CopyFrom(model)
+        names = [*outputs, *(matrix for _, matrix in self._needed if matrix is not None)]
+        computed.output_layer_names[:] = list(dict.fromkeys(names))
+        del computed.evaluators[:]
+        self._session = Session(Network(computed, table), [], process().stream)
+
+    def compute(self, batch: Mapping[str, Argument]) -> list[tuple[Argument, Argument | None]]:
+        """Return, for each output, what `fields_of` takes: the output, and the matrix that its ids were chosen from.
+
+        Raises: DataError: the network cannot compute this batch.
+        """
+        outputs = self._session.infer(dict(batch))
+        return [(outputs[name], None if matrix is None else outputs[matrix]) for name, matrix in self._needed]
 
 
 class Inference:
@@ -50,25 +79,15 @@ class Inference:
         self, model: ModelConfig, types: list[tuple[str, InputType]], outputs: list[str], parameters: Parameters
     ) -> None:
         self._types, self._outputs = types, outputs
-        # the matrix from which a layer takes the columns of the largest numbers
-        chosen = {one.name: one.inputs[0].input_layer_name for one in model.layers if one.type == "maxid"}
-        self._chosen = {name: chosen[name] for name in outputs if name in chosen}
-        computed = ModelConfig()
-        computed.CopyFrom(model)
-        computed.output_layer_names[:] = list(dict.fromkeys([*outputs, *self._chosen.values()]))
-        del computed.evaluators[:]
-        self._session = Session(Network(computed, parameters.make_table(computed)), [], process().stream)
+        self._predictor = Predictor(model, outputs, parameters.make_table(model))
 
     def iter_infer(self, input: Any, feeding: Feeding = None) -> Iterator[list[dict[str, npt.NDArray[Any]]]]:
         """Yield the fields of each output for all samples: one batch. See `infer`."""
         samples = list(input)
         if not samples:
             return
-        outputs = self._session.infer(DataFeeder(self._types, feeding)(samples))
-        yield [
-            fields_of(outputs[name], outputs[self._chosen[name]] if name in self._chosen else None)
-            for name in self._outputs
-        ]
+        computed = self._predictor.compute(DataFeeder(self._types, feeding)(samples))
+        yield [fields_of(*one) for one in computed]
 
     def iter_infer_field(self, field: str | Sequence[str], **kwargs: Any) -> Iterator[list[npt.NDArray[Any]]]:
         """Yield the given fields of each output, output by output.
@@ -80,11 +99,8 @@ class Inference:
             if name not in FIELDS:
                 raise KeyError(f"{name}: the fields of an output are {', '.join(FIELDS)}")
         for outputs in self.iter_infer(**kwargs):
-            for name, output in zip(self._outputs, outputs, strict=True):
-                for one in fields:
-                    if one not in output:
-                        raise ValueError(f"the layer {name} has no field {one!r}; it has {', '.join(output) or 'none'}")
-            yield [output[one] for output in outputs for one in fields]
+            found = [select(name, output, fields) for name, output in zip(self._outputs, outputs, strict=True)]
+            yield [array for arrays in found for array in arrays]
 
     def infer(
         self, input: Any, field: str | Sequence[str] = "value", flatten_result: bool = True, feeding: Feeding = None

@@ -112,19 +112,32 @@ def xmap_readers(
 
     def mapped() -> Iterator[Any]:
         waiting: deque[Future[Any]] = deque()
+        errors: list[BaseException] = []
         with ThreadPoolExecutor(process_num) as threads:
             try:
-                for sample in buffered(reader, buffer_size)():
+                for sample in _until_error(buffered(reader, buffer_size)(), errors):
                     waiting.append(threads.submit(mapper, sample))
                     # the results that are ready go on at once, so a slow reader delays none
                     while waiting and (len(waiting) > max(buffer_size, process_num) or waiting[0].done()):
                         yield waiting.popleft().result()
                 while waiting:
                     yield waiting.popleft().result()
+                if errors:
+                    raise errors[0]
             finally:
                 threads.shutdown(wait=False, cancel_futures=True)
 
     return mapped
+
+
+def _until_error(samples: Iterable[Any], errors: list[BaseException]) -> Iterator[Any]:
+    """Yield samples. Put the exception that ends them into a list: the samples before it may still be computed."""
+    try:
+        yield from samples
+    except GeneratorExit:  # of the program, which leaves the loop
+        raise
+    except BaseException as error:
+        errors.append(error)
 
 
 def pipe_reader(

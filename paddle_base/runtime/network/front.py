@@ -81,12 +81,21 @@ def find_length(headers: Message, default: str = "0") -> int | None:
     return int(length) if is_clear else None
 
 
-def make_answer(status: HTTPStatus, body: bytes, headers: Mapping[str, str] = {}, *, is_head: bool = False) -> bytes:
-    """Return an answer of HTTP/1, after which the connection is closed.
+def make_answer(
+    status: HTTPStatus,
+    body: bytes,
+    headers: Mapping[str, str] = {},
+    *,
+    is_head: bool = False,
+    is_kept: bool = False,
+) -> bytes:
+    """Return an answer of HTTP/1.
 
-    Args: is_head: whether the request was a HEAD, whose answer has no body.
+    Args: is_head: whether the request was a HEAD, whose answer has no body. is_kept: whether the connection stays open
+        after the answer.
     """
-    lines = [f"HTTP/1.1 {int(status)} {status.phrase}", f"Content-Length: {len(body)}", "Connection: close"]
+    lines = [f"HTTP/1.1 {int(status)} {status.phrase}", f"Content-Length: {len(body)}"]
+    lines.append(f"Connection: {'keep-alive' if is_kept else 'close'}")
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + (b"" if is_head else body)
 
@@ -175,10 +184,10 @@ class ServedRequests:
         with self._changed:
             self.is_closing = True
 
-    def wait(self, seconds: float) -> None:
-        """Wait for the requests that are answered now."""
+    def wait(self, seconds: float) -> bool:
+        """Wait for the requests that are answered now; return whether all are."""
         with self._changed:
-            self._changed.wait_for(lambda: not self.count, seconds)
+            return self._changed.wait_for(lambda: not self.count, seconds)
 
 
 class Front:
@@ -209,16 +218,17 @@ class Front:
         self._thread = ServiceThread(self._run, "front") if is_vital else alone
         self._thread.start()
 
-    def close(self, seconds: float = 0.0) -> None:
+    def close(self, seconds: float = 0.0) -> bool:
         """Close the port, and every connection that is not served just now; further calls only wait.
 
         Args: seconds: maximum time of waiting for the requests that are answered now.
+        Returns: whether all requests are answered.
         """
         self._served.close()
         self._wakeup.call()
         self._thread.join()
         self._wakeup.close()
-        self._served.wait(seconds)
+        return self._served.wait(seconds)
 
     # ----- The thread of the front -----
 

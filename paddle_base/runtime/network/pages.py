@@ -102,7 +102,7 @@ def reply(head: bytes, answer: Callable[[str], Answer]) -> bytes:
     return answer(words[1].decode("ascii", "replace")).encode(is_head=words[0] == b"HEAD")
 
 
-class _Judge:
+class PageJudge:
     """The handlers of a front that serves pages."""
 
     def __init__(self, pages: Pages) -> None:
@@ -139,10 +139,9 @@ class _Judge:
             return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"{what}\n")
 
 
-def serve(hosts: Sequence[str], port: int, pages: Pages, *, is_vital: bool) -> Front:
-    """Answer requests on these addresses until the front is closed.
+def listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
+    """Return a listening socket for each address.
 
-    Args: is_vital: whether the program must not live without its pages.
     Raises: OSError: another program has the port, or an address is not of this machine.
     """
     listeners: list[socket.socket] = []
@@ -157,7 +156,17 @@ def serve(hosts: Sequence[str], port: int, pages: Pages, *, is_vital: bool) -> F
         for listener in listeners:
             listener.close()
         raise
-    judge = _Judge(pages)
+    return listeners
+
+
+def serve(hosts: Sequence[str], port: int, pages: Pages, *, is_vital: bool) -> Front:
+    """Answer requests on these addresses until the front is closed.
+
+    Args: is_vital: whether the program must not live without its pages.
+    Raises: OSError: another program has the port, or an address is not of this machine.
+    """
+    listeners = listen(hosts, port)
+    judge = PageJudge(pages)
     limits = FrontLimits(
         unproven=MOST_CALLERS,
         of_address=MOST_CALLERS,

@@ -7,7 +7,7 @@ from paddle_base.messages import envelope, gate, server_core, zmtp
 from paddle_base.runtime import durable_files, environment, rate_limit
 from paddle_base.runtime.kubernetes import account, answers, client
 from paddle_base.runtime.kubernetes import text as api_text
-from paddle_base.runtime.network import open_files, pages
+from paddle_base.runtime.network import bodies, front, open_files, pages
 from paddle_cluster.elastic import http_server, worker
 from paddle_cluster.elastic.collectives import joining, peers
 from paddle_cluster.elastic.keyvalue import freshness
@@ -19,6 +19,7 @@ from paddle_cluster.prepare.input import archive, packed, tar
 from pserver.server import complaints, listener
 from pserver.wire import authentication, notes, protocol
 from trainer.data import foreign_config, plain_pickle
+from trainer.serving import service
 
 KIB, MIB = 1 << 10, 1 << 20
 GATE = gate.GateLimits()
@@ -45,7 +46,13 @@ SECURITY = [
 ]
 UNREAD = f"{listener.MAX_UNSENT:,}; then the server stops reading"
 DRIVER, WORKER = http_server.LIMITS, worker.LIMITS
+SERVED, HEADS = service.RequestLimits(), front.FrontLimits()
 TABLES = [
+    f"`paddle serve`**: {SERVED.requests} at a time, each of {SERVED.body_bytes // MIB} MiB, {SERVED.values:,} values, "
+    f"{service.DEPTH} levels and {SERVED.samples} samples",
+    f"with {bodies.REQUEST_S:.0f} s to arrive, of which {bodies.BODY_S:.0f} s without a byte. "
+    f"{HEADS.unproven} connections may have an incomplete head, "
+    f"of {HEADS.head_bytes // KIB} KiB and for {HEADS.head_s:.0f} s",
     f"unauthenticated peer**: {2 * authentication.RECORD_BYTES}, of which {authentication.RECORD_BYTES} are kept",
     f"that have not joined**: {listener.MAX_UNAUTHENTICATED} of each kind",
     f"and for joining**: {listener.ADMISSION_TIMEOUT:.0f} s each",

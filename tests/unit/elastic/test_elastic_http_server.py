@@ -13,9 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from paddle_base.runtime.errors import BugError, ConfigError, PeerUnreachableError
-from paddle_base.runtime.network import front
+from paddle_base.runtime.network import bodies, front
 from paddle_base.runtime.network.front import FrontLimits
-from paddle_cluster.elastic import http_server
 from paddle_cluster.elastic.hosts import INVALID_SLOT_INFO, SlotInfo, get_host_assignments, parse_hosts
 from paddle_cluster.elastic.http_server import KVStoreServer, RendezvousServer
 from paddle_cluster.elastic.keyvalue.exchange import Exchanged
@@ -251,7 +250,7 @@ def test_an_answer_says_whether_its_connection_is_closed(sent: str, is_kept: boo
 def test_a_body_that_does_not_come_is_408(
     server: tuple[RendezvousServer, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "BODY_S", 0.05)
+    monkeypatch.setattr(bodies, "BODY_S", 0.05)
     text = put_in_parts(server[1], "Content-Length: 10\r\n") + b"short"
     assert send(server[1], text).startswith(b"HTTP/1.1 408 ")
 
@@ -269,7 +268,7 @@ def test_a_client_that_sends_a_byte_now_and_then_keeps_no_thread(
     server: tuple[RendezvousServer, int], monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     """Each byte came before the limit of silence, so a thread served the client for ever."""
-    monkeypatch.setattr(http_server, "REQUEST_S", 0.2)
+    monkeypatch.setattr(bodies, "REQUEST_S", 0.2)
     text = b"GET /a/b HTTP/1.0\r\n" + b"X: y\r\n" * 99
     if part == "head":
         server[0]._httpd._front._limits = FrontLimits(head_s=0.2)  # type: ignore[union-attr]

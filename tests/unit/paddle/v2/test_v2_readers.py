@@ -2,11 +2,14 @@
 
 import itertools
 import random
+import sys
 import threading
+import traceback
 import zlib
 
 import numpy as np
 import pytest
+from waiting import until
 
 from paddle.v2.dataset import common
 from paddle.v2.minibatch import batch
@@ -118,6 +121,24 @@ def test_xmap_readers_reads_ahead_no_further_than_its_buffer():
 )
 def test_an_exception_in_a_thread_reaches_the_program_after_the_samples_before_it(reader):
     found = reader()
+    assert [next(found) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(KeyError):
+        next(found)
+
+
+def test_samples_that_are_still_computed_come_before_the_exception_of_their_reader():
+    """They were lost when the reader failed before the mapper was done."""
+    program = threading.get_ident()
+
+    def waits_for_a_result():
+        stack = traceback.walk_stack(sys._current_frames()[program])
+        return any(frame.f_code.co_name == "result" for frame, _ in stack)
+
+    def slow(number):
+        until(waits_for_a_result, "the program has read all samples", seconds=10)
+        return number
+
+    found = xmap_readers(slow, failing_at(3), 2, 8)()
     assert [next(found) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(KeyError):
         next(found)

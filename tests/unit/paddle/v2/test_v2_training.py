@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import struct
 
 import numpy as np
 import pytest
@@ -282,6 +283,32 @@ def test_a_serialized_topology_serves_without_the_program():
         paddle.inference.Inference(parameters=line.parameters, fileobj=large)
     with pytest.raises(DataError, match="is no topology"):
         paddle.inference.Inference(parameters=line.parameters, fileobj=io.BytesIO(b"cos\nsystem\n(S'ls'\ntR."))
+
+
+def topology_of_python2(message, dim, levels, element):
+    """A file as v0.11 wrote it: texts of Python 2, and the type as an object of a class with slots."""
+    packed = b"T" + struct.pack("<I", len(message)) + message
+    kind = b"cpaddle.trainer.PyDataProvider2\nInputType\n)\x81N}("
+    for name, number in ((b"dim", dim), (b"seq_type", levels), (b"type", element)):
+        kind += b"U" + bytes([len(name)]) + name + b"J" + struct.pack("<i", number)
+    return b"\x80\x02}(U\x08protobin" + packed + b"U\tdata_type](U\x01x" + kind + b"u\x86b\x86eu."
+
+
+def test_a_topology_of_v011_is_read_without_running_code():
+    """It was refused: its message is a text of Python 2, and its types are objects of a class."""
+    line = Line().train()
+    message = paddle.topology.Topology(line.predict).proto().SerializeToString()
+    file = io.BytesIO(topology_of_python2(message, 3, 0, 0))
+    inference = paddle.inference.Inference(parameters=line.parameters, fileobj=file)
+    np.testing.assert_array_equal(inference.infer(input=[s[:1] for s in samples(3)]), line.infer())
+    for wrong in ((3, 1 << 30, 0), (3, 0, 7), (-1, 0, 0)):
+        with pytest.raises(DataError, match="is no type of data"):
+            paddle.inference.Inference(
+                parameters=line.parameters, fileobj=io.BytesIO(topology_of_python2(message, *wrong))
+            )
+    other = topology_of_python2(message, 3, 0, 0).replace(b"paddle.trainer.PyDataProvider2", b"os")
+    with pytest.raises(DataError, match="names a class or function"):
+        paddle.inference.Inference(parameters=line.parameters, fileobj=io.BytesIO(other))
 
 
 def test_event_handlers_see_the_outputs_of_layers():

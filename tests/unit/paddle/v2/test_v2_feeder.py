@@ -1,0 +1,59 @@
+"""DataFeeder: which columns it takes, the batches that it accepts, and batches that are joined."""
+
+import numpy as np
+import pytest
+
+from paddle.v2 import data_type
+from paddle.v2.data_feeder import DataFeeder
+from paddle_base.runtime.errors import DataError
+
+TYPES = [
+    ("dense", data_type.dense_vector(2)),
+    ("words", data_type.integer_value_sequence(9)),
+    ("bag", data_type.sparse_float_vector(5)),
+    ("label", data_type.integer_value(3)),
+]
+SAMPLES = [
+    ([1.0, 2], [1, 2, 3], [(0, 0.5)], 0),
+    ([3, 4.5], [], [], 2),
+    (np.array([5.0, 6.0], np.float32), [8], [(4, 2.0), (1, -1.0)], 1),
+]
+
+
+def show(batch):
+    """The arrays of a batch by name."""
+    found = {}
+    for name, one in batch.items():
+        parts = (one.value, one.ids, one.starts, None if one.sparse is None else one.sparse.to_dense())
+        found[name] = [None if part is None else part.tolist() for part in parts]
+    return found
+
+
+def test_a_batch_may_be_a_list_or_an_iterator_that_is_read_once():
+    feeder = DataFeeder(TYPES)
+    whole = show(feeder(SAMPLES))
+    assert whole["words"] == [None, [1, 2, 3, 8], [0, 3, 3, 4], None]
+    assert whole["label"] == [None, [0, 2, 1], None, None]
+    assert show(feeder(iter(SAMPLES))) == show(feeder(tuple(map(list, SAMPLES)))) == whole
+
+
+def test_parts_that_were_encoded_alone_are_the_whole_batch():
+    """`paddle serve` encodes each request in its own thread."""
+    feeder = DataFeeder(TYPES)
+    parts = [feeder.encode(SAMPLES[:1]), feeder.encode(SAMPLES[1:])]
+    assert show(feeder.join(parts)) == show(feeder(SAMPLES))
+
+
+def test_feeding_takes_columns_by_their_places():
+    feeder = DataFeeder(TYPES, {"label": 0, "words": 2, "dense": 1, "bag": 3})
+    assert show(feeder([(s[3], s[0], s[1], s[2], "unused") for s in SAMPLES])) == show(DataFeeder(TYPES)(SAMPLES))
+
+
+def test_a_sample_without_a_column_is_named():
+    feeder = DataFeeder(TYPES)
+    with pytest.raises(DataError, match=r"pass 1, sample 1 is .* it must be a list or tuple of 4 columns"):
+        feeder([SAMPLES[0], SAMPLES[1][:2]], "pass 1")
+    with pytest.raises(DataError, match="sample 0 is 7; it must be a list or tuple"):
+        feeder([7])
+    with pytest.raises(DataError, match=r"sample 2: slot label \(integer_value\(3\)\): .*3"):
+        feeder([*SAMPLES[:2], (*SAMPLES[2][:3], 3)])
