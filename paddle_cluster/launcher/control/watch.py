@@ -10,6 +10,7 @@ from paddle_cluster.launcher.attempts import AttemptResult, Meeting
 from paddle_cluster.launcher.checkpoints import find_saved
 from paddle_cluster.launcher.cluster.pods import IdMap, own_trainer_id
 from paddle_cluster.launcher.cluster.waiting import is_first_live, is_whole
+from paddle_cluster.launcher.command_lines import is_local
 from paddle_cluster.launcher.control.informer import find_later
 from paddle_cluster.launcher.control.job_record import read_record, write_record
 from paddle_cluster.launcher.control.launcher import Launcher
@@ -32,6 +33,8 @@ class AttemptWatch:
         self._save_dir, self._output = launcher.save_dir, launcher.output
         self._trainer_id = own_trainer_id(launcher.config, met.ids)
         self._looked = self._heard = time.monotonic()
+        # with --local, a pod ends when its own program has ended
+        self._has_peers = record.is_program and not is_local(launcher.passed)
         is_leading = self._trainer_id == 0 and bool(record.absent)
         self._returning = ReturnWatch(launcher, record) if is_leading else None
         # what was saved (`_measure_saved`) when the first absent pod returned
@@ -60,7 +63,7 @@ class AttemptWatch:
             end = self._look_at_record() or self._look_for_returned()
             if end:
                 return end
-        if self.record.is_program and (end := self._find_lost_peer()):
+        if self._has_peers and (end := self._find_lost_peer()):
             return end
         return self._control.find_end(self.record, self._trainer_id)
 
