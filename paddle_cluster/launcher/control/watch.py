@@ -10,6 +10,7 @@ from paddle_cluster.launcher.attempts import AttemptResult, Meeting
 from paddle_cluster.launcher.checkpoints import find_saved
 from paddle_cluster.launcher.cluster.pods import IdMap, own_trainer_id
 from paddle_cluster.launcher.cluster.waiting import is_first_live, is_whole
+from paddle_cluster.launcher.command_lines import is_local
 from paddle_cluster.launcher.control.informer import find_later
 from paddle_cluster.launcher.control.job_record import read_record, write_record
 from paddle_cluster.launcher.control.launcher import Launcher
@@ -29,7 +30,7 @@ class AttemptWatch:
     def __init__(self, launcher: Launcher, met: Meeting) -> None:
         self.record = record = met.record
         self._ids, self._control, self._api = met.ids, launcher.control, launcher.api
-        self._save_dir, self._output = launcher.save_dir, launcher.output
+        self._launcher = launcher
         self._trainer_id = own_trainer_id(launcher.config, met.ids)
         self._looked = self._heard = time.monotonic()
         is_leading = self._trainer_id == 0 and bool(record.absent)
@@ -60,7 +61,9 @@ class AttemptWatch:
             end = self._look_at_record() or self._look_for_returned()
             if end:
                 return end
-        if self.record.is_program and (end := self._find_lost_peer()):
+        # with --local, a pod ends when its own program has ended
+        has_peers = self.record.is_program and not is_local(self._launcher.passed)
+        if has_peers and (end := self._find_lost_peer()):
             return end
         return self._control.find_end(self.record, self._trainer_id)
 
@@ -130,7 +133,7 @@ class AttemptWatch:
         """Return whether the job has trained all passes, according to trainer 0's launcher or to job.json."""
         if self._control.is_done(self.record):
             return True
-        newest = read_record(self._output)
+        newest = read_record(self._launcher.output)
         return bool(newest and newest.finished and newest.job_uid == self.record.job_uid)
 
     def _find_silence(self) -> str:
@@ -157,7 +160,7 @@ class AttemptWatch:
             self._saved_before = None
             return None
         try:
-            saved = find_saved(self._save_dir)
+            saved = find_saved(self._launcher.save_dir)
         except OSError:  # the volume is not reachable
             return None
         reached = position(saved.newest) if self.record.is_program else (saved.following, 0.0)
@@ -176,8 +179,8 @@ class AttemptWatch:
 
     def _look_at_record(self) -> AttemptResult | None:
         """Write job.json again if it is lost; return a result if job.json contains a later attempt than this one."""
-        newest = read_record(self._output)
+        newest = read_record(self._launcher.output)
         if newest is None:
             with contextlib.suppress(OSError):  # the volume is not reachable
-                write_record(self._output, self.record)
+                write_record(self._launcher.output, self.record)
         return find_later(newest, self.record) if newest else None

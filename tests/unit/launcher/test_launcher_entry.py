@@ -293,16 +293,16 @@ def test_the_job_is_done_when_all_programs_have_finished() -> None:
     assert informer.view.done == record.name
 
 
-Watched = Callable[[str], tuple[Clock, FakeControl, AttemptWatch]]
+Watched = Callable[..., tuple[Clock, FakeControl, AttemptWatch]]
 
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    def make(ip: str) -> tuple[Clock, FakeControl, AttemptWatch]:
+    def make(ip: str, **passed: str) -> tuple[Clock, FakeControl, AttemptWatch]:
         config = make_config(POD_IP=ip, JOB_PATH="/nonexistent", CONF_PADDLE_PSERVER_NUM="0")
         clock, control = Clock(), FakeControl(config.output)
         monkeypatch.setattr("paddle_cluster.launcher.control.watch.time.monotonic", lambda: clock.now)
-        launcher = make_launcher(config, clock.waiting(60.0), control=control)
+        launcher = make_launcher(config, clock.waiting(60.0), control=control, **passed)
         control.has_peers = True
         return clock, control, AttemptWatch(launcher, Meeting(make_ids(), make_record(config, make_ids())))
 
@@ -323,6 +323,16 @@ def test_trainer_0_tells_of_a_lost_pod_that_no_program_notices(watched: Watched)
     assert watch.find_end() is None
     ((kind, body),) = control.sent
     assert (kind, body["error"]["trainer_id"], body["error"]["program"]) == ("report", 2, LOST_POD)
+
+
+@responses.activate
+def test_a_pod_that_trains_alone_may_end_before_the_others(watched: Watched) -> None:
+    """With LOCAL=1, the first program that finished counted as a lost pod."""
+    clock, control, watch = watched("10.0.0.1", local="1")
+    responses.get(URL, json=podlist(pod("10.0.0.1").indexed(0), pod("10.0.0.3").indexed(2).phase("Succeeded")))
+    control.silent = {"10.0.0.2", "10.0.0.3"}
+    clock.now += SILENCE_S + 1
+    assert watch.find_end() is None and control.sent == []
 
 
 @responses.activate
