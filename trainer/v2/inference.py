@@ -35,7 +35,7 @@ class Inference:
     Raises: ValueError: neither a layer nor a file is given, or a parameter is missing.
     """
 
-    def __init__(self, parameters: Any = None, output_layer: Any = None, fileobj: IO[bytes] | None = None) -> None:
+    def __init__(self, parameters: Any = None, output_layer: Any = None, fileobj: IO[Any] | None = None) -> None:
         if isinstance(output_layer, Parameters):
             parameters, output_layer = output_layer, parameters
         if output_layer is not None:
@@ -58,7 +58,7 @@ class Inference:
         computed.CopyFrom(model)
         computed.output_layer_names[:] = list(dict.fromkeys([*outputs, *self._chosen.values()]))
         del computed.evaluators[:]
-        table = ParameterTable(computed.parameters)
+        table = ParameterTable(computed.parameters, free_names=True)
         parameters.copy_to(table)
         self._session = Session(Network(computed, table), [], process().stream)
 

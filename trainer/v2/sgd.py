@@ -62,7 +62,7 @@ class SGD:
         update_equation.complete(model)
         parameters.update_param_conf(model)
         state = process()
-        table = ParameterTable(model.parameters)
+        table = ParameterTable(model.parameters, free_names=True)
         network = build_network(
             model,
             table,

@@ -293,3 +293,14 @@ def test_extra_layers_are_computed_for_event_handlers():
     )
     trainer.train(lambda: iter([[([1.0],)] * 3]), event_handler=handler)
     assert seen == [(3, 2)]
+
+
+def test_a_layer_may_have_a_name_that_no_file_can_have():
+    # the Book's models name layers like "left/hidden"; their parameters are members of a tar file, and no files
+    line, file = Line(name="left/score").train(), io.BytesIO()
+    line.parameters.to_tar(file)
+    read = paddle.parameters.Parameters.from_tar(io.BytesIO(file.getvalue()))
+    assert sorted(read.names()) == ["_left/score.w0", "_left/score.wbias"]
+    np.testing.assert_array_equal(
+        paddle.infer(output_layer=line.predict, parameters=read, input=[s[:1] for s in samples(3)]), line.infer()
+    )
