@@ -18,6 +18,7 @@ from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.parameters import ParameterTable
+from trainer.config.scripts.python2 import binary
 from trainer.storage.model_archive import DESCRIPTION, EXPANDED_LIMIT, ParameterArchive
 from trainer.storage.model_files import HEADER, VALUE_BYTES, decode_parameter
 from trainer.v2.topology import Topology
@@ -155,19 +156,18 @@ class Parameters:
 
     # ----- Files
 
-    def serialize(self, name: str, f: IO[bytes]) -> None:
+    def serialize(self, name: str, f: IO[Any]) -> None:
         """Write the values of a parameter: a header of 16 bytes, and float32 numbers."""
         values = np.ascontiguousarray(self.get(name), "<f4")
-        f.write(HEADER.pack(0, VALUE_BYTES, values.size))
-        f.write(values.tobytes())
+        binary(f).write(HEADER.pack(0, VALUE_BYTES, values.size) + values.tobytes())
 
-    def deserialize(self, name: str, f: IO[bytes]) -> None:
+    def deserialize(self, name: str, f: IO[Any]) -> None:
         """Read what `serialize` wrote.
 
         Raises: DataError: it is damaged, or has another number of values.
         """
         size = int(self._config(name).size)
-        data = f.read(HEADER.size + size * VALUE_BYTES)
+        data = binary(f).read(HEADER.size + size * VALUE_BYTES)
         self.set(name, decode_parameter(data, getattr(f, "name", "the file"), name, size))
 
     def to_tar(self, f: IO[Any]) -> None:
@@ -175,8 +175,7 @@ class Parameters:
 
         Args: f: a file that is open for writing, also one that compresses, or one in text mode.
         """
-        file = getattr(f, "buffer", f)  # of a file in text mode, as Python 3 opens it by "w"
-        with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        with tarfile.open(fileobj=binary(f), mode="w", format=tarfile.GNU_FORMAT) as archive:
             for name, config in self._configs.items():
                 content = io.BytesIO()
                 self.serialize(name, content)
@@ -190,7 +189,7 @@ class Parameters:
         Raises: DataError: it is damaged, too large, or another archive; the text says where.
         """
         parameters = Parameters()
-        file = getattr(f, "buffer", f)
+        file = binary(f)
         archive = ParameterArchive(file if _can_move(file) else _read_bounded(file))
         for name in archive.names():
             parameters._read(archive, name, str(getattr(f, "name", "the tar file")))

@@ -11,18 +11,19 @@ from google.protobuf.message import DecodeError
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import DataError
+from trainer.config.scripts.python2 import binary
 from trainer.data.input_types import InputType
 from trainer.data.plain_pickle import MOST_BYTES, PlainPickleError, load_plain
 
 
-def read_topology(file: IO[bytes]) -> tuple[ModelConfig, list[tuple[str, InputType]]]:
+def read_topology(file: IO[Any]) -> tuple[ModelConfig, list[tuple[str, InputType]]]:
     """Return the network, and the name and type of each data layer.
 
     Raises: DataError: the file is damaged, or too large.
     """
     source = getattr(file, "name", "the file of the topology")
     try:
-        found: Any = load_plain(file.read(MOST_BYTES + 1))
+        found: Any = load_plain(binary(file).read(MOST_BYTES + 1))
         model = ModelConfig.FromString(found["protobin"])
         types = [(str(name), InputType(*map(int, kind))) for name, kind in found["data_type"]]
     except (PlainPickleError, DecodeError, KeyError, TypeError, ValueError) as error:

@@ -9,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
+from trainer.config.scripts.python2 import binary
 from trainer.data.input_types import InputType
 from trainer.v2.functions import Data
 from trainer.v2.graph import COUNTS, LayerCall, Made, check_layers, job_parse, make_layers
@@ -80,10 +81,10 @@ class Topology:
         """Return whether a parameter is updated sparsely."""
         return any(one.sparse_update or one.sparse_remote_update for one in self._model.parameters)
 
-    def serialize_for_inference(self, stream: IO[bytes]) -> None:
+    def serialize_for_inference(self, stream: IO[Any]) -> None:
         """Write the network and the types of its data, for Inference(fileobj=...)."""
         types = [(name, (kind.dim, kind.seq_type, kind.type)) for name, kind in self.data_type()]
-        pickle.dump({"protobin": self._model.SerializeToString(), "data_type": types}, stream, protocol=4)
+        pickle.dump({"protobin": self._model.SerializeToString(), "data_type": types}, binary(stream), protocol=4)
 
 
 def parse_network(output_layers: Any, extra_layers: Any = None) -> ModelConfig:
