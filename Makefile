@@ -14,7 +14,7 @@ COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
 GOLDEN ?= ../shared/golden
-.PHONY: demo-elastic e2e-elastic chaos-elastic chaos-elastic-short help setup demo demo-tasks sanitize test test-jobs test-newest nightly nightly-tests lint check chaos chaos-tasks chaos-tasks-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-tasks e2e-faults e2e-faults-short e2e-kueue e2e-nightly e2e-observability fuzz golden golden-arm64 bench proto format clean
+.PHONY: chart demo-elastic e2e-elastic chaos-elastic chaos-elastic-short help setup demo demo-tasks sanitize test test-jobs test-newest nightly nightly-tests lint check chaos chaos-tasks chaos-tasks-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-tasks e2e-faults e2e-faults-short e2e-kueue e2e-nightly e2e-observability fuzz golden golden-arm64 bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -152,6 +152,9 @@ proto: setup  ## generate the message modules again after a change of paddle_bas
 
 docs: setup  ## write the generated lists and tables of docs/ again
 	PYTHONPATH=tests $(BIN)/python -m docpages
+
+chart: setup  ## write the templates of the Helm chart again; needs kubectl
+	$(BIN)/python tests/make_chart.py
 
 format: setup  ## format the code
 	$(BIN)/ruff check --fix .

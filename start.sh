@@ -8,7 +8,6 @@ EXIT_DATA=65
 EXIT_MISSING_INPUT=66
 EXIT_VOLUME=74
 EXIT_CONFIG=78
-MAX_FILES=100000 # maximum number of files in a config directory
 
 help() {
     cat <<'HELP'
@@ -234,29 +233,6 @@ explain_missing() {
     fi
 }
 
-# check_tree DIRECTORY: checks that the directory can be copied in a finite time, and that no file in it can block a
-# reader. Links to directories are the usual cause of too many files. For example, two links in each of thirty nested
-# directories give 2^30 copies without a loop.
-check_tree() {
-    local line found odd=''
-    found=$(LC_ALL=C find -L "$1" -printf '%y %p\n' 2>&1 | head -n $((MAX_FILES + 1)) || true)
-    # the number of files is checked first, because find also reports "Too many levels" for nested links without a loop
-    if [ "$(wc -l <<<"$found")" -gt $MAX_FILES ]; then
-        fail $EXIT_DATA "the config directory $1 has more than $MAX_FILES files" "remove links to directories, or data, from it"
-    fi
-    while read -r line; do
-        case $line in
-            'find: '*'loop detected'* | 'find: '*'Too many levels'*) odd="a link that forms a loop (${line#find: })" ;;
-            'l '*) odd="a link to a path that does not exist: ${line#l }" ;;
-            'p '*) odd="a FIFO: ${line#p }" ;;
-            's '*) odd="a socket: ${line#s }" ;;
-            [bc]' '*) odd="a device: ${line#? }" ;;
-            *) continue ;;
-        esac
-        fail $EXIT_DATA "the config directory $1 has $odd" "remove it; only files and directories can be copied"
-    done <<<"$found"
-}
-
 # stage_config: copies the config directory to a new directory beside the target, and then renames the copy to the
 # target. The copy replaces everything that an earlier container left in the target, so files of two copies never mix.
 stage_config() {
@@ -273,7 +249,8 @@ stage_config() {
         fail $EXIT_CONFIG "WORK_DIR is '$WORK_DIR' and JOB_PATH is '$JOB_PATH': the work directory would be the job's own, $target" \
             "set WORK_DIR to a directory that is not on the shared volume"
     fi
-    check_tree "$source"
+    # the launcher's rules for what can be copied in a finite time are those of the config directory, too
+    python3 -P -m paddle_cluster.launcher.shards.tree "$source" || exit
     rm -rf -- "$WORK_DIR/.new~$JOB_NAME."?????? "$WORK_DIR/.old~$JOB_NAME."??????
     fresh=$(mktemp -d "$WORK_DIR/.new~$JOB_NAME.XXXXXX")
     old=$(mktemp -d "$WORK_DIR/.old~$JOB_NAME.XXXXXX")

@@ -50,7 +50,6 @@ if __name__ == "__main__":  # a Ctrl-C during the imports below ends the process
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-import dataclasses
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -60,12 +59,11 @@ from typing import NoReturn
 from paddle_base.runtime import gflags
 from paddle_base.runtime.errors import InterruptError, PaddleError, PeerUnreachableError, StoppedError, VolumeError
 from paddle_base.runtime.network.redaction import Secrets
-from paddle_cluster.launcher import command_lines, rendezvous
-from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous
+from paddle_cluster.launcher import command_lines
+from paddle_cluster.launcher.attempts import AttemptResult, Meeting
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import (
     IdMap,
-    PodStatus,
     own_pods,
     own_trainer_id,
     parse_pods,
@@ -74,13 +72,14 @@ from paddle_cluster.launcher.cluster.pods import (
 )
 from paddle_cluster.launcher.cluster.waiting import Wait, WaitPolicy, with_number_of_pods
 from paddle_cluster.launcher.control import ending
-from paddle_cluster.launcher.control.channel import ControlChannel
 from paddle_cluster.launcher.control.job_record import attempt_config
+from paddle_cluster.launcher.control.launcher import Launcher
 from paddle_cluster.launcher.control.watch import AttemptWatch
-from paddle_cluster.launcher.errors import NEVER_RETRY, ApiError
+from paddle_cluster.launcher.errors import NEVER_RETRY, NotReadyError
 from paddle_cluster.launcher.failures import give_up, say_first_failure
-from paddle_cluster.launcher.programs.probes import PodHealth, watch_pod
+from paddle_cluster.launcher.programs.probes import watch_pod
 from paddle_cluster.launcher.programs.process import Program, Stop, end_process
+from paddle_cluster.launcher.rendezvous import Rendezvous
 from paddle_cluster.launcher.settings import (
     LauncherConfig,
     describe_environment,
@@ -97,23 +96,6 @@ from paddle_cluster.launcher.text import JsonObject, LauncherLog, end_in_one_lin
 NOTHING_LEFT = "this Job has trained all its passes: nothing left to do"
 
 
-@dataclasses.dataclass
-class Launcher:
-    """The objects that one launcher uses; the main program makes them and passes them to every step."""
-
-    config: LauncherConfig
-    passed: Mapping[str, str]  # {name of a flag for the trainer, without dashes: its value}
-    stop: Stop
-    api: PodApi
-    policy: WaitPolicy
-    history: AttemptHistory = dataclasses.field(default_factory=AttemptHistory)
-    attempt: JobRecord | None = None  # the attempt that all pods agreed on; None: startPaddle finds the attempt
-
-    def __post_init__(self) -> None:
-        self.control = ControlChannel(self.config, self.api.secrets.redact)
-        self.health = PodHealth(self.config.pod_ip, self.config.stuck_timeout, self.api)
-
-
 def getPodList(wait: Wait | None = None) -> JsonObject:
     """Return the PodList of the job, as soon as the API server returns this list.
 
@@ -125,11 +107,7 @@ def getPodList(wait: Wait | None = None) -> JsonObject:
     if wait is None:
         config = LauncherConfig.from_env(os.environ)
         wait = Wait(PodApi(config), WaitPolicy(config.start_timeout))
-    while True:
-        try:
-            return wait.list_pods()
-        except ApiError as error:
-            wait.pause(error)
+    return wait.until(wait.list_pods)
 
 
 def isPodAllRunning(podlist: JsonObject, expected: int | None = None) -> bool:
@@ -161,62 +139,51 @@ def refine_unknown_args(cmd_args: Sequence[str]) -> list[str]:
     return [word for name, value in gflags.read_pairs(cmd_args) for word in (name, value)]
 
 
-def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap | str:
-    """Return the ids of the full set of this Job's pods, or a text that says what is missing.
+def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap:
+    """Return the ids of the full set of this Job's pods.
 
-    Raises: ConfigError: the set is full, and this pod is not in the set.
+    Raises: NotReadyError: the set is not full. ConfigError: the set is full, and this pod is not in the set.
     """
     obstacle = why_incomplete(config, parse_pods(podlist))
     if obstacle or not isPodAllRunning(podlist, config.layout.pods):
-        return obstacle
+        raise NotReadyError(obstacle)
     ids = getIdMap(podlist)
     own_trainer_id(config, ids)
     return ids
 
 
-def try_to_meet(launcher: Launcher, wait: Wait, seen: list[PodStatus]) -> Rendezvous | str | ApiError:
-    """Ask once for the pods and for trainer 0's attempt; return the agreed set of pods, or what is missing.
+def try_to_meet(launcher: Launcher, rendezvous: Rendezvous) -> Meeting | None:
+    """Ask once for the pods and for trainer 0's attempt, and return the agreed set of pods.
 
     A new pod may still see pods that are about to end, so `meet` calls this function repeatedly.
-    Args: seen: a list whose content the function replaces by the pods of this Job. Raises: PaddleError.
+    Returns: None if the Job has finished. Raises: NotReadyError: something is missing. PaddleError.
     """
-    config, passed, history, control = launcher.config, launcher.passed, launcher.history, launcher.control
-    try:
-        podlist = own_pods(config, wait.list_pods() if wait.api.indexes else getPodList(wait))
-        seen[:] = parse_pods(podlist)
-        rendezvous.take_part(config, control, seen)
-        with rendezvous.volume_obstacles(config, history):
-            if over := ending.find_end_of_job(wait, config, passed, history, seen):
-                return over
-            found: IdMap | Rendezvous | str = complete_set(config, podlist)
-            if wait.api.indexes:
-                found = rendezvous.follow(config, seen, history, control)
-            if isinstance(found, IdMap):
-                found = rendezvous.try_to_agree(config, found, passed, launcher.policy, history, control)
-            if isinstance(found, str):
-                found = rendezvous.go_on_without(wait, config, passed, seen, history, control, found)
-            return found
-    except ApiError as error:
-        return error
+    config, wait = launcher.config, rendezvous.wait
+    podlist = own_pods(config, wait.list_pods() if wait.api.indexes else getPodList(wait))
+    rendezvous.take_part(parse_pods(podlist))
+    with rendezvous.volume_obstacles():
+        if last := ending.find_end_of_job(launcher, wait, rendezvous.pods):
+            return Meeting(IdMap(), last) if last.given_up else None
+        try:
+            return rendezvous.follow() if wait.api.indexes else rendezvous.agree(complete_set(config, podlist))
+        except NotReadyError as missing:
+            return rendezvous.go_on_without(missing)
 
 
-def meet(launcher: Launcher) -> Rendezvous:
+def meet(launcher: Launcher) -> Meeting | None:
     """Wait until all pods are Running, their launchers are connected, and trainer 0's launcher has begun an attempt.
 
     In a large job only trainer 0's launcher lists all pods. Each other launcher waits for an attempt that includes its
     pod.
-    Raises: PaddleError.
+    Returns: None if the Job has finished. Raises: PaddleError.
     """
     launcher.api.narrow()
-    config, wait, seen = launcher.config, Wait(launcher.api, launcher.policy), list[PodStatus]()
+    rendezvous = Rendezvous(launcher)
     try:
-        met = try_to_meet(launcher, wait, seen)
-        while not isinstance(met, Rendezvous):
-            heard = wait.pause(met, lambda: rendezvous.hear(wait.api, config, seen, launcher.history, launcher.control))
-            met = heard if isinstance(heard, Rendezvous) else try_to_meet(launcher, wait, seen)
+        met = rendezvous.wait.until(lambda: try_to_meet(launcher, rendezvous), rendezvous.hear)
     except PeerUnreachableError as error:
-        raise rendezvous.with_table(error, config, [] if launcher.api.indexes else seen) from error
-    launcher.history.name_lost(seen)
+        raise rendezvous.with_table(error) from error
+    launcher.history.name_lost(rendezvous.pods)
     return met
 
 
@@ -233,13 +200,14 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
         config = LauncherConfig.from_env(os.environ)
         api, policy = PodApi.for_role(config), WaitPolicy(config.start_timeout)
         launcher = Launcher(config, train_args_dict, Stop.of_process(), api, policy)
-    config, stop, history, others = launcher.config, launcher.stop, launcher.history, launcher.control
-    record = launcher.attempt or rendezvous.agree_alone(config, ids, train_args_dict, launcher.policy, history, others)
+    launcher.passed = train_args_dict
+    config, history, others = launcher.config, launcher.history, launcher.control
+    record = launcher.attempt or Rendezvous(launcher).agree_alone(ids)
     if record.given_up:
         return give_up(config, record, history)
     trainer_id = own_trainer_id(config, ids)
     if record.finished:
-        ending.finish(config, train_args_dict, record, trainer_id, others)
+        ending.finish(launcher, record, trainer_id)
         history.note(AttemptResult(0))
         say(NOTHING_LEFT)
         return 0
@@ -254,25 +222,24 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
         return error.exit_code
     say(f"{config.layout.name_pod(trainer_id)} of {len(ids)}, attempt {record.name}; logs in {node}")
     environ = {**os.environ, **attempt_environ(config, record, train_args_dict)}
-    met = Rendezvous(ids, record)
-    with stop.noted():
-        with Supervisor(config, stop, environ, node, launcher.health) as supervisor:
+    met = Meeting(ids, record)
+    with launcher.stop.noted():
+        with Supervisor(launcher, config, environ, node) as supervisor:
             try:
-                result = run_programs(supervisor, met, train_args_dict, record, launcher)
+                result = run_programs(supervisor, met, launcher)
             except PaddleError as error:
                 result = AttemptResult(error.exit_code, "launcher", str(error))
             history.note(result)
             result = others.report(record, trainer_id, result)
         # when a pod fails, the Job may stop the other pods by a signal, but this must not interrupt their last reports
-        history.record = ending.conclude(config, train_args_dict, met, result, others, environ, stop)
+        history.record = ending.conclude(launcher, met, result, environ)
     return result.status
 
 
-def run_programs(
-    supervisor: Supervisor, met: Rendezvous, passed: Mapping[str, str], record: JobRecord, launcher: Launcher
-) -> AttemptResult:
+def run_programs(supervisor: Supervisor, met: Meeting, launcher: Launcher) -> AttemptResult:
     """Start the pserver, copy the shard, wait for all pservers, and run the trainer. Return how the attempt ended."""
-    config, ids, layout = supervisor.config, met.ids, supervisor.config.layout
+    config, layout, passed = supervisor.config, supervisor.config.layout, launcher.passed
+    ids, record = met.ids, met.record
     trainer_id = own_trainer_id(config, ids)
     flags = command_lines.resumed_flags(config, record, passed)
     train = command_lines.build_trainer_command(config, ids, trainer_id, flags)
@@ -286,7 +253,7 @@ def run_programs(
     with launcher.stop.at_once():
         staged = stage_shard(launcher.config, trainer_id, Path("data"), launcher.history, record)
     say(f"{staged}; waiting for all pservers")
-    with AttemptWatch(config, ids, record, launcher.control, launcher.api, passed) as watch:
+    with AttemptWatch(launcher, met) as watch:
         if obstacle := supervisor.wait_for_pservers(pserver, command_lines.build_probe_command(serve, train), watch):
             return obstacle
         if pserver and not layout.runs_trainer(trainer_id):
@@ -304,10 +271,10 @@ def run_attempts(launcher: Launcher) -> int:
     config, passed, history = launcher.config, launcher.passed, launcher.history
     while True:
         met = meet(launcher)
-        launcher.attempt = record = met.record
-        if record is None:
+        if met is None:
             say(NOTHING_LEFT)
             return 0
+        launcher.attempt = record = met.record
         if record.given_up:
             return give_up(config, record, history)
         say(f"{record.describe_absent() or 'all pods are Running'}: {met.ids}")
@@ -318,7 +285,7 @@ def run_attempts(launcher: Launcher) -> int:
         if launcher.stop.requested:
             return StoppedError.exit_code
         if not history.is_dissolved:
-            ending.pause_before_next(config, passed, record, launcher.stop)
+            ending.pause_before_next(launcher, record)
 
 
 def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
@@ -332,8 +299,7 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     command_lines.check_flags(config, passed)
     if dry_run:
         wait = Wait(PodApi(config, secrets=secrets), policy)
-        while isinstance(ids := complete_set(config, own_pods(config, getPodList(wait))), str):
-            wait.pause(ids)
+        ids = wait.until(lambda: complete_set(config, own_pods(config, getPodList(wait))))
         command_lines.print_plan(config, ids, passed)
         return 0
     check_place(config, os.environ)

@@ -35,6 +35,8 @@ import start_paddle
 from paddle_base.runtime.errors import PeerUnreachableError
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.waiting import WaitPolicy
+from paddle_cluster.launcher.control.launcher import Launcher
+from paddle_cluster.launcher.programs.process import Stop
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.localcluster import ApiServer, Cluster, PodStore, load_job, peak_rate
 
@@ -109,7 +111,7 @@ def wait_in_vain(config: LauncherConfig, seconds: float) -> None:
     """Waits like a launcher for all pods of a job, one of which never starts."""
     api = PodApi.for_role(config)
     waiting = WaitPolicy(seconds, say=lambda message: None)
-    launcher = start_paddle.Launcher(config, {}, start_paddle.Stop(), api, waiting)
+    launcher = Launcher(config, {}, Stop(), api, waiting)
     launcher.control = VolumeControl(config)
     with contextlib.suppress(PeerUnreachableError):  # the wait is meant to end at its deadline
         start_paddle.meet(launcher)

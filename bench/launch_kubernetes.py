@@ -39,6 +39,8 @@ import start_paddle
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import parse_pods
 from paddle_cluster.launcher.cluster.waiting import WaitPolicy
+from paddle_cluster.launcher.control.launcher import Launcher
+from paddle_cluster.launcher.programs.process import Stop
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.localcluster import peak_rate
 
@@ -254,7 +256,7 @@ def launch_one(environ: dict[str, str], result: LaunchResult) -> None:
     api.client.session = CountingSession(result.calls)
     waiting = WaitPolicy(config.start_timeout, say=lambda message: None)
     try:
-        launcher = start_paddle.Launcher(config, {}, start_paddle.Stop(), api, waiting)
+        launcher = Launcher(config, {}, Stop(), api, waiting)
         launcher.control = VolumeControl(config)
         meeting = start_paddle.meet(launcher)
         assert len(meeting.ids) == config.gradient_num

@@ -37,9 +37,8 @@ from etcd_process import BINARY, EtcdProcess
 from master_processes import MasterProcess
 
 from paddle_base.messages import envelope
-from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
-from paddle_base.messages.client_core import ClientCore
+from paddle_base.messages.client_core import Caller, ClientCore
 from paddle_base.messages.envelope import Envelope, MemberId
 from paddle_base.messages.errors import ClosedError
 from paddle_base.registry.keeping import ClaimKeeper
@@ -51,7 +50,7 @@ from paddle_cluster.master.store.interface import MasterStore
 from paddle_cluster.master.tasks.dataset import digest_of
 from paddle_cluster.master.tasks.encoding import decode_state, encode_change
 from paddle_cluster.master.tasks.events import FINISHED, DatasetGiven, MemberIn, TaskReported, TaskWanted, TicketAnswer
-from paddle_cluster.master.tasks.records import Head, Hold, PutFiles, PutHead, PutTask, TaskRecord, TaskStatus
+from paddle_cluster.master.tasks.records import Head, Hold, PutFiles, PutTask, TaskRecord, TaskStatus
 from paddle_cluster.master.tasks.rules import step
 from paddle_cluster.master.tasks.state import MasterState, TaskSettings
 
@@ -145,7 +144,7 @@ def fill(place: Place, tasks: int) -> None:
         for number, first in enumerate(range(0, tasks, PART)):
             part = tuple((name,) for name in names[first : first + PART])
             leadership.commit([encode_change(PutFiles(digest, number, part))])
-        leadership.commit([encode_change(PutHead(Head(digest, "", tasks, tasks)))])
+        leadership.commit([encode_change(Head(digest, "", tasks, tasks))])
         hold = (Hold(MEMBER, 1, 3, time.time(), 0.0),)
         for first in range(1, tasks, PART):
             some = range(first, min(tasks, first + PART))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -38,11 +38,7 @@ def _run(arguments: list[str]) -> int:
         hosts = list_hosts(line.text("pservers"), line.number("port"), ports)
         services = list_services(hosts, 0, ports)
         return probe.run(services, job, float(line.values["timeout"]))
-    glog.info("commandline: " + " ".join(["paddle pserver", *arguments]) + " ", at="Util.cpp:166")
-    if line.ignored:
-        glog.warning(
-            f"these flags are accepted, but have no effect here: {', '.join('--' + name for name in line.ignored)}"
-        )
+    line.log_command("paddle pserver", arguments)
     return _serve(line, job, ports)
 
 
@@ -77,26 +73,19 @@ def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
     return 0
 
 
-@contextmanager
-def _watched(server: Server, line: flags.PserverFlags, job: JobEnvironment) -> Iterator[None]:
+def _watched(server: Server, line: flags.PserverFlags, job: JobEnvironment) -> AbstractContextManager[None]:
     """Serve /healthz, /readyz and /metrics while the caller's `with` block runs, if --metrics_port is set."""
     if not line.number("metrics_port"):
-        yield
-        return
+        return nullcontext()
     # only a server with --metrics_port needs these imports
     from paddle_base.runtime.health.metrics import Exposition
-    from paddle_base.runtime.health.pages import Pages, watch
     from paddle_base.runtime.network.interfaces import resolve_nics
+    from paddle_base.runtime.network.pages import Pages, watched
     from pserver.server.server_metrics import ServerMetrics
 
     metrics = ServerMetrics(server, job.stuck_timeout)
     pages = Pages(metrics.why_stuck, metrics.why_not_ready, Exposition(metrics.read))
-    health = watch(resolve_nics(line.text("nics")), line.number("metrics_port"), pages)
-    try:
-        yield
-    finally:
-        if health is not None:
-            health.stop()
+    return watched(resolve_nics(line.text("nics")), line.number("metrics_port"), pages)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

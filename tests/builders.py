@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 JOB = "paddle-cluster-job"
@@ -89,3 +90,23 @@ def pod_environment(**changed: str | None) -> dict[str, str]:
         **changed,
     }
     return {name: value for name, value in environ.items() if value is not None}
+
+
+OWN = pod("127.0.0.1")
+
+
+def one_pod(**changed: Any) -> dict[str, Any]:
+    """Returns a list of this pod, with parts changed: `metadata__uid=3` changes metadata.uid, `spec=[]` the whole."""
+    item: dict[str, Any] = json.loads(json.dumps(OWN))
+    for name, value in changed.items():
+        place, _, inner = name.partition("__")
+        if inner:
+            item[place][inner] = value
+        else:
+            item[place] = value
+    return podlist(item)  # type: ignore[arg-type]
+
+
+def items(*values: Any) -> dict[str, Any]:
+    """Returns a list of these items, whatever they are."""
+    return {"kind": "PodList", "metadata": {}, "items": list(values)}

@@ -8,11 +8,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from paddle_cluster.elastic.collectives.forming import form
 from paddle_cluster.elastic.collectives.group import Patience, RankGroup
 from paddle_cluster.elastic.collectives.joining import GroupPlan
+from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
 
 DEADLINE_S = 60.0
 T = TypeVar("T")
@@ -64,6 +67,21 @@ def groups(
     finally:
         with ThreadPoolExecutor(size) as threads:
             list(threads.map(RankGroup.leave, made))
+
+
+def run(group: RankGroup, kind: CollectiveKind, array: np.ndarray, **more: Any) -> np.ndarray:
+    """Runs a collective to its end; returns its result."""
+    return group.wait(group.submit(kind, array, **more))
+
+
+def add(group: RankGroup, array: np.ndarray, **more: Any) -> np.ndarray:
+    """The sum of the arrays of all ranks."""
+    return run(group, CollectiveKind.ALLREDUCE, array, argument=Reduction.SUM, **more)
+
+
+def stop(group: RankGroup) -> np.ndarray:
+    """Waits for all ranks."""
+    return run(group, CollectiveKind.BARRIER, np.empty(0, np.uint8))
 
 
 def on_all(made: list[RankGroup], work: Callable[[RankGroup], T]) -> list[T]:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from paddle_base.messages.client_core import ClientCore, ClientPace
-from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import RequestRefusedError
-from paddle_base.messages.gate.gate import GateLimits
+from paddle_base.messages.gate import GateLimits
 from paddle_base.messages.keys import derive_keys
-from paddle_base.messages.server import ControlAccess, ControlServer
-from paddle_base.messages.server_core import MemberAsked, ServerCore
+from paddle_base.messages.server import ControlServer
+from paddle_base.messages.server_core import Dispatcher, MemberAsked, ServerCore
 from paddle_base.runtime.schema import Call, Fields, Integer, Protocol, Text
 
 ADDING = Protocol(
@@ -102,7 +101,8 @@ def main(secret: str, files: int) -> None:
         "127.0.0.1",
         0,
         Dispatcher(server_core(), adding, lambda line: print(line, file=sys.stderr, flush=True)),
-        ControlAccess(derive_keys(secret), lambda address: address != "127.0.0.9"),
+        derive_keys(secret),
+        lambda address: address != "127.0.0.9",
         GateLimits(handshake=1.0),
     ) as server:
         print(json.dumps({"port": server.port}), flush=True)

@@ -22,7 +22,6 @@ REGISTERING = ["@evaluates", "@helper", "@public"]  # decorators that enter func
 _LIBRARY = "a class of the standard library or of requests calls or reads it"
 _HOROVOD = "Horovod 0.28's, which its users and tests call"
 _2017 = "the name is of 2017, and users' configs and providers have it"
-_FACE = "the face of the trainer for programs other than paddle train"
 _FIELD = "a field of a message that the config language makes"
 _LOCAL = "an argument that the function reads by locals()"
 _IN_TABLE = "its name stands in the table of paddle/doctor/probing.py or paddle/completion/tables.py"
@@ -42,10 +41,9 @@ REASONS = {
         "paddle_cluster/elastic/membership/history.py",
         "first_*",
     ): "membership.json has them, written from the fields of the class",
-    ("paddle_cluster/elastic/reports.py", "record_ready"): _HOROVOD,
-    ("paddle_cluster/elastic/process/callbacks.py", "*"): _HOROVOD,
+    ("paddle_cluster/elastic/driver.py", "record_ready"): _HOROVOD,
     ("paddle_cluster/elastic/registration.py", "record_*"): _HOROVOD,
-    ("paddle_cluster/elastic/sampler.py", "*"): _HOROVOD,
+    ("paddle_cluster/elastic/state.py", "*"): _HOROVOD,
     ("paddle_cluster/elastic/settings.py", "*"): _HOROVOD,
     ("paddle_cluster/elastic/worker.py", "match_intf"): _HOROVOD,
     (
@@ -57,12 +55,11 @@ REASONS = {
         "[nrw]*",
     ): "a part of its interface for tests (paddle_cluster/localcluster/__init__.py)",
     ("paddle_cluster/localcluster/api/server.py", "*"): _LIBRARY,
-    ("paddle_base/messages/fake.py", "mend"): "the network for tests without sockets has the whole interface",
-    ("trainer/session.py", "make_session"): _FACE,
     **{
         (f"trainer/v2/{name}.py", "*"): _2017
         for name in ("events", "groups", "optimizer", "parameters", "sgd", "topology")
     },
+    ("paddle/v2/*", "*"): _2017,
     ("paddle/completion/tables.py", "*"): _IN_TABLE,
     ("paddle/doctor/*", "check_*"): _IN_TABLE,
     ("paddle/interrupts.py", "unraisablehook"): _LIBRARY,
@@ -70,8 +67,6 @@ REASONS = {
     ("paddle_cluster/prepare/input/*", "*able"): _LIBRARY,
     ("paddle_base/runtime/network/answers.py", "*"): _LIBRARY,
     ("paddle_base/runtime/network/timed.py", "*"): _LIBRARY,
-    ("trainer/data/plain_pickle.py", "find_class"): _LIBRARY,
-    ("trainer/config/language/layers/groups.py", "*"): _2017,
     ("trainer/config/language/layers/levels.py", "*"): _2017,
     ("trainer/config/language/*", "bias_size"): _FIELD,
     ("trainer/config/language/*", "blocked"): _FIELD,

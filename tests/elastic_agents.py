@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from forked import Forked, server
 from ports import LOWEST
+from waiting import until
 
 from paddle_base.runtime.errors import PeerUnreachableError
 from paddle_cluster.elastic.agent.client import AgentClient
@@ -18,14 +18,6 @@ from paddle_cluster.elastic.agent.client import AgentClient
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 60.0
 SECRET = "a secret of the test"
-
-
-def until(what: str, condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, f"waited {LIMIT_S:g} s for {what}"
-        time.sleep(0.02)
 
 
 def answers(client: AgentClient) -> bool:
@@ -54,7 +46,7 @@ class Agents:
         with (self._directory / f"agent-{address}.log").open("ab") as log:
             process = server().start(command, self._directory, environ, [log.fileno()] * 2)
         self._processes[address] = process
-        until(f"the agent of {address}", lambda: process.poll() is not None or answers(self.client(address)))
+        until(lambda: process.poll() is not None or answers(self.client(address)), f"the agent of {address}")
         assert process.poll() is None, self.log(address)
 
     def log(self, address: str) -> str:

@@ -28,17 +28,6 @@ def add(values: np.ndarray, *, more: float = 0.0) -> dict[str, object]:
     return {"rank": rank, "sum": values + more}
 
 
-def refuse() -> None:
-    """Raise an exception on one rank."""
-    if os.environ["HOROVOD_RANK"] == "1":
-        raise ValueError("it does not like that")
-
-
-def give_object() -> object:
-    """Return an object that the worker cannot send to the caller."""
-    return object()
-
-
 def train(directory: str, batches: int, kills: list[int]) -> dict[str, object]:
     """Train in a loop that continues after failures; in each batch of `kills`, the highest rank is killed once."""
     hvd.init()

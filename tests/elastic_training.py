@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from paddle_cluster.elastic.process import operations as hvd
-from paddle_cluster.elastic.process.loop import reset_worker
 from paddle_cluster.elastic.process.membership import WORKER
-from paddle_cluster.elastic.state import ObjectState, run_fn
+from paddle_cluster.elastic.state import ObjectState, reset_worker, run_fn
 
 
 def train(state: ObjectState, steps: int) -> float:

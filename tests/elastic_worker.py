@@ -16,12 +16,14 @@ work is done.
 from __future__ import annotations
 
 import os
+import queue
 import sys
 import time
 from pathlib import Path
 
 from paddle_base.runtime.environment import read_environment
-from paddle_cluster.elastic.rendezvous.client import RendezvousClient
+from paddle_cluster.elastic.rendezvous_client import RendezvousClient
+from paddle_cluster.elastic.worker import WorkerNotificationManager
 
 LIMIT_S = 60.0
 
@@ -36,6 +38,9 @@ class Worker:
         self.generation = int(environ["PADDLE_ELASTIC_GENERATION"])
         address, port = environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
         self.client = RendezvousClient(address, port, read_environment(environ).secret, LIMIT_S)
+        self.changes: queue.Queue[int] = queue.Queue()
+        self.notices = WorkerNotificationManager()
+        self.notices.register_listener(self)
 
     def say(self, text: str) -> None:
         print(text)
@@ -67,10 +72,12 @@ class Worker:
             sys.exit(4)
 
     def wait(self) -> None:
-        notice = None
-        while notice is None:
-            notice = self.client.notices(self.client.known_revision, 20.0)
-        print(f"hosts have changed: {notice.result}")
+        self.notices.init()
+        print(f"hosts have changed: {self.changes.get(timeout=LIMIT_S)}")
+        self.notices.shutdown()
+
+    def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        self.changes.put(update_res)
 
     def exit(self, status: str) -> None:
         os._exit(int(status))

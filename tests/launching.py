@@ -16,14 +16,15 @@ from paddle_cluster.launcher.cluster.waiting import WaitPolicy
 from paddle_cluster.launcher.control.channel import ControlChannel
 from paddle_cluster.launcher.control.informer import AttemptInformer
 from paddle_cluster.launcher.control.job_record import read_record
-from paddle_cluster.launcher.control.sides import Alone
+from paddle_cluster.launcher.control.launcher import Launcher
+from paddle_cluster.launcher.control.sides import RendezvousMember
 from paddle_cluster.launcher.programs.process import Stop
+from paddle_cluster.launcher.rendezvous import Rendezvous
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, LauncherLog
-from start_paddle import Launcher
 
 
-class FakeControl(ControlChannel, Alone):
+class FakeControl(ControlChannel, RendezvousMember):
     """Replaces the control messages; the launcher of trainer 0 sends the content of job.json on the test's volume.
 
     All launchers take part. The attributes record the messages to each of them.
@@ -94,12 +95,25 @@ class FakeControl(ControlChannel, Alone):
 
 
 def make_launcher(
-    config: LauncherConfig, policy: WaitPolicy, history: AttemptHistory | None = None, **flags: str
+    config: LauncherConfig,
+    policy: WaitPolicy,
+    history: AttemptHistory | None = None,
+    control: FakeControl | None = None,
+    **flags: str,
 ) -> Launcher:
     """Returns a launcher that receives no signals."""
     launcher = Launcher(config, flags, Stop(), PodApi.for_role(config), policy, history or AttemptHistory())
-    launcher.control = FakeControl(config.output)
+    launcher.control = control or FakeControl(config.output)
     return launcher
+
+
+def agree(
+    config: LauncherConfig, ids: IdMap, history: AttemptHistory | None = None, limit_s: float = 0.2, **flags: str
+) -> JobRecord:
+    """The attempt that a launcher finds for a set of pods, by what job.json says."""
+    launcher = make_launcher(config, WaitPolicy(limit_s), history)
+    launcher.passed = {"num_passes": "10", **flags}
+    return Rendezvous(launcher).agree(ids, limit_s).record
 
 
 @pytest.fixture(autouse=True)

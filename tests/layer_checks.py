@@ -11,6 +11,7 @@ from trainer.layers import LAYERS, find_layer
 from trainer.network.batch_work import estimate
 from trainer.network.check_grads import CheckedVariable, check_grads
 from trainer.network.data_parallel import cut_batch
+from trainer.network.network import Network
 
 STEP = 1e-6
 
@@ -35,6 +36,13 @@ def make_layer(kind, size, inputs, bias=0, dtype=np.float64, **fields):
     table = ParameterTable(config.parameters, dtype)
     table.values[:] = np.random.default_rng(11).normal(size=table.values.size)
     return find_layer(layer)(layer, table), table
+
+
+def make_network(config, rng=1, scale=1.0, dtype=np.float64):
+    """The network of a config and its parameter table, filled at random; rng: a generator or its seed."""
+    table = ParameterTable(config.parameters, dtype)
+    table.values[:] = np.random.default_rng(rng).normal(size=table.values.size) * scale
+    return Network(config, table), table
 
 
 def run(layer, *inputs):

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from paddle_cluster.elastic.hosts import SlotInfo, complete_slots
-from paddle_cluster.elastic.job.membership_file import NAME, RECORD, describe
 from paddle_cluster.elastic.membership.history import JobHistory
 from paddle_cluster.elastic.membership.members import MemberTable
+from paddle_cluster.elastic.membership_file import NAME, RECORD, describe
 
 BEGAN = 1_500_000_000.0
 

@@ -28,6 +28,9 @@ class CountingUpdater:
         self.table, self.stopper, self.stop = table, stopper, stop
         self.steps = 0
 
+    def connect(self, restored=None):
+        pass
+
     def start_pass(self, batch=0):
         pass
 

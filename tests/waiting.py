@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,18 +15,19 @@ Found = TypeVar("Found")
 
 
 def until(
-    condition: Callable[[], Found], what: object, seconds: float = DEADLINE_S, *, log: Path | None = None
+    condition: Callable[[], Found], what: object = None, seconds: float = DEADLINE_S, *, log: Path | None = None
 ) -> Found:
     """Returns the first value of the condition that is true.
 
-    Args: what: of the sentence "waited 60 s for WHAT"; an object becomes text only in the error.  log: a file whose end
-    the error shows.
+    Args: what: of the sentence "waited 60 s for WHAT"; an object becomes text only in the error; if none is given, the
+    condition's own lines.  log: a file whose end the error shows.
     Raises: AssertionError: the deadline has passed.
     """
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:g} s for {what}{last_words(log)}")
+            told = inspect.getsource(condition).strip() if what is None else what
+            raise AssertionError(f"waited {seconds:g} s for {told}{last_words(log)}")
         time.sleep(LOOK_S)
     return found
 

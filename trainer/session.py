@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import math
 import operator
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -30,6 +27,7 @@ from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.proto.TrainerConfig_pb2 import OptimizationConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from paddle_base.runtime.health.liveness import LIVENESS
+from paddle_base.runtime.interrupts import defer_interrupt, hold_at_ends
 from paddle_base.runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from pserver.store.snapshot import CheckpointState
 from trainer.arrays.arguments import Argument, join_arguments
@@ -48,6 +46,17 @@ from trainer.telemetry import log_lines
 from trainer.telemetry.time_breakdown import COMPUTE, EXCHANGE, OTHER, TimeBreakdown
 from trainer.updaters.local import LocalUpdater, Updater
 from trainer.updaters.optimizer_settings import read_optimization
+
+__all__ = [
+    "BatchResult",
+    "Session",
+    "build_network",
+    "count_samples",
+    "defer_interrupt",
+    "make_session",
+    "pool_of",
+    "read_batches",
+]
 
 # seconds that a thread waits for the interpreter lock before it requests the lock, for example after a matrix product.
 # Source: a tenth of Python's default, 5 ms
@@ -100,10 +109,11 @@ class Session:
         self.is_open = False
         self._is_connected = False
         self._gradients = nan_checks.GradientCheck(self.table)
-        printers = [one for one in evaluators if isinstance(one, GradientPrinter)]
-        network.watch(
-            gradients_of={name for one in printers for name in one.config.input_layers}, clipping=logs_clipping
-        )
+        if updater is not None:  # without training there is no gradient to print or to clip
+            printers = [one for one in evaluators if isinstance(one, GradientPrinter)]
+            network.watch(
+                gradients_of={name for one in printers for name in one.config.input_layers}, clipping=logs_clipping
+            )
 
     # ----- Training
 
@@ -190,10 +200,24 @@ class Session:
         self.breakdown.switch(OTHER)
         self.is_open = False
 
-    def finish_pass(self) -> None:
-        """End a pass: apply the decay that is due, and count the pass for the schedule of the learning rate."""
-        with self.exchange():
-            self.updater.finish_pass()
+    def start_pass(self, batch: int = 0) -> None:
+        """Begin a pass, or continue in it after `batch` batches. Wait for the other trainers, if there are any.
+
+        A local session that does not count passes needs neither this method nor `finish_pass`.
+        """
+        if not self._is_connected:
+            self.connect()
+        self.breakdown.switch(EXCHANGE)
+        self.updater.start_pass(batch)
+        self.breakdown.switch(OTHER)
+
+    def finish_pass(self, own: dict[str, Any] | None = None) -> None:
+        """End a pass: apply the decay that is due, and count the pass for the schedule of the learning rate.
+
+        Args: own: see `Updater.finish_pass`.
+        """
+        with defer_interrupt(), self.exchange():
+            self.updater.finish_pass(own)
 
     # ----- Testing and inference
 
@@ -215,7 +239,7 @@ class Session:
         """
         result, network = Accumulator(self.evaluators), self.network
         if values is None:
-            values = self.updater.averaged() if self.updater else nullcontext()
+            values = hold_at_ends(self.updater.averaged(), defer_interrupt) if self.updater else nullcontext()
         with values, network.states.restored(), np.errstate(all="ignore"):
             network.states.restart()
             for number, one in enumerate(batches, 1):
@@ -269,7 +293,7 @@ class Session:
 
     def measure(self) -> list[Any]:
         """Return the result of each evaluator for the last batch, summed over the parts of the batch."""
-        measures = [measure_replica(replica, self.evaluators) for replica in self.network.replicas]
+        measures = [_measure_replica(replica, self.evaluators) for replica in self.network.replicas]
         if len(measures) == 1:
             return measures[0]
         totals = [one.nothing() for one in self.evaluators]
@@ -317,7 +341,7 @@ class Session:
         Raises: MissingInputError, DamagedError, VolumeError, ConfigError: see `read_checkpoint`. DataError: the state
             is not in the form that `save` writes.
         """
-        own = self.connect(read_checkpoint(Path(directory), self.table))
+        own = self.connect(read_checkpoint(Path(directory), self.table, str(directory)))
         with decoding("this session"):
             place: dict[str, Any] = dict((own or {})["place"])
             self.put_back(own or {})
@@ -399,36 +423,9 @@ def count_samples(batch: Batch) -> int:
     return max((slot.sequences for slot in batch.values()), default=0)
 
 
-def measure_replica(replica: Network, evaluators: Sequence[Evaluator]) -> list[Any]:
+def _measure_replica(replica: Network, evaluators: Sequence[Evaluator]) -> list[Any]:
     """Return the result of each evaluator for the part of the batch that a replica has computed."""
     for one in evaluators:
         if isinstance(one, GradientPrinter):
             one.gradients = replica.kept_gradients()
     return [one.measure(replica.outputs) for one in evaluators]
-
-
-@contextmanager
-def defer_interrupt() -> Iterator[None]:
-    """Hold back Ctrl-C until the end of the `with` block. A second Ctrl-C ends the block at once.
-
-    Only Python's own handler of the main thread is replaced: a program that handles SIGINT itself goes on doing so.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    waiting = False
-
-    def hold(number: int, frame: FrameType | None) -> None:
-        nonlocal waiting
-        if waiting:
-            raise KeyboardInterrupt
-        waiting = True
-
-    signal.signal(signal.SIGINT, hold)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if waiting:
-            raise KeyboardInterrupt

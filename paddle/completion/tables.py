@@ -29,6 +29,7 @@ SOURCES: Mapping[str, tuple[str, str]] = {
     "paddle pserver": ("pserver.flags", "FLAGS"),
     "paddle recordio": ("paddle.utils.recordio", "build_parser"),
     "paddle report": ("trainer.report.__main__", "build_parser"),
+    "paddle run": ("paddle.completion.tables", "NONE"),
     "paddle status": ("paddle.completion.tables", "NONE"),
     "paddle tensorboard": ("paddle.utils.tensorboard", "build_parser"),
     "paddle train": ("trainer.flags", "FLAGS"),

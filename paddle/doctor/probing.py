@@ -53,6 +53,7 @@ class DoctorProbe:
                     ConfigError.exit_code,
                 )
             ]
+        # a bug of one check must not hide the results of the others
         except Exception as error:
             return [
                 Diagnosis(

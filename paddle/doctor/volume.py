@@ -41,6 +41,7 @@ def check_volume(case: DoctorCase) -> list[Diagnosis]:
     try:
         skew = try_files(place)
     except OSError as error:
+        # the text of an error has its advice after the last semicolon
         why, _, advice = describe_volume_error(place, error).rpartition("; ")
         cost = "no log, checkpoint or parameter can be saved"
         return [Diagnosis("volume", why, cost, advice, VolumeError.exit_code)]
@@ -97,6 +98,7 @@ def try_files(directory: Path) -> float:
         for path in (staging, final):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
+    # the volume took its time between the two others; only what lies outside is a difference
     return stamp - after if stamp > after else min(0.0, stamp - before)
 
 

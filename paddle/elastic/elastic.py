@@ -6,15 +6,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from paddle_cluster.elastic.process.absent import explain_absence
-from paddle_cluster.elastic.process.callbacks import (
+from paddle_cluster.elastic.process.membership import WORKER
+from paddle_cluster.elastic.state import (
+    ArrayState,
     CommitStateCallback,
+    ElasticSampler,
+    ObjectState,
+    State,
     UpdateBatchStateCallback,
     UpdateEpochStateCallback,
+    reset_worker,
+    run_fn,
 )
-from paddle_cluster.elastic.process.loop import reset_worker
-from paddle_cluster.elastic.process.membership import WORKER
-from paddle_cluster.elastic.sampler import ElasticSampler
-from paddle_cluster.elastic.state import ArrayState, ObjectState, State, run_fn
 
 __all__ = [
     "ArrayState",

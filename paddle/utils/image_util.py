@@ -8,13 +8,11 @@ Source: python/paddle/utils/image_util.py of v0.10, which the demo image_classif
 
 from __future__ import annotations
 
-import codecs
 import importlib
 import io
-import pickle
 import struct
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
+from trainer.data.plain_pickle import load_sample
 
 Image = npt.NDArray[Any]
-_Unpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]  # the class in Python
+_MOST_MEAN = 1 << 28  # maximum bytes of a file with a mean image
 MAX_PIXELS = 64 << 20  # of one image; its pixels take up to 4 bytes each. A camera's image has up to about 50 million
 _TOO_LARGE = f"too large: an image may have {MAX_PIXELS:,} pixels; scale it down, or leave it out"
 _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, struct.error, ArithmeticError, LookupError, TypeError)
@@ -166,30 +165,8 @@ def preprocess_img(im: Image, img_mean: Image, crop_size: int, is_train: bool, c
     return (crop - img_mean).ravel()
 
 
-_RECONSTRUCT = np.empty(0).__reduce__()[0]
-_ARRAY_PARTS: Mapping[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): codecs.encode,
-}
-
-
-class _ArrayUnpickler(_Unpickler):  # type: ignore[misc]
-    """Reads only numpy arrays and plain values, and refuses a pickle that names any other class or function.
-
-    For the largest number of PUT, the reader in C would allocate a table of up to 64 GB; the one in Python has a dict.
-    """
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ARRAY_PARTS:
-            raise pickle.UnpicklingError(f"the pickle names {module}.{name}, which is not part of an array")
-        return _ARRAY_PARTS[module, name]
-
-
 _NO_MEAN = (
-    pickle.UnpicklingError, zipfile.BadZipFile, ArithmeticError, AttributeError, EOFError, ImportError, LookupError,
+    zipfile.BadZipFile, ArithmeticError, AttributeError, EOFError, ImportError, LookupError,
     MemoryError, TypeError, ValueError,
 )  # fmt: skip
 
@@ -205,7 +182,7 @@ def _read_mean(path: str) -> Image:
                 with np.load(path, allow_pickle=False) as arrays:
                     return np.asarray(arrays["data_mean"])
             file.seek(0)
-            return np.asarray(_ArrayUnpickler(file, encoding="latin1").load()["data_mean"])
+            return np.asarray(load_sample(file.read(_MOST_MEAN + 1), _MOST_MEAN)["data_mean"])
     except _NO_MEAN as error:
         raise DataError(f"{path} is no file of arrays: {error}; it must have a dictionary with data_mean") from error
 

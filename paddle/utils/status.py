@@ -14,8 +14,8 @@ from pathlib import Path
 
 from paddle_base.runtime.directory_lock import is_abandoned
 from paddle_base.runtime.errors import MissingInputError, NothingFoundError, reading_error
-from paddle_base.runtime.terminal.bar import format_lines
-from paddle_cluster.elastic.job import membership_file
+from paddle_base.runtime.terminal import format_lines
+from paddle_cluster.elastic import membership_file
 from paddle_cluster.launcher.status import describe_job, tabulate_pods
 from paddle_cluster.launcher.text import JsonObject, as_row, number_of
 from paddle_cluster.launcher.volume import read_json

@@ -80,6 +80,7 @@ def write_events(output: Path, logdir: Path) -> int:
             writers[one.run].add_scalar(one.tag, one.value, one.step, walltime=one.time)
         for writer in writers.values():
             writer.close()
+        # last, so that an error above leaves the earlier files
         for old in earlier:
             old.unlink()
     except OSError as error:

@@ -14,12 +14,11 @@ import time
 
 import zmq
 
-from paddle_base.messages.caller import Caller
-from paddle_base.messages.client_core import SECRET, ClientCore, ClientSend, OpenConnection
+from paddle_base.messages.client_core import SECRET, Caller, ClientCore, ClientSend, OpenConnection
 from paddle_base.messages.envelope import MAX_BYTES
 from paddle_base.messages.keys import CurveKeys
-from paddle_base.messages.wakeup import WakeUp
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.wakeup import WakeUp
 
 CONNECT_S = 5.0  # maximum seconds for the TCP connection, and also for the handshake that follows
 QUEUED = 256  # maximum queued messages in each direction

@@ -18,17 +18,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import zmq
 
-from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MAX_BYTES
-from paddle_base.messages.gate.gate import LISTEN_BACKLOG, Gate, GateLimits, GateTarget, Refusals
+from paddle_base.messages.gate import LISTEN_BACKLOG, Gate, GateLimits, GateTarget, Refusals
 from paddle_base.messages.keys import ZAP_DOMAIN, CurveKeys, answer_zap
-from paddle_base.messages.server_core import ServerCore
-from paddle_base.messages.wakeup import WakeUp
+from paddle_base.messages.server_core import Dispatcher, ServerCore
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.wakeup import WakeUp
 
 TICK_S = 0.25  # seconds between two checks for silent members
 # maximum queued messages from a member, each up to 1 MiB; while the queue is full, libzmq reads nothing from the member
@@ -42,19 +40,12 @@ _INNER_BACKLOG = 1024  # backlog of libzmq's socket; it exceeds the gate's limit
 _NOW, _NOW_MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)
 
 
-@dataclass(frozen=True)
-class ControlAccess:
-    """The access rules: the job's keys (None without a secret), and a function that checks a peer's address."""
-
-    keys: CurveKeys | None
-    admits: Callable[[str], bool]
-
-
 class ControlServer:
     """Carry the messages of a `Dispatcher` and its members until `close`.
 
     Args: host, port: address on which the server listens; port 0: any free port, which the attribute `port` contains.
-        dispatcher: the application's side; it also writes the log.  limits: see `GateLimits`.
+        dispatcher: the application's side; it also writes the log.  keys: derived from the job's secret; None if the
+        job has no secret.  admits: returns whether a peer at an address may connect.  limits: see `GateLimits`.
     Raises: OSError: the port is in use, or the address does not belong to this machine.  ConfigError: this process may
         have too few open files.
     """
@@ -64,21 +55,24 @@ class ControlServer:
         host: str,
         port: int,
         dispatcher: Dispatcher,
-        access: ControlAccess,
+        keys: CurveKeys | None,
+        admits: Callable[[str], bool] = lambda address: True,
         limits: GateLimits | None = None,
     ) -> None:
         self.dispatcher = dispatcher
         self._refusals = Refusals(dispatcher.note)
         limits = (limits or GateLimits()).fit(dispatcher.note)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        # a port in use is found here, before there is a context or a thread to end
         listener = socket.create_server((host, port), family=family, backlog=LISTEN_BACKLOG)
         self.port: int = listener.getsockname()[1]
+        # the whole pod sees the abstract name; no other program can guess it and take it first
         inner = f"paddle-messages-{os.getpid()}-{secrets.token_hex(8)}"
         self._context = zmq.Context()
-        self._keys = access.keys
-        self._zap = self._open_zap() if access.keys else None
+        self._keys = keys
+        self._zap = self._open_zap() if keys else None
         self._router = self._open_router(inner, limits)
-        target = GateTarget(inner, b"CURVE" if access.keys else b"NULL", access.admits)
+        target = GateTarget(inner, b"CURVE" if keys else b"NULL", admits)
         self._gate = Gate(listener, target, limits, self._refusals)
         self._is_closing = False
         self._wakeup = WakeUp()

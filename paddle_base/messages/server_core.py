@@ -1,7 +1,8 @@
 """The server's side of a protocol, without sockets: connected and lost members, requests and their answers.
 
 Each message arrives and leaves with a route, which is the transport's name for one connection. A call returns the
-consequences of a message as a list of effects.
+consequences of a message as a list of effects. `Dispatcher` runs the application's handlers for these effects, and is
+what the transport and the application call.
 
 A request is handled once. A member that reconnects repeats its unanswered requests. The server then sends the stored
 answer; if the handler still runs, the server later sends the answer of the handler. The server stores an answer until
@@ -9,18 +10,22 @@ the member acknowledges it (`ack`). A new server has no record of the requests o
 
 A UID is a place. The place belongs to the process that took it first, and another process gets it when the connection
 of the first one has ended. The incarnation of a process is only its name: it has no order, because it comes from a
-clock, and clocks are set back. No I/O.
+clock, and clocks are set back.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Mapping
+import threading
+import traceback
+import typing
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Concatenate, ParamSpec, cast
 
 from paddle_base.messages import envelope
 from paddle_base.messages.envelope import BEAT, JOIN, JOINED, LEAVE, REPLY, Envelope, MemberId
+from paddle_base.messages.errors import RequestRefusedError
 from paddle_base.runtime.schema import Fields, JsonObject, Protocol, SchemaError
 
 MOST_OPEN = 64  # maximum number of a member's requests that have no answer yet
@@ -170,6 +175,7 @@ class ServerCore:
             raise SchemaError("protocol", f"the member uses {protocol}; this server uses {self.protocol.title}")
         if realm != self.realm:
             raise SchemaError("realm", f"the member belongs to {realm!r}; this server belongs to {self.realm!r}")
+        # checked last: a member of another protocol or job sends another hello, and has to read that reason
         self.protocol.hello.check(hello, "hello")
         member = MemberId(message.body["member"]["uid"], message.body["member"]["incarnation"])
         known = self._sessions.get(member.uid)
@@ -178,6 +184,8 @@ class ServerCore:
             raise SchemaError("joined", f"this connection has already joined as {other.member}")
         earlier: tuple[int, ...] = ()
         if known is not None and known.member != member:
+            # a process that was replaced while it was cut off must not come back: the two would replace each other in
+            # turn
             if member.incarnation in known.earlier:
                 raise SchemaError(REPLACED, f"process {known.member.incarnation} has taken the place of {member}")
             if known.route:
@@ -189,6 +197,7 @@ class ServerCore:
         if session is None:
             self._make_room()
             session = self._sessions[member.uid] = _Session(member, earlier=earlier)
+        # the member's earlier connection may still be open; what comes on it counts no more
         self._routes.pop(session.route, None)
         session.route, session.heard, session.joining = route, now, True
         self._routes[route] = session
@@ -319,3 +328,132 @@ def _fields_of(protocol: Protocol, kind: str) -> Fields:
     if kind not in protocol.pushes:
         raise SchemaError("kind", f"{kind!r} is no push of {protocol.title}")
     return protocol.pushes[kind]
+
+
+P = ParamSpec("P")
+
+
+class ServerHandlers(typing.Protocol):
+    """The application's handlers for its members. No handler may block. One thread calls all handlers."""
+
+    def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Accept a member that joins or rejoins; return the welcome message with the current state.
+
+        If the handler returns None, `ServerCore.welcome` or `ServerCore.refuse_join` must follow.
+        Raises: RequestRefusedError: the application refuses the member.
+        """
+
+    def asked(self, asked: MemberAsked) -> Mapping[str, Any] | None:
+        """Return the answer to a request; after None, `ServerCore.answer` or `ServerCore.refuse` must follow.
+
+        Raises: RequestRefusedError: the application refuses the request.
+        """
+
+    def lost(self, member: MemberId, reason: str) -> None:
+        """Handle the loss of a member."""
+
+
+class Dispatcher:
+    """Run the application's handlers for the effects of a ServerCore, and collect the messages to send.
+
+    An error in a handler does not end the server. The member receives an error, the server counts the error, and `note`
+    receives the traceback.
+
+    Args: note: writes a line to the log.
+    Attributes: wake: function of the transport, which then sends the messages.
+
+    Thread safety: any thread may use `call`; the handlers run without the lock, in the transport's thread.
+    """
+
+    def __init__(self, core: ServerCore, handlers: ServerHandlers, note: Callable[[str], None]) -> None:
+        self.core, self.note = core, note
+        self.wake: Callable[[], None] = lambda: None
+        self._handlers = handlers
+        self._lock = threading.Lock()
+        self._unsent: collections.deque[ServerSend] = collections.deque()
+
+    def call(
+        self, method: Callable[Concatenate[ServerCore, P], list[ServerEffect]], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Call a method of the core, and handle its effects.
+
+        The application calls `ServerCore.push`, `welcome`, `refuse_join`, `answer` and `refuse`, and the transport
+        calls `tick` and `broken`.
+        Raises: SchemaError: the protocol does not allow the application's message; a request stays open.
+        """
+        with self._lock:
+            effects = method(self.core, *args, **kwargs)
+            self._collect(effects)
+        self._run(effects)
+        self.wake()
+
+    def receive(self, route: bytes, data: bytes, now: float) -> None:
+        """Handle a message; an error about it ends the connection of its member, and not the server."""
+        with self._lock:
+            try:
+                effects = self.core.receive(route, data, now)
+            except Exception as exc:
+                self._report("a message", exc)
+                effects = self.core.broken(route, "a message of the member caused an error in the server")
+            self._collect(effects)
+        self._run(effects)
+
+    def next_send(self) -> ServerSend | None:
+        """Return the next message to send; the messages are in the order of their creation."""
+        with self._lock:
+            return self._unsent.popleft() if self._unsent else None
+
+    # -----
+
+    def _collect(self, effects: Iterable[ServerEffect]) -> None:
+        """Collect messages in the same critical section in which the core has made them, which keeps their order."""
+        self._unsent.extend(one for one in effects if isinstance(one, ServerSend))
+
+    def _run(self, effects: Iterable[ServerEffect]) -> None:
+        """Call the handlers, in order."""
+        for effect in effects:
+            try:
+                self._handle(effect)
+            except RequestRefusedError as exc:
+                self._refuse(effect, exc)
+            except Exception as exc:  # an error in a handler must not end the server
+                self._report(_name(effect), exc)
+                self._refuse(effect, RequestRefusedError("failed", f"an error in the server: {_describe(exc)}"))
+
+    def _handle(self, effect: ServerEffect) -> None:
+        if isinstance(effect, MemberAsked):
+            answer = self._handlers.asked(effect)
+            if answer is not None:
+                self.call(ServerCore.answer, effect, answer)
+        elif isinstance(effect, MemberJoined):
+            welcome = self._handlers.joined(effect.member, effect.hello)
+            if welcome is not None:
+                self.call(ServerCore.welcome, effect.member, welcome)
+        elif isinstance(effect, MemberLost):
+            self._handlers.lost(effect.member, effect.reason)
+
+    def _refuse(self, effect: ServerEffect, fault: RequestRefusedError) -> None:
+        """Tell a member that its join or its request is refused."""
+        if isinstance(effect, MemberAsked):
+            self.call(ServerCore.refuse, effect, fault.code, str(fault))
+        elif isinstance(effect, MemberJoined):
+            self.call(ServerCore.refuse_join, effect.member, fault.code, str(fault))
+
+    def _report(self, what: str, error: Exception) -> None:
+        self.core.counts["failed"] += 1
+        self.note(f"{what} has failed: {''.join(traceback.format_exception(error))}")
+
+
+def _name(effect: ServerEffect) -> str:
+    if isinstance(effect, MemberAsked):
+        return f"request {effect.kind} of {effect.member}"
+    if isinstance(effect, ServerSend):
+        return "a message to a member"
+    return f"the {'join' if isinstance(effect, MemberJoined) else 'loss'} of {effect.member}"
+
+
+def _describe(error: Exception) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # the error's own text fails
+        return type(error).__name__

@@ -64,6 +64,7 @@ def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -
     Raises: DamagedChunkError: the header is invalid, or the chunk exceeds the end of the file or the reader's limits.
         ForeignFileError: the file has another format.
     """
+    # a file that ends inside the first four bytes is damaged, and not of another format
     if place.offset == 0 and not MAGIC_BYTES.startswith(header[: len(MAGIC_BYTES)]):
         raise ForeignFileError(
             f"{place.path} is no RecordIO file: it begins with {header[:8]!r}; take a file in the RecordIO format, or "
@@ -95,6 +96,7 @@ def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -
             "it again, or write it anew",
             place,
         )
+    # the raw size of a compressed chunk is not known yet; the limit bounds it, and so the number of records
     raw = size if kind is Compression.NONE else MOST_CHUNK_BYTES
     if size > MOST_CHUNK_BYTES:
         raise DamagedChunkError(

@@ -66,7 +66,7 @@ def write_shards(records: Iterable[bytes], plan: ShardPlan) -> tuple[list[Path],
     finally:
         remove_if_possible(staging)
     for path in old:
-        if path.name not in names:
+        if path.name not in names:  # after the new list, which names none of them
             remove_if_possible(path)
     return [plan.directory / name for name in names], count
 

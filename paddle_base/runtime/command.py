@@ -6,10 +6,11 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, InterruptError, PaddleError
-from paddle_base.runtime.gflags import LIBRARY_HELP, Flag, Status, Value, read_seconds
+from paddle_base.runtime.gflags import LIBRARY_HELP, Flag, Status, Value, read_arguments, read_seconds
 
 HELP = {"-h", "--help", "-help"}
 
@@ -20,6 +21,23 @@ class FlagValues:
 
     values: dict[str, Value]
     ignored: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, arguments: Sequence[str], flags: Mapping[str, Flag]) -> Self:
+        """Return the values of all flags of a command line.
+
+        Raises: UsageError: a flag is malformed, out of bounds, or unknown; the message names the closest known flag.
+        """
+        given = read_arguments(arguments, flags)
+        defaults = {flag.name: flag.default for flag in flags.values()}
+        return cls(defaults | given, [name for name in given if flags[name].status is Status.QUIET])
+
+    def log_command(self, program: str, arguments: Sequence[str]) -> None:
+        """Log the command line, and warn of given flags that have no effect."""
+        glog.info(f"commandline: {' '.join([program, *arguments])} ", at="Util.cpp:166")
+        if self.ignored:
+            listed = ", ".join(f"--{name}" for name in self.ignored)
+            glog.warning(f"these flags are accepted, but have no effect here: {listed}")
 
     def text(self, name: str) -> str:
         """Return the value of a text flag."""

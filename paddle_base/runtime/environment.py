@@ -146,6 +146,7 @@ def _read_secret(environ: Mapping[str, str]) -> str:
             content = file.read(MAX_SECRET_BYTES + 1)
         secret = content.decode().strip()
     except (FileNotFoundError, NotADirectoryError) as exc:
+        # the pod always has the variable; the volume of the secret is optional
         if may_be_missing:
             return ""
         command = MAKE_SECRETS if environ.get("PADDLE_ETCD_CA") else MAKE_SECRET

@@ -14,7 +14,7 @@
      +- DirectoryInUseError   75  another run writes into the directory
      +- LeaseLostError        75  another process may hold this process's claim or lead; a restart claims again
      +- SetAsideError         75  a save that the launcher chose was damaged; the next attempt uses an older one
-     +- ApiForbiddenError     77  the Kubernetes API server refuses this service account
+     +- ApiForbiddenError     77  the Kubernetes API server or the server of DATA_URL refuses access
      +- ConfigError           78  a bad environment or config, or something not supported yet
      +- StoppedError         143  ended by SIGTERM
          +- InterruptError   130  ended by Ctrl-C (SIGINT); the `paddle` command then dies of SIGINT itself
@@ -126,7 +126,7 @@ class SetAsideError(PaddleError):
 
 
 class ApiForbiddenError(PaddleError):
-    """The Kubernetes API server refuses this service account."""
+    """The Kubernetes API server refuses this service account, or the server of DATA_URL denies access."""
 
     exit_code = 77
 

@@ -23,8 +23,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from paddle_base.runtime import terminal
 from paddle_base.runtime.errors import VolumeError
-from paddle_base.runtime.terminal import bar, colours
 
 _lock = threading.RLock()  # reentrant, because a signal handler may log while its thread is writing a line
 # a fork holds the lock; otherwise the new process could wait for ever for a thread that it does not have
@@ -33,7 +33,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 _json: FileIO | None = None
 _said_in_json: dict[str, Any] = {}  # the fields of every JSON line except the message
 _bottom_line = ""  # the text that stays at the bottom of a terminal
-_COLOURS = {"W": colours.YELLOW, "E": colours.RED, "F": colours.RED}
+_COLOURS = {"W": terminal.YELLOW, "E": terminal.RED, "F": terminal.RED}
 _least = 0  # severity below which lines are dropped: the position of the line's letter in SEVERITIES
 SEVERITIES = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 
@@ -122,7 +122,7 @@ def set_bottom_line(text: str) -> None:
 
 def _draw_bottom() -> str:
     """Return the bottom line, cut to one line. The cursor is then at its beginning, where later text replaces it."""
-    return f"{_bottom_line[: bar.count_columns(sys.stderr) - 1]}\r"
+    return f"{_bottom_line[: terminal.count_columns(sys.stderr) - 1]}\r"
 
 
 def clean(text: object, limit: int = 500) -> str:
@@ -160,8 +160,8 @@ def _write(severity: str, message: str, at: str | None, record: Mapping[str, Any
         at = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
     now = time.time()
     line = format_line(severity, message, at, now, threading.get_native_id())
-    if severity in _COLOURS and colours.has_colour(sys.stderr, os.environ):
-        line = colours.paint(line, _COLOURS[severity])
+    if severity in _COLOURS and terminal.has_colour(sys.stderr, os.environ):
+        line = terminal.paint(line, _COLOURS[severity])
     write(line)
     if _json is not None:
         said = {"time": round(now, 6), "severity": SEVERITIES[severity], **_said_in_json, "at": at, "message": message}

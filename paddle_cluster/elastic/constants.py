@@ -39,6 +39,7 @@ WORKER_SETTINGS = (
 PADDLE_ELASTIC_INCARNATION = "PADDLE_ELASTIC_INCARNATION"
 PADDLE_ELASTIC_GENERATION = "PADDLE_ELASTIC_GENERATION"
 PADDLE_ELASTIC_ADDRESS = "PADDLE_ELASTIC_ADDRESS"
+POD_SELECTOR = "app.kubernetes.io/part-of=paddle,app.kubernetes.io/component=worker"
 AGENT_PORT = 7171  # default port of `paddle elastic agent`
 MOST_S = 1e6  # seconds (11 days); the largest limit that a variable or a flag may set
 

@@ -5,7 +5,11 @@ Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.discove
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
+import selectors
+import signal
 import subprocess
 import threading
 import time
@@ -13,8 +17,73 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from paddle_base.runtime import glog
 from paddle_cluster.elastic.hosts import MOST_HOST_SLOTS
-from paddle_cluster.elastic.script import run_script
 from paddle_cluster.elastic.worker import HostUpdateResult
+
+LOOK_S = 0.1  # seconds between two checks for the end of the script or of the job
+MOST_OUTPUT_BYTES = 8 << 20
+
+
+def run_script(command: str, limit_s: float, is_stopped: threading.Event | None = None) -> str:
+    """Run a shell command and return its standard output.
+
+    The script is over when its process has ended, even if a child of it, e.g. a shared connection of ssh, keeps its
+    output open.
+
+    Args: is_stopped: event that ends the command.
+    Raises: ValueError: the command fails, prints too much, or was stopped.  subprocess.TimeoutExpired: the command
+        takes longer than `limit_s` seconds.  OSError: the command cannot be started.
+    """
+    process = subprocess.Popen(
+        command, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+    )
+    with process:
+        try:
+            text = _read_output(process, time.monotonic() + limit_s, is_stopped or threading.Event())
+            status = process.wait()
+        except TimeoutError as exc:
+            raise subprocess.TimeoutExpired(command, limit_s) from exc
+        finally:
+            if process.poll() is None:
+                _kill(process)
+    if status:
+        raise ValueError(f"the command ended with status {status}")
+    return text.decode("utf-8", "replace")
+
+
+def _read_output(process: subprocess.Popen[bytes], until: float, is_stopped: threading.Event) -> bytes:
+    """Return what a process has printed until its end.
+
+    Raises: ValueError: the process prints too much, or was stopped.  TimeoutError: it has not ended in time.
+    """
+    assert process.stdout is not None
+    text, is_open = bytearray(), True
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            has_ended = process.poll() is not None  # before the look at the output, which is complete then
+            if is_open and selector.select(0 if has_ended else LOOK_S):
+                chunk = os.read(process.stdout.fileno(), 1 << 16)
+                text += chunk
+                is_open = bool(chunk)
+                if len(text) > MOST_OUTPUT_BYTES:
+                    raise ValueError(f"the command prints more than {MOST_OUTPUT_BYTES} bytes")
+            elif has_ended:
+                return bytes(text)
+            elif not is_open:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(LOOK_S)
+            if is_stopped.is_set():
+                raise ValueError("the job has been stopped")
+            if time.monotonic() > until:
+                raise TimeoutError
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a script and its children; a replaced `Popen` of a test may have no process number."""
+    with contextlib.suppress(ProcessLookupError, TypeError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+
 
 LONGEST_COOLDOWN_S = 3600.0
 SCRIPT_S = 60.0  # maximum seconds that a discovery script may run
@@ -119,7 +188,13 @@ class FoundHosts(dict[str, int]):
 
 
 class DiscoveredHosts:
-    """The hosts at one moment; a `DiscoveredHosts` never changes."""
+    """The hosts at one moment; a `DiscoveredHosts` never changes.
+
+    Attributes:
+    - host_slots: number of slots of each host, including excluded hosts.
+    - host_assignment_order: names of the hosts that may be used, in the order of the ranks: the oldest host is first.
+    - uids: by name, the unique id of the host that has the name now, if the id is known.
+    """
 
     def __init__(
         self,
@@ -127,46 +202,33 @@ class DiscoveredHosts:
         host_assignment_order: Sequence[str],
         uids: Mapping[str, str] | None = None,
     ) -> None:
-        self._host_slots, self._order, self._uids = dict(host_slots), list(host_assignment_order), dict(uids or {})
-
-    @property
-    def host_slots(self) -> dict[str, int]:
-        """The number of slots of each host, including excluded hosts."""
-        return self._host_slots
-
-    @property
-    def uids(self) -> dict[str, str]:
-        """By name, the unique id of the host that has the name now, if the id is known."""
-        return self._uids
+        self.host_slots, self.host_assignment_order = dict(host_slots), list(host_assignment_order)
+        self.uids = dict(uids or {})
 
     @property
     def available_hosts(self) -> set[str]:
         """The names of the hosts that may be used."""
-        return set(self._order)
-
-    @property
-    def host_assignment_order(self) -> list[str]:
-        """The names of the hosts that may be used, in the order of the ranks: the oldest host is first."""
-        return self._order
+        return set(self.host_assignment_order)
 
     def get_slots(self, host: str) -> int:
         """Return the number of slots of a host, or 0 for an unknown name."""
-        return self._host_slots.get(host, 0)
+        return self.host_slots.get(host, 0)
 
     def count_available_slots(self) -> int:
         """Return the number of slots of the hosts that may be used."""
-        return sum(map(self.get_slots, self._order))
+        return sum(map(self.get_slots, self.host_assignment_order))
 
     def filter_available_hosts(self, is_excluded: Callable[[str], bool]) -> DiscoveredHosts:
         """Return these hosts without the excluded hosts."""
-        return DiscoveredHosts(self._host_slots, [host for host in self._order if not is_excluded(host)], self._uids)
+        order = [host for host in self.host_assignment_order if not is_excluded(host)]
+        return DiscoveredHosts(self.host_slots, order, self.uids)
 
     def update(self, hosts_state: Mapping[str, HostState]) -> DiscoveredHosts:
         """Return these hosts without the blacklisted hosts; `hosts_state` has a state for every host."""
         return self.filter_available_hosts(lambda host: hosts_state[host].is_blacklisted())
 
     def __repr__(self) -> str:
-        return f"DiscoveredHosts({', '.join(f'{host}:{self.get_slots(host)}' for host in self._order)})"
+        return f"DiscoveredHosts({', '.join(f'{host}:{self.get_slots(host)}' for host in self.host_assignment_order)})"
 
 
 class HostManager:

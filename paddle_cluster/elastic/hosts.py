@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import MissingInputError, reading_error
 from paddle_base.runtime.regular_files import open_regular
+from paddle_cluster.elastic.constants import HOROVOD_HOSTNAME
 
+SLOT_NUMBERS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
 MOST_HOST_FILE_BYTES = 1 << 20
 MOST_HOST_SLOTS = 999_999  # maximum slots of a host that is no pod; the driver makes an object for each slot
 
@@ -68,8 +71,7 @@ class SlotInfo:
 
     def to_response_string(self) -> str:
         """Return the slot as the answer to a request for a rank: six integers separated by commas."""
-        numbers = (self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size)
-        return ",".join(map(str, numbers))
+        return ",".join(str(getattr(self, name)) for name in SLOT_NUMBERS)
 
     @staticmethod
     def from_response_string(hostname: str, response_string: str) -> SlotInfo:
@@ -93,6 +95,12 @@ class SlotInfo:
         return f"SlotInfo({self.hostname!r}, {self.to_response_string()})"
 
 
+def list_slot_variables(slot: Any) -> dict[str, str]:
+    """Return the variables of a worker that contain its slot and ranks; `slot` has the attributes of a `SlotInfo`."""
+    numbers = {f"HOROVOD_{name.upper()}": str(getattr(slot, name)) for name in SLOT_NUMBERS}
+    return {HOROVOD_HOSTNAME: slot.hostname, **numbers}
+
+
 INVALID_SLOT_INFO = SlotInfo("", -1, -1, -1, -1, -1, -1)
 
 
@@ -114,6 +122,7 @@ def parse_host_files(filename: str) -> str:
     except UnicodeDecodeError as exc:
         raise ValueError(f"--hostfile: {filename} is no UTF-8 text ({exc.reason}); save it as UTF-8") from exc
     hosts = []
+    # lines as an editor counts them; splitlines() would also divide at a form feed
     for number, line in enumerate(text.split("\n"), start=1):
         words = line.split()
         if not words:

@@ -21,14 +21,22 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
 from paddle_base.runtime import glog
-from paddle_base.runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits, Refused
+from paddle_base.runtime.network.front import (
+    Admitted,
+    Front,
+    FrontHandlers,
+    FrontLimits,
+    Refused,
+    has_head,
+    make_answer,
+)
 from paddle_base.runtime.network.open_files import make_room
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.keyvalue.freshness import Checker
@@ -235,9 +243,6 @@ class RendezvousHandler(KVStoreHandler):
         return HttpAnswer(HTTPStatus.OK, self.server.store.put_first(request.scope, request.key, request.body))
 
 
-_S = TypeVar("_S", bound="KVStoreHTTPServer")
-
-
 class KVStoreHTTPServer:
     """A server with a store; a front reads the head of each request, and a separate thread answers the request.
 
@@ -258,14 +263,14 @@ class KVStoreHTTPServer:
         listener = socket.create_server(addr, backlog=1024)
         self.server_address = listener.getsockname()
         self.server_port: int = self.server_address[1]
-        self._front = Front(listener, FrontHandlers(self._judge, self._serve), limits)
+        self._front = Front([listener], FrontHandlers(self._judge, self._serve), limits)
 
     @property
     def secret(self) -> str:
         """The secret that every request has to prove; empty: none."""
         return self.checker.secret
 
-    def __enter__(self: _S) -> _S:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -278,7 +283,7 @@ class KVStoreHTTPServer:
 
     def _judge(self, data: bytes, greeting: bytes) -> Admitted | Refused | None:
         """Admit a request with a right path and a signature; refuse others."""
-        if b"\n\r\n" not in data and b"\n\n" not in data:
+        if not has_head(data):
             return None
         head = _HEAD.match(data)
         if head is None:
@@ -298,6 +303,8 @@ class KVStoreHTTPServer:
                 HTTPStatus.FORBIDDEN,
                 f"{HEADER} does not prove this job's secret; client and server need the same PADDLE_SECRET",
             )
+        # a recorded request, or the first one to this server: the answer tells the epoch, with which the client asks
+        # again
         if not self.checker.is_fresh(proof):
             return _refuse(HTTPStatus(STALE), "", {HEADER: self.checker.sign_answer(proof, [str(STALE)], b"")})
         return Admitted(proof)
@@ -308,10 +315,7 @@ class KVStoreHTTPServer:
 
 def _refuse(status: HTTPStatus, text: str, headers: Mapping[str, str] = {}) -> Refused:
     """Return an answer that closes the connection."""
-    body = f"{text}\n".encode() if text else b""
-    lines = [f"HTTP/1.1 {int(status)} {status.phrase}", f"Content-Length: {len(body)}", "Connection: close"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    return Refused("\r\n".join([*lines, "", ""]).encode() + body)
+    return Refused(make_answer(status, f"{text}\n".encode() if text else b"", headers))
 
 
 class RendezvousHTTPServer(KVStoreHTTPServer):
@@ -325,40 +329,15 @@ class RendezvousHTTPServer(KVStoreHTTPServer):
         self.store.plan(sizes)
 
 
-_Make = Callable[[tuple[str, int], type[KVStoreHandler], int, str, FrontLimits], _S]
+class KVStoreServer:
+    """A key-value store on a port, which `start_server` opens."""
 
-
-class _HttpServerThread(Generic[_S]):
-    """A server that runs in a separate thread."""
-
-    def __init__(self, make: _Make[_S], verbose: int, secret: str, limits: FrontLimits) -> None:
-        self._make, self._verbose, self._secret, self._limits = make, verbose, secret, limits
-        self._httpd: _S | None = None
-        self._stopping = threading.Lock()
-
-    def _start(self, handler_cls: type[KVStoreHandler], address: tuple[str, int]) -> int:
-        limits = self._limits
-        if limits is LIMITS:  # a program that serves a whole job; a worker keeps the limit that its user has chosen
-            room = make_room(limits.unproven + limits.proven)
-            limits = limits._replace(proven=max(1, room - limits.unproven))
-        self._httpd = self._make(address, handler_cls, self._verbose, self._secret, limits)
-        if self._httpd.verbose:
-            glog.info(f"the rendezvous server listens on port {self._httpd.server_port}")
-        return self._httpd.server_port
-
-    def stop(self) -> None:
-        """End the thread and close the port; further calls do nothing."""
-        with self._stopping:
-            httpd, self._httpd = self._httpd, None
-            if httpd is not None:
-                httpd.close()
-
-
-class KVStoreServer(_HttpServerThread[KVStoreHTTPServer]):
-    """A key-value store on a port."""
+    _kind: type[KVStoreHTTPServer] = KVStoreHTTPServer
 
     def __init__(self, verbose: int = 0, secret: str = "", limits: FrontLimits = LIMITS) -> None:
-        super().__init__(KVStoreHTTPServer, verbose, secret, limits)
+        self._verbose, self._secret, self._limits = verbose, secret, limits
+        self._httpd: KVStoreHTTPServer | None = None
+        self._stopping = threading.Lock()
 
     def start_server(self, handler_cls: type[KVStoreHandler] = KVStoreHandler, port: int = 0, address: str = "") -> int:
         """Start the server and return its port.
@@ -366,31 +345,40 @@ class KVStoreServer(_HttpServerThread[KVStoreHTTPServer]):
         Args: port: 0: any free port.  address: address to listen on; empty: all addresses.
         Raises: OSError: another program has the port.
         """
-        return self._start(handler_cls, (address, port))
+        limits = self._limits
+        if limits is LIMITS:  # a program that serves a whole job; a worker keeps the limit that its user has chosen
+            room = make_room(limits.unproven + limits.proven)
+            limits = limits._replace(proven=max(1, room - limits.unproven))
+        self._httpd = self._kind((address, port), handler_cls, self._verbose, self._secret, limits)
+        if self._verbose:
+            glog.info(f"the rendezvous server listens on port {self._httpd.server_port}")
+        return self._httpd.server_port
 
     def shutdown_server(self) -> None:
-        """Stop the server."""
-        self.stop()
+        """Close the port; further calls do nothing."""
+        with self._stopping:
+            httpd, self._httpd = self._httpd, None
+            if httpd is not None:
+                httpd.close()
 
 
-class RendezvousServer(_HttpServerThread[RendezvousHTTPServer]):
+class RendezvousServer(KVStoreServer):
     """The server by which the workers of a job find each other."""
 
-    def __init__(self, verbose: int = 0, secret: str = "") -> None:
-        super().__init__(RendezvousHTTPServer, verbose, secret, LIMITS)
+    _kind = RendezvousHTTPServer
 
     def start(self, handler_cls: type[KVStoreHandler] = RendezvousHandler, port: int = 0, address: str = "") -> int:
-        """Start the server and return its port.
+        """See `start_server`."""
+        return self.start_server(handler_cls, port, address)
 
-        Args: port: 0: any free port.  address: address to listen on; empty: all addresses.
-        Raises: OSError: another program has the port.
-        """
-        return self._start(handler_cls, (address, port))
+    def stop(self) -> None:
+        """See `shutdown_server`."""
+        self.shutdown_server()
 
     def init(self, host_alloc_plan: Sequence[SlotInfo]) -> None:
         """Begin a new generation: see `RendezvousHTTPServer.init`."""
         httpd = self._httpd
-        if httpd is not None:
+        if isinstance(httpd, RendezvousHTTPServer):
             httpd.init(host_alloc_plan)
 
     def put(self, scope: str, key: str, value: bytes) -> None:

@@ -20,22 +20,29 @@ from paddle_cluster.elastic.agent.service import run_agent
 from paddle_cluster.elastic.constants import MOST_S
 from paddle_cluster.elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript, check_cooldown_range
 from paddle_cluster.elastic.hosts import MOST_HOST_SLOTS, parse_host_files, parse_hosts_and_slots
-from paddle_cluster.elastic.job.workers import NOT_BEGUN, run_job
-from paddle_cluster.elastic.launching.config_parser import (
+from paddle_cluster.elastic.job import NOT_BEGUN, run_job
+from paddle_cluster.elastic.launching.flags import (
     WITHOUT_EFFECT,
     ParameterError,
+    check_possible,
     list_given,
+    make_arguments,
+    make_parser,
     read_config_file,
     set_args_from_config,
     set_env_from_args,
     validate_config_args,
 )
-from paddle_cluster.elastic.launching.flags import check_possible, make_arguments, make_parser
-from paddle_cluster.elastic.launching.judging import JobFailedError
-from paddle_cluster.elastic.launching.processes import start_command
-from paddle_cluster.elastic.launching.program import WorkerProgram
-from paddle_cluster.elastic.process.builds import gloo_built, mpi_built
+from paddle_cluster.elastic.launching.processes import WorkerProgram, start_command
+from paddle_cluster.elastic.membership.results import JobFailedError
+from paddle_cluster.elastic.process.absent import gloo_built, mpi_built
 from paddle_cluster.elastic.settings import ElasticSettings
+
+# settings that have the names of the command line's attributes, and their values
+_SAME = (
+    "num_proc", "heartbeat_timeout", "gloo_timeout_seconds", "nics", "prefix_output_with_timestamp", "store_dir",
+    "driver_grace", "agent_port", "agent_timeout", "address", "port",
+)  # fmt: skip
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -77,24 +84,14 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         args.elastic_timeout,
         args.reset_limit,
         cooldown_range,
-        num_proc=args.num_proc,
         elastic=_is_elastic(args),
         failures_per_host=args.failures_per_host or _choose_failures(args),
-        heartbeat_timeout=args.heartbeat_timeout,
-        gloo_timeout_seconds=args.gloo_timeout_seconds,
-        nics=args.nics,
         output_filename=args.output_filename or "",
-        prefix_output_with_timestamp=args.prefix_output_with_timestamp,
         verbose=int(args.verbose),
-        store_dir=args.store_dir,
-        driver_grace=args.driver_grace,
         hands_over=args.hand_over,
-        agent_port=args.agent_port,
-        agent_timeout=args.agent_timeout,
         has_agents=args.has_agents or args.discovery is not None,
-        address=args.address,
-        port=args.port,
         variables=dict(set_env_from_args({}, args)),
+        **{name: getattr(args, name) for name in _SAME},
     )
 
 
@@ -249,8 +246,7 @@ def _run_checked(args: argparse.Namespace) -> list[Any] | None:
     if function is None:
         run_job(settings, WorkerProgram(args.command, os.environ, start_command(args.command)))
         return None
-    from paddle_cluster.elastic.launching.call import FunctionCall
-    from paddle_cluster.elastic.launching.function import run_function
+    from paddle_cluster.elastic.launching.function import FunctionCall, run_function
 
     call = function if isinstance(function, FunctionCall) else FunctionCall(function, (), {})
     return run_function(call, args.executable, lambda program: run_job(settings, program))
@@ -299,10 +295,11 @@ def run(
     Raises: UsageError: an argument is wrong.  JobFailedError: a worker has failed.  TimeoutException, RuntimeError: the
         job could not begin.
     """
+    # the first statement, while locals() has nothing but the arguments
     options = {**locals(), "verbose": bool(verbose)}
     if not callable(func):
         raise UsageError(f"run() got {type(func).__name__}, which is no function")
-    from paddle_cluster.elastic.launching.call import FunctionCall
+    from paddle_cluster.elastic.launching.function import FunctionCall
 
     given = parse_args(make_arguments(options))
     given.run_func, given.executable = FunctionCall(func, tuple(args), kwargs or {}), executable

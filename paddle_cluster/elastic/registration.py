@@ -1,4 +1,4 @@
-"""The reports of the workers of a generation, and the decision about the job after the last report.
+"""The reports of the workers of a generation, the decision after the last report, and the end of silent workers.
 
 Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.registration`. The registry differs from
 Horovod's in two ways. The registry counts a worker once, even if the worker reports several times. A separate thread
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from paddle_base.runtime import glog
@@ -17,8 +17,12 @@ from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_cluster.elastic.discovery import HostManager
 from paddle_cluster.elastic.membership.decisions import FAILURE, READY, SUCCESS, MembershipDecision, Slot, decide
 from paddle_cluster.elastic.membership.history import JobHistory
+from paddle_cluster.elastic.membership.members import Hearing, Incarnation, MemberTable
 
-__all__ = ["FAILURE", "READY", "SUCCESS", "WorkerStateRegistry"]
+__all__ = ["FAILURE", "READY", "SUCCESS", "HeartbeatWatch", "WorkerStateRegistry"]
+
+LOOK_S = 1.0  # maximum seconds between two checks
+LEAST_S = 6.0  # minimum time limit in seconds; a worker sends three heartbeats in this time, so one may be late
 
 
 class Workforce(Protocol):
@@ -210,3 +214,65 @@ class WorkerStateRegistry:
                 return
             glog.error(f"no generation can follow generation {self._generation}: {exc}")
             self._driver.stop(error_message=f"the workers could not resume: {exc}")
+
+
+class HeartbeatWatch:
+    """Watches the heartbeats of all workers.
+
+    Args:
+    - timeout: seconds of silence after which a worker is ended; 0: never.
+    - is_stopped: event that ends the watch.
+    - hearing: heartbeat times of a driver that may be cut off from its workers.
+    - reports: if all other workers have reported that they are ready, done or failed, a silent worker is ended after a
+      third of the timeout.
+    """
+
+    def __init__(
+        self,
+        members: MemberTable,
+        timeout: float,
+        is_stopped: threading.Event,
+        hearing: Hearing,
+        reports: WorkerStateRegistry,
+    ) -> None:
+        self._members, self._timeout, self._is_stopped = members, timeout, is_stopped
+        self._hearing, self._reports = hearing, reports
+        self._short = min(timeout, max(timeout / 3, LEAST_S))
+        self._thread = ServiceThread(self._run, "heartbeats")
+
+    def start(self) -> None:
+        """Start the watch."""
+        if self._timeout > 0:
+            self._thread.start()
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def check(self, now: float) -> None:
+        """End every worker whose last heartbeat is too old; `now` is in seconds of `time.monotonic`."""
+        silent = {
+            member: silence
+            for member in self._members.list_live({})
+            if member.heard is not None and (silence := self._hearing.measure_silence(member.heard, now)) > self._short
+        }
+        waited_for = self._list_waited_for(silent)
+        for member, silence in silent.items():
+            limit = self._short if member.slot in waited_for else self._timeout
+            if silence > limit:
+                glog.error(f"{member.host}[{member.local_rank}] has sent no heartbeat for {limit:g} s, and is ended")
+                member.is_silent = True
+                member.kill()
+
+    def _list_waited_for(self, silent: Collection[Incarnation]) -> set[Slot]:
+        """Return the slots of silent workers without a report, if all other workers of the generation have reported."""
+        recorded = set(self._reports.get_recorded_slots())
+        missing = {member.slot for member in silent} - recorded
+        if not recorded or len(recorded) + len(missing) < self._reports.size():
+            return set()
+        return missing
+
+    def _run(self) -> None:
+        while not self._is_stopped.wait(min(self._timeout / 8, LOOK_S)):
+            self.check(time.monotonic())

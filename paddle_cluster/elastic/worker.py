@@ -15,11 +15,11 @@ from http import HTTPStatus
 from typing import Protocol
 
 from paddle_base.runtime import glog
-from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from paddle_base.runtime.environment import read_environment
 from paddle_base.runtime.errors import PaddleError
 from paddle_base.runtime.network.front import FrontLimits
 from paddle_base.runtime.network.interfaces import find_own_nics
+from paddle_base.runtime.schema import Integer, Number, Record, SchemaError, parse_object
 from paddle_cluster.elastic.constants import (
     HOROVOD_GLOO_IFACE,
     HOROVOD_GLOO_RENDEZVOUS_ADDR,
@@ -29,7 +29,7 @@ from paddle_cluster.elastic.constants import (
     PADDLE_ELASTIC_INCARNATION,
 )
 from paddle_cluster.elastic.http_server import HttpAnswer, HttpRequest, KVStoreHandler, KVStoreServer
-from paddle_cluster.elastic.rendezvous.client import RendezvousClient
+from paddle_cluster.elastic.rendezvous_client import RendezvousClient
 
 NOTIFY_S = 5.0  # maximum seconds until a worker has accepted a notice
 SCOPE, KEY = "notices", "hosts_updated"
@@ -44,6 +44,9 @@ class HostUpdateResult(enum.IntFlag):
     removed = 1
     added = 2
     mixed = removed | added
+
+
+_NOTICE = Record(timestamp=Number(), result=Integer(0, HostUpdateResult.mixed))
 
 
 class HostsListener(Protocol):
@@ -142,13 +145,10 @@ class WorkerNotificationService:
                 if (request.method, request.scope, request.key) != ("PUT", SCOPE, KEY):
                     return HttpAnswer(HTTPStatus.NOT_FOUND)
                 try:
-                    fields = parse_bounded(request.body, depth=1, values=10)
-                except BoundedJsonError as exc:
-                    return HttpAnswer(HTTPStatus.BAD_REQUEST, f"a notice {exc}\n".encode())
-                stamp, result = fields.get("timestamp"), fields.get("result")
-                if not isinstance(stamp, int | float) or not is_integer(result, 0, HostUpdateResult.mixed):
-                    return HttpAnswer(HTTPStatus.BAD_REQUEST, b"this is no notice\n")
-                manager.handle_hosts_updated(stamp, int(result or 0))
+                    fields = parse_object(request.body, _NOTICE, "the notice", depth=1, values=10)
+                except SchemaError as exc:
+                    return HttpAnswer(HTTPStatus.BAD_REQUEST, f"{exc}\n".encode())
+                manager.handle_hosts_updated(fields["timestamp"], fields["result"])
                 return HttpAnswer(HTTPStatus.OK)
 
         self._nic = nic or ""

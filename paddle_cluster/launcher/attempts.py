@@ -8,7 +8,6 @@ No I/O.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import enum
 import functools
 import hashlib
@@ -17,11 +16,12 @@ from collections.abc import Iterable
 from paddle_base.runtime.durable_files import MOST_TEXT_BYTES
 from paddle_base.runtime.saves import pass_name
 from paddle_base.runtime.schema import MOST_EXACT, Integer, Items, Number, Record, Shape, Text, Truth
+from paddle_base.runtime.status_files import clock
 from paddle_cluster.launcher.cluster.pods import IdMap, PodStatus
 from paddle_cluster.launcher.errors import NEVER_RETRY
 from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.shards.overlay import StagedData
-from paddle_cluster.launcher.text import END_OF_TIME, JsonObject, is_shallow, list_some, parse_json, say
+from paddle_cluster.launcher.text import END_OF_TIME, JsonObject, list_some, parse_file, say
 from paddle_cluster.launcher.variables import MOST_TRAINERS
 
 # the keys of each entry of JobRecord.attempts; an entry also gets the key `failure` when its attempt has ended
@@ -106,7 +106,7 @@ class JobRecord:
             return ""
         pservers = f", {self.pserver_num} of {self.job_pservers} pservers" * (self.pserver_num < self.job_pservers)
         missing = [
-            f"pod {pod['index']} ({pod['place'] or 'never seen'}) since {to_clock(pod['since'])}" for pod in self.absent
+            f"pod {pod['index']} ({pod['place'] or 'never seen'}) since {clock(pod['since'])}" for pod in self.absent
         ]
         return f"{self.gradient_num} of {self.job_trainers} trainers{pservers}; without {list_some(missing, ', ')}"
 
@@ -162,8 +162,8 @@ _ERROR = Record(
 def parse_record(content: bytes) -> JobRecord | None:
     """Return the record that a file contains, or None if the content is not a record."""
     try:
-        found = parse_json(content)
-        record = JobRecord(**found) if is_shallow(found) and _RECORD.fits(found) else None
+        found = parse_file(content)
+        record = JobRecord(**found) if _RECORD.fits(found) else None
     except (ValueError, TypeError):
         return None
     has_indexes = record is None or not record.absent or all(is_index(pod.get("index")) for pod in record.pods)
@@ -173,11 +173,6 @@ def parse_record(content: bytes) -> JobRecord | None:
 def is_index(value: object) -> bool:
     """Return whether a JSON value can be a completion index."""
     return _INDEX.fits(value)
-
-
-def to_clock(seconds: float) -> str:
-    """Return a time, in seconds since the epoch, in the format of the logs."""
-    return datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def is_error(value: object) -> bool:
@@ -263,11 +258,11 @@ class AttemptHistory:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rendezvous:
-    """The pods that agree on an attempt, and its record. `ids` is empty if the Job has finished or has given up."""
+class Meeting:
+    """The pods that have met, and the attempt on which they agree. `ids` is empty if the Job has given up."""
 
     ids: IdMap
-    record: JobRecord | None = None
+    record: JobRecord
 
 
 @dataclasses.dataclass

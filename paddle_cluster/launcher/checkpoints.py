@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from paddle_base.runtime.durable_files import read_text_file, retry_stale
+from paddle_base.runtime.durable_files import read_text_file, retry_stale, tells_nothing
 from paddle_base.runtime.errors import VolumeError
 from paddle_base.runtime.saves import (
     DONE,
@@ -121,8 +121,7 @@ def describe_flaw(problem: OSError) -> str:
     """Return the damage that an error proves, or "" for an error that may be temporary, such as a lost volume."""
     if problem.errno == errno.ENOENT:
         return f"{Path(problem.filename).name} is missing"
-    wrong = (errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EFBIG, errno.ENAMETOOLONG)
-    return f"{Path(problem.filename).name[:100]}: {problem.strerror}" if problem.errno in wrong else ""
+    return f"{Path(problem.filename).name[:100]}: {problem.strerror}" if tells_nothing(problem) else ""
 
 
 def earlier_output(output: Path, save_dir: Path) -> list[Path]:

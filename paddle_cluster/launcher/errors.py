@@ -6,7 +6,8 @@ PaddleError
  +- DataError
  |   +- IndivisibleError  65  the shard of an absent trainer cannot be divided among other trainers
  +- GivenUpError          78  this Job has had more than RESTARTS attempts without progress
-ApiError                      an obstacle of a wait, such as a failed request; at the deadline it becomes a PaddleError
+NotReadyError                 an obstacle of a wait; at the deadline it becomes a PaddleError
+ +- ApiError                  a failed request, after which the next request waits longer
 """
 
 from __future__ import annotations
@@ -35,11 +36,19 @@ class GivenUpError(errors.PaddleError):
     exit_code = 78
 
 
-class ApiError(Exception):
+class NotReadyError(Exception):
+    """What a launcher waits for is not there yet; the text says what is missing.
+
+    `final`: the class of the error that ends the wait at its deadline.
+    """
+
+    final: type[errors.PaddleError] = errors.PeerUnreachableError
+
+
+class ApiError(NotReadyError):
     """A request to the API server failed, its answer was not usable, or the volume cannot be used now.
 
-    `fatal`: the request cannot succeed later, so the launcher does not repeat it. `final`: the class of the error that
-    is raised when the launcher no longer repeats the request.
+    `fatal`: the request cannot succeed later, so the launcher does not repeat it.
     """
 
     def __init__(

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paddle_base.runtime.errors import HELD_PORT, LostPeerError, PeerUnreachableError, StoppedError
+from paddle_base.runtime.schema import Number
+from paddle_base.runtime.status_files import clock
 from paddle_cluster.launcher.attempts import (
     AttemptHistory,
     AttemptResult,
@@ -25,7 +27,7 @@ from paddle_cluster.launcher.attempts import (
 )
 from paddle_cluster.launcher.errors import GivenUpError
 from paddle_cluster.launcher.settings import LauncherConfig
-from paddle_cluster.launcher.text import JsonObject, in_one_line, is_time, list_some, say
+from paddle_cluster.launcher.text import END_OF_TIME, JsonObject, in_one_line, list_some, say
 from paddle_cluster.launcher.variables import MOST_TRAINERS
 from paddle_cluster.launcher.volume import load, read_json, write_atomically
 
@@ -166,7 +168,7 @@ def describe_error(error: JsonObject, record: JobRecord | None = None) -> str:
     """Describe which pod failed, and how. Args: record: contains the layout of the pods; None if it is unknown."""
     number = error["trainer_id"]
     place = f"{record.roles.name_pod(number) if record else f'trainer {number}'} on {error['host']}"
-    when = datetime.datetime.fromtimestamp(error["time"]).strftime("%Y-%m-%d %H:%M:%S")
+    when = clock(error["time"])
     if error["program"] == RETURNED_POD:
         return f"{when}: {error['message']}"
     if error["program"] == LOST_POD:
@@ -262,6 +264,6 @@ def make_report(output: Path, environ: Mapping[str, str], limit_s: float, prefix
 
 def describe_age(progress: JsonObject) -> str:
     """Return the age of a progress record as text."""
-    if not is_time(progress.get("time")):
+    if not Number(0.0, END_OF_TIME).fits(progress.get("time")):
         return "at an unknown time"
     return f"{datetime.timedelta(seconds=max(0, round(time.time() - progress['time'])))} ago"

@@ -9,7 +9,6 @@ import functools
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,7 +19,8 @@ from paddle_cluster.launcher.errors import IndivisibleError
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.division import STAGED, Portion, ShardLists, assign_bases, divide, place_of
 from paddle_cluster.launcher.shards.overlay import Overlay, StagedData
-from paddle_cluster.launcher.volume import describe_volume_error, load, volume_errors
+from paddle_cluster.launcher.shards.tree import LOOP, NOTHING, TOO_MANY, walk_tree
+from paddle_cluster.launcher.volume import describe_owner, describe_volume_error, load, volume_errors
 
 # maximum number of files in a shard; only nested links to directories can produce a larger number
 MAX_FILES = 1_000_000
@@ -87,36 +87,19 @@ def stage_data(config: LauncherConfig, trainer_id: int, overlay: Overlay, place:
 
 
 def walk_shard(shard: Path) -> Iterator[Path]:
-    """Yield every file of a shard, including files below linked directories. Skip files that this user may not inspect.
+    """Yield every file of a shard, including files below linked directories. Skip links to files that do not exist.
 
     Raises: DataError: a link forms a loop, there are more than MAX_FILES files, or an entry is not a regular file.
     """
-    passed = 0
-    left: list[tuple[Path, tuple[tuple[int, int], ...]]] = [(shard, ())]
-    while left:
-        directory, above = left.pop()
-        with contextlib.suppress(OSError):
-            facts = directory.stat()
-            here = (facts.st_dev, facts.st_ino)
-            if here in above:
-                raise DataError(f"{directory} is a link that forms a loop; remove it")
-            for path in directory.iterdir():
-                passed += 1
-                if passed > MAX_FILES:  # two links in each of thirty directories make 2^30 paths without a loop
-                    raise DataError(f"{shard} has more than {MAX_FILES} files; remove links to directories from it")
-                with contextlib.suppress(OSError):
-                    try:
-                        mode = path.stat().st_mode
-                    except OSError as problem:
-                        if problem.errno != errno.ELOOP:
-                            raise
-                        raise DataError(f"{path} is a link that forms a loop; remove it") from problem
-                    if stat.S_ISDIR(mode):
-                        left.append((path, (*above, here)))
-                    elif stat.S_ISREG(mode):
-                        yield path
-                    else:
-                        raise DataError(f"{path} is neither a file nor a directory; remove it from the shard")
+    for path, kind in walk_tree(shard, MAX_FILES):
+        if not kind:
+            yield path
+        elif kind == TOO_MANY:
+            raise DataError(f"{shard} has more than {MAX_FILES} files; remove links to directories from it")
+        elif kind == LOOP:
+            raise DataError(f"{path} is a link that forms a loop; remove it")
+        elif kind != NOTHING:
+            raise DataError(f"{path} is neither a file nor a directory; remove it from the shard")
 
 
 def find_bad_data(shard: Path) -> str:
@@ -153,8 +136,7 @@ def describe_refusal(path: Path, problem: OSError) -> str:
     needed = [*((place, os.X_OK) for place in reversed(path.parents)), (path, last)]
     refused = next((place for place, right in needed if not os.access(place, right)), path)
     with contextlib.suppress(OSError):
-        facts = refused.lstat()
-        text += f"; {refused} belongs to uid {facts.st_uid} with mode {facts.st_mode & 0o7777:04o}"
+        text += f"; {describe_owner(refused)}"
     return f"{text}; let this user read it: chmod {'-R ' * (refused == path)}a+rX {refused}"
 
 

@@ -19,7 +19,7 @@ from paddle_base.runtime.errors import STOP_CODES, MissingInputError, PaddleErro
 from paddle_base.runtime.kubernetes.client import ANSWER_LIMIT
 from paddle_base.runtime.kubernetes.text import one_line, shorten
 from paddle_base.runtime.status_files import MOST_ROWS
-from paddle_base.runtime.terminal.bar import format_lines
+from paddle_base.runtime.terminal import format_lines
 from paddle_cluster.launcher.attempts import AttemptState, JobRecord, state_of
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import PodStatus, parse_pods

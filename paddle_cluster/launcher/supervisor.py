@@ -16,12 +16,11 @@ from paddle_base.runtime.health.places import LAUNCHER, find_owner, mark_place
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
 from paddle_cluster.launcher.cluster.waiting import REPEAT_PERIOD_S
 from paddle_cluster.launcher.command_lines import ProgramCommand, is_local, save_dir_of
+from paddle_cluster.launcher.control.launcher import Launcher
 from paddle_cluster.launcher.control.watch import WATCH_PERIOD_S, AttemptWatch
 from paddle_cluster.launcher.errors import NEVER_RETRY
-from paddle_cluster.launcher.programs.probes import PodHealth
 from paddle_cluster.launcher.programs.process import (
     Program,
-    Stop,
     copy_output,
     exit_code_of,
     failure_of,
@@ -100,10 +99,10 @@ class Supervisor:
     The argument `pserver` of the methods is None in a pod that runs no pserver.
     """
 
-    def __init__(
-        self, config: LauncherConfig, stop: Stop, environ: Mapping[str, str], node: Path, health: PodHealth
-    ) -> None:
-        self.config, self.stop, self.environ, self.node, self.health = config, stop, environ, node, health
+    def __init__(self, launcher: Launcher, config: LauncherConfig, environ: Mapping[str, str], node: Path) -> None:
+        """Args: config: that of the attempt. environ: the environment of the programs. node: directory of the logs."""
+        self.config, self.environ, self.node = config, environ, node
+        self.stop, self.health = launcher.stop, launcher.health
         self.programs: list[Program] = []
 
     def __enter__(self) -> Supervisor:

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
+from paddle_base.runtime.bounded_json import check_structure
 from paddle_base.runtime.errors import BugError, InterruptError, PaddleError
 from paddle_base.runtime.kubernetes.text import one_line, printable, shorten
 from paddle_base.runtime.network.redaction import Secrets
@@ -135,29 +136,16 @@ def parse_json(content: bytes, constant: Callable[[str], object] = refuse_consta
         raise ValueError("the JSON text is nested too deep") from None
 
 
-def is_shallow(value: object) -> bool:
-    """Return whether a JSON value is nested at most DEPTH_LIMIT deep; only such a value is printed or copied."""
-    level = [value]
-    for _ in range(DEPTH_LIMIT):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, (dict, list))
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-    return not level
+def parse_file(content: bytes, constant: Callable[[str], object] = refuse_constant) -> Any:
+    """Return the value of a JSON file of the volume, which is nested at most DEPTH_LIMIT deep. See `parse_json`."""
+    check_structure(content, depth=DEPTH_LIMIT, values=VALUES_LIMIT)
+    return parse_json(content, constant)
 
 
 def list_some(texts: Sequence[str], separator: str) -> str:
     """Join up to TABLE_ROWS texts, and add the number of texts that are left out."""
     more = [f"and {len(texts) - TABLE_ROWS} more"] if len(texts) > TABLE_ROWS else []
     return separator.join([*texts[:TABLE_ROWS], *more])
-
-
-def is_time(value: object) -> bool:
-    """Return whether a value is a number of seconds since the epoch that fits into a calendar date."""
-    found = number_of(value)
-    return found is not None and 0 <= found < END_OF_TIME
 
 
 def number_of(value: object) -> float | None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from paddle_base.runtime.durable_files import MOST_TEXT_BYTES, read_text_file, retry_stale, tells_nothing, write_mark
-from paddle_base.runtime.errors import MissingInputError, VolumeError, reading_error
+from paddle_base.runtime.errors import MissingInputError, PaddleError, VolumeError, reading_error
 from paddle_cluster.launcher.errors import LostMountError
-from paddle_cluster.launcher.text import DEPTH_LIMIT, JsonObject, is_shallow, parse_json
+from paddle_cluster.launcher.text import JsonObject, parse_file
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -26,10 +26,7 @@ def load(path: Path, limit: int = MOST_TEXT_BYTES) -> Any:
 
     Raises: OSError: see read_text_file. ValueError: the content is not JSON, or is nested too deep.
     """
-    found = parse_json(retry_stale(lambda: read_text_file(path, limit)), lambda _: None)
-    if not is_shallow(found):
-        raise ValueError(f"{path} is nested more than {DEPTH_LIMIT} deep")
-    return found
+    return parse_file(retry_stale(lambda: read_text_file(path, limit)), lambda _: None)
 
 
 def check_mount(volume: Path) -> None:
@@ -64,7 +61,6 @@ def describe_volume_error(path: Path, problem: OSError) -> str:
     """Describe what failed on the volume, the current user, the owner of the path, and what to do."""
     failed = Path(problem.filename or path)
     existing = next((place for place in (failed, *failed.parents) if os.path.lexists(place)), Path("/"))
-    facts = existing.lstat()
     give = f"make this user its owner: chown {os.getuid()}:{os.getgid()} {existing}"
     known = {
         errno.EACCES: give,
@@ -74,19 +70,22 @@ def describe_volume_error(path: Path, problem: OSError) -> str:
         errno.EROFS: "the volume is read-only: mount it read-write",
     }
     advice = known.get(problem.errno or 0, "remove the file that is in the way, or repair the volume")
-    return (
-        f"cannot write {failed}: {problem.strerror}. This pod runs as uid {os.getuid()}, {existing} "
-        f"belongs to uid {facts.st_uid} with mode {facts.st_mode & 0o7777:04o}; {advice}"
-    )
+    runs = f"This pod runs as uid {os.getuid()}, {describe_owner(existing)}"
+    return f"cannot write {failed}: {problem.strerror}. {runs}; {advice}"
+
+
+def describe_owner(path: Path) -> str:
+    """Describe who owns a path. Raises: OSError."""
+    facts = path.lstat()
+    return f"{path} belongs to uid {facts.st_uid} with mode {facts.st_mode & 0o7777:04o}"
 
 
 def read_json(path: Path) -> JsonObject:
     """Return the JSON object in a file, or {} if the file cannot be read or contains something else."""
     try:
-        found = load(path)
-    except (OSError, ValueError):
+        return show_json(path)
+    except PaddleError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def show_json(path: Path) -> JsonObject:

@@ -74,6 +74,7 @@ class Cluster:
         self._reporter = reporter or JobReporter()
         self._grace = grace
         self._began: float | None = None
+        # an error below removes what was made so far, because nobody can close an object that does not exist
         with contextlib.ExitStack() as stack:
             self.swept = sweep()
             stack.callback((scratch := Scratch()).remove)
@@ -89,6 +90,7 @@ class Cluster:
             place = make_host(directories, entrypoint, env or {}, self.api.host, self.api.port)
             host = with_secret(place, job, roots / "secret")
             identity = PodIdentity("check", "", subnet.api_address, None, str(roots), str(roots))
+            # an error of the manifest ends the run before a pod has started
             self._trial = plan_trial(job, host, identity)
             self.own_logs: Scratch | None = None
             if logs is None:

@@ -90,6 +90,7 @@ def make_host(
             raise MissingError(f"--entrypoint {entrypoint}: no such file")
         if not os.access(script, os.X_OK):
             raise OptionError(f"--entrypoint {entrypoint}: not executable (chmod +x)")
+        # as in the image, where both scripts lie in one directory
         launcher = script.with_name("start_paddle.py")
     inherited = inherited_env(os.environ)
     return Host(

@@ -55,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise type(error)(f"{arguments.manifest}: {error}") from error
     began = time.time()
     volumes = _pairs(arguments.volume, "--volume")
+    # listed before `Cluster` makes them
     missing = [directory for directory in volumes.values() if not os.path.exists(directory)]  # noqa: PTH110
     reporter = ConsoleReporter(arguments.follow or ([] if arguments.quiet else [PASSES]), arguments.quiet)
     cluster = Cluster(
@@ -76,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         nonlocal stops
         stops += 1
         reason = "Terminated" if signum == signal.SIGTERM else "Interrupted"
+        # a user who asks a second time does not want to wait
         cluster.stop(reason, f"by {signal.Signals(signum).name}", grace=None if stops == 1 else 0.0)
 
     for each in (signal.SIGINT, signal.SIGTERM):

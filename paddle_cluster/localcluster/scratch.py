@@ -79,6 +79,7 @@ def _remove_left(path: Path) -> bool:
 
     Raises: OSError: if the directory is not of an ended localcluster, or belongs to another user.
     """
+    # through no link, because every user may put one into the directory for temporary files
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         facts = os.fstat(directory)

@@ -15,8 +15,8 @@ from paddle_base.runtime.command import run_program
 from paddle_base.runtime.environment import JobEnvironment, read_environment
 from paddle_base.runtime.errors import StoppedError, stopped_by
 from paddle_base.runtime.health.metrics import Exposition
-from paddle_base.runtime.health.pages import Pages, watch
-from paddle_base.runtime.network.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
+from paddle_base.runtime.network.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic, resolve_nics
+from paddle_base.runtime.network.pages import Pages, watch
 from paddle_cluster.master import flags
 from paddle_cluster.master.flags import MasterFlags
 from paddle_cluster.master.metrics import MasterMetrics
@@ -36,11 +36,7 @@ def _run(arguments: list[str]) -> int:
     name = name_job(line.text("job"), job.job)
     if line.text("log_json"):
         glog.to_json(line.text("log_json"), role="master", number=name, attempt=job.attempt)
-    glog.info("commandline: " + " ".join(["paddle master", *arguments]) + " ", at="Util.cpp:166")
-    if line.ignored:
-        glog.warning(
-            f"these flags are accepted, but have no effect here: {', '.join('--' + one for one in line.ignored)}"
-        )
+    line.log_command("paddle master", arguments)
     if not job.secret:
         glog.warning(
             "there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): every program that reaches the port may take part"
@@ -72,7 +68,7 @@ def _make_options(line: MasterFlags, name: str, job: JobEnvironment) -> MasterOp
         failures_max=line.number("task_timeout_max"),
         time_least=line.seconds("task_timeout_min"),
         time_most=line.seconds("task_timeout_dur"),
-        member_lease=lease * (1 - SILENCE),
+        member_lease=lease * (1 - SILENCE),  # the rest has passed when the server notices the silence
         speculate=bool(line.values["speculate"]),
         ranks=line.number("deterministic_tasks"),
     )
@@ -95,8 +91,7 @@ def _watch(master: Master, line: MasterFlags, job: JobEnvironment) -> None:
         return
     metrics = MasterMetrics(master, job)
     pages = Pages(metrics.why_stuck, lambda: master.why_not_ready, Exposition(metrics.read))
-    nic = line.text("nics").strip()
-    watch([resolve_nic(nic) if nic else ANY_ADDRESS], line.number("metrics_port"), pages)
+    watch(resolve_nics(line.text("nics")), line.number("metrics_port"), pages)
 
 
 if __name__ == "__main__":

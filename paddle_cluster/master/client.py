@@ -21,9 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
-from paddle_base.messages.client_core import ClientCore, ClientPace
+from paddle_base.messages.client_core import Caller, ClientCore, ClientPace
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import ClosedError, NoAnswerError, RequestRefusedError
 from paddle_base.messages.keys import derive_keys

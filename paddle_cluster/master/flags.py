@@ -12,7 +12,7 @@ from pathlib import Path
 from paddle_base.registry.etcd_flags import ETCD_FLAGS
 from paddle_base.runtime.command import FlagValues, format_flags
 from paddle_base.runtime.errors import UsageError
-from paddle_base.runtime.gflags import Flag, Status, index_flags, read_arguments
+from paddle_base.runtime.gflags import Flag, Status, index_flags
 
 _S, _Q = Status.SUPPORTED, Status.QUIET
 
@@ -69,11 +69,7 @@ def parse(argv: Sequence[str]) -> MasterFlags:
 
     Raises: UsageError: a flag is malformed, out of bounds, or unknown; the message then names the closest known flag.
     """
-    given = read_arguments([_plain(argument) for argument in argv], FLAGS)
-    flags = MasterFlags(
-        {flag.name: flag.default for flag in FLAGS.values()} | given,
-        [name for name in given if FLAGS[name].status is Status.QUIET],
-    )
+    flags = MasterFlags.read([_plain(argument) for argument in argv], FLAGS)
     if bool(flags.endpoints) == bool(flags.store_dir):
         raise UsageError(
             "a master needs one store for its state: --etcd_endpoints=http://host:2379,... on a cluster, or "

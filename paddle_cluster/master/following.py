@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
-from paddle_base.messages.client_core import SECRET
+from paddle_base.messages.client_core import SECRET, Caller
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import NoAnswerError
 from paddle_base.messages.server_core import REPLACED, TAKEN

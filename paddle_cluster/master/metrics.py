@@ -30,11 +30,7 @@ class MasterMetrics:
 
     def why_stuck(self) -> str:
         """Return the problem if the loop has not run recently, else "". For a standby, which has no loop, return ""."""
-        if self._master.why_not_ready:
-            return ""
-        age = self._liveness.age
-        is_stuck = age > self._job.stuck_timeout
-        return f"the main loop of the master has made no progress for {age:.0f} s" if is_stuck else ""
+        return "" if self._master.why_not_ready else self._liveness.why_stuck("master", self._job.stuck_timeout)
 
     def read(self) -> Iterator[Sample]:
         """Yield the current values."""

@@ -7,12 +7,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.gate.gate import GateLimits
+from paddle_base.messages.gate import GateLimits
 from paddle_base.messages.keys import derive_keys
-from paddle_base.messages.server import ControlAccess, ControlServer
-from paddle_base.messages.server_core import ServerCore
+from paddle_base.messages.server import ControlServer
+from paddle_base.messages.server_core import Dispatcher, ServerCore
 from paddle_base.registry.interface import Registry
 from paddle_base.registry.keeping import ClaimKeeper
 from paddle_base.runtime import glog
@@ -106,6 +105,7 @@ class Master:
             state = decode_state(options.tasks, leadership.load(), steady_time(), leadership.claim.token)
         finally:
             gc.enable()
+        # later collections, too, skip the objects of the loaded tasks
         gc.freeze()
         table = state.table
         glog.info(
@@ -113,6 +113,7 @@ class Master:
             f"{table.done} done, {len(table.pending)} pending, {len(table.failed)} failed, {len(state.members)} members"
         )
         self.service = service = MasterService(state, leadership, options.files_per_task)
+        # a signal came while the state was loaded, and no server was there to stop
         if self._error is not None:
             raise self._error
         with self._open_server(service, leadership.claim.token) as server:
@@ -137,11 +138,11 @@ class Master:
             probe=min(PROBE_S, silence / 2),
         )
         service.dispatcher = Dispatcher(core, service, glog.warning)
-        access = ControlAccess(derive_keys(options.secret), _admit_all)
+        keys = derive_keys(options.secret)  # a peer must prove the secret, from whatever address it comes
         # all members may reconnect at the same moment
         limits = GateLimits(unauthenticated=MOST_MEMBERS, peers=MOST_MEMBERS)
         try:
-            return ControlServer(options.host, options.port, service.dispatcher, access, limits)
+            return ControlServer(options.host, options.port, service.dispatcher, keys, limits=limits)
         except OSError as exc:
             raise PortInUseError(
                 f"--port={options.port}: cannot listen on {options.host}: {exc.strerror or exc}; choose another port, "
@@ -171,8 +172,3 @@ class Master:
         if state.discarded:
             raise DataError(state.discarded)
         glog.info("all passes are done")
-
-
-def _admit_all(address: str) -> bool:
-    """Accept every address, because a peer must prove the secret. Without a secret, the program logs a warning."""
-    return True

@@ -12,9 +12,8 @@ import queue
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.server_core import MemberAsked, MemberJoined, ServerCore
+from paddle_base.messages.server_core import Dispatcher, MemberAsked, MemberJoined, ServerCore
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LeaseLostError
 from paddle_base.runtime.health.steady_time import steady_time
@@ -213,6 +212,7 @@ class MasterService:
         self._effects += outcome.effects
 
     def _store(self) -> None:
+        # stored before it is told: the next leader has to know what a trainer was promised
         if self._writes:
             self._leadership.commit(self._writes)
             self._writes = []

@@ -29,19 +29,12 @@ def describe_status(state: MasterState, leader: int, most: int) -> dict[str, Any
         "done": table.done,
         "failed": len(table.failed),
         "holders": [
-            {
-                "task": number,
-                "epoch": hold.epoch,
-                "uid": hold.member.uid,
-                "incarnation": hold.member.incarnation,
-                "since": hold.since,
-            }
+            {"task": number, "epoch": hold.epoch, **hold.member.to_json(), "since": hold.since}
             for number, hold in list_holds(state, most)
         ],
         "members": [
             {
-                "uid": one.id.uid,
-                "incarnation": one.id.incarnation,
+                **one.id.to_json(),
                 "number": state.numbers[one.id.uid].number,
                 "joined": one.joined,
                 "connected": one.until is None,
@@ -71,8 +64,7 @@ def describe_record(state: MasterState, leader: int) -> dict[str, Any]:
         "history": [
             {
                 "time": one.time,
-                "uid": one.member.uid,
-                "incarnation": one.member.incarnation,
+                **one.member.to_json(),
                 "number": one.number,
                 "what": one.what,
                 "reason": one.reason[:MOST_NAME],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from paddle_cluster.prepare.split import LabelledLine
+from paddle_cluster.prepare.split import LabelledLine, file_names
 from paddle_cluster.prepare.values import Settings
 
 
@@ -48,6 +48,30 @@ class Split:
     shards: Sequence[Shard]
     common: Shard
     facts: Mapping[str, object] = field(default_factory=dict)
+
+
+def arrange(
+    names: tuple[str, str],
+    training: Sequence[Sequence[Content]],
+    test: Sequence[Content],
+    common: Mapping[str, Content],
+    settings: Settings,
+) -> tuple[list[Shard], Shard]:
+    """Return (the files of each shard, the files that are equal for all trainers), with the lists of files.
+
+    Args: names: of the training and test file.  training: for each shard the contents of its SHARD_FILES files.
+    test: empty, or for TEST_DATA=whole one content, else one for each shard.  common: further files for all trainers.
+    """
+    training_names = file_names(names[0], settings.shard_files)
+    shards = [dict(zip(training_names, contents, strict=True)) for contents in training]
+    common = {**common, "train.list": "".join(f"data/{name}\n" for name in training_names).encode()}
+    if test:
+        common["test.list"] = f"data/{names[1]}\n".encode()
+    if test and settings.test_data == "whole":
+        common[names[1]] = test[0]
+    for shard, content in zip(shards, test if settings.test_data == "split" else (), strict=False):
+        shard[names[1]] = content
+    return list[Shard](shards), common
 
 
 Reader = Callable[[Settings, Path], Dataset | Split]

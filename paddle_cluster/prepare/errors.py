@@ -1,92 +1,34 @@
-"""The errors of the data job, with the exit codes that `podFailurePolicy` reads.
-
-PrepareError
-├── ArgumentsError    64  an unknown flag, or a flag without its value
-├── InputError        65  the data does not have the source's format, or has another SHA-256
-├── InputMissingError 66  a file or an address that does not exist
-├── UnreachableError  69  the server of DATA_URL does not answer before the deadline
-├── OutputError       74  OUT_DIR is full, read-only or not writable
-├── ForbiddenError    77  the server of DATA_URL denies access
-└── SettingsError     78  missing, malformed or contradictory settings
-
-All programs of the project use these exit codes. The package `prepare` has its own copy of the exit codes, because it
-imports no other package of the project.
-"""
+"""Translates errors of the file system into errors of the data job: those of its input, and those of its output."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
-
-class PrepareError(Exception):
-    """An error that the user can understand and correct. The program prints one message without a traceback."""
-
-    exit_code = 70
-
-
-class ArgumentsError(PrepareError):
-    """The command line is invalid."""
-
-    exit_code = 64
-
-
-class InputError(PrepareError):
-    """The input exists, but has the wrong format or content."""
-
-    exit_code = 65
-
-
-class InputMissingError(PrepareError):
-    """The input does not exist."""
-
-    exit_code = 66
-
-
-class UnreachableError(PrepareError):
-    """The input's server does not answer; a later attempt may succeed."""
-
-    exit_code = 69
-
-
-class OutputError(PrepareError):
-    """The output cannot be written; a later attempt may succeed."""
-
-    exit_code = 74
-
-
-class ForbiddenError(PrepareError):
-    """The input's server denies access."""
-
-    exit_code = 77
-
-
-class SettingsError(PrepareError):
-    """Environment or flags are missing, malformed or contradictory."""
-
-    exit_code = 78
+from paddle_base.runtime.errors import MissingInputError, VolumeError
 
 
 @contextmanager
 def reading_input() -> Iterator[None]:
-    """Translate each OSError inside the block into an InputMissingError, because unreadable input counts as missing.
+    """Translate each OSError inside the block into an MissingInputError, because unreadable input counts as missing.
 
-    Raises: InputMissingError: instead of OSError.
+    Raises: MissingInputError: instead of OSError.
     """
     try:
         yield
     except OSError as error:
-        raise InputMissingError(f"cannot read {error.filename or 'the input'}: {error.strerror or error}") from error
+        raise MissingInputError(f"cannot read {error.filename or 'the input'}: {error.strerror or error}") from error
 
 
 @contextmanager
 def writing_to(directory: Path) -> Iterator[None]:
-    """Translate each OSError inside the block into an OutputError that names the owner of the directory.
+    """Translate each OSError inside the block into an VolumeError that names the owner of the directory.
 
-    Raises: OutputError: instead of OSError.
+    Raises: VolumeError: instead of OSError.
     """
     try:
         yield
@@ -95,7 +37,20 @@ def writing_to(directory: Path) -> Iterator[None]:
         remedy = "make room, mount the volume read-write, or make this uid the owner of the directory"
         if error.errno in (errno.EEXIST, errno.ENOTDIR):
             remedy = "a file has this name, or that of a directory above it: move it away, or name another OUT_DIR"
-        raise OutputError(f"cannot write below {directory}: {reason} ({_access(directory)}); {remedy}") from error
+        raise VolumeError(f"cannot write below {directory}: {reason} ({_access(directory)}); {remedy}") from error
+
+
+def write_pieces(pieces: Iterable[bytes], output: IO[bytes], path: Path) -> None:
+    """Write pieces to an open file, and close the file; errors of the pieces stay as they are.
+
+    Raises: VolumeError: if the file cannot be written.
+    """
+    with output:
+        for piece in pieces:
+            with writing_to(path):
+                output.write(piece)
+        with writing_to(path):
+            output.flush()
 
 
 def _access(directory: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from paddle_cluster.prepare.errors import InputError
+from paddle_base.runtime.errors import DataError
 
 LINE_BYTES = 4 << 20  # maximum bytes of a line of text, and of a row of a table
 FILES = 1_000_000  # maximum number of files in a folder, and of members of an archive
@@ -33,11 +33,11 @@ class Meter:
     def take(self, count: int, name: str) -> None:
         """Count further bytes of the file `name`.
 
-        Raises: InputError: if all counted bytes together exceed the limit.
+        Raises: DataError: if all counted bytes together exceed the limit.
         """
         self.taken += count
         if self.taken > self.limit:
-            raise InputError(
+            raise DataError(
                 f"{name}: the input has more than {self.limit} bytes {self.manner}; set {self.variable} to a larger "
                 "number if your input is meant to be so large"
             )

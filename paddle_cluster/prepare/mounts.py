@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paddle_cluster.prepare.errors import OutputError, SettingsError
+from paddle_base.runtime.errors import ConfigError, VolumeError
 from paddle_cluster.prepare.log import say
 
 MOUNTINFO = Path("/proc/self/mountinfo")
@@ -55,14 +55,14 @@ def require_volume(out_dir: Path, mountinfo: Path) -> None:
     """Check that files in `out_dir` outlive this container, according to its mounts.
 
     An emptyDir outlives the container, but is deleted with the pod. An emptyDir is accepted with a warning in the log.
-    Raises: SettingsError: if `out_dir` lies on the container's own file system.  OutputError: if the list of mounts
+    Raises: ConfigError: if `out_dir` lies on the container's own file system.  VolumeError: if the list of mounts
     cannot be read.
     """
     try:
         mounts = parse_mounts(mountinfo.read_text(encoding="utf-8", errors="surrogateescape"))
     except OSError as error:
         advice = "REQUIRE_VOLUME=0 disables the check"
-        raise OutputError(f"cannot read {mountinfo}: {error.strerror}; {advice}") from error
+        raise VolumeError(f"cannot read {mountinfo}: {error.strerror}; {advice}") from error
     mount = find_mount(Path(os.path.realpath(out_dir)), mounts)
     if mount and EMPTY_DIR in mount.source:
         say(f"WARNING: OUT_DIR is {out_dir}, and {mount.point} is an emptyDir, which is deleted with this pod")
@@ -70,7 +70,7 @@ def require_volume(out_dir: Path, mountinfo: Path) -> None:
         return
     volumes = sorted({str(each.point) for each in mounts if _may_be_volume(each.point)})
     mounted = f"mounted are {', '.join(volumes)}" if volumes else "no volume is mounted"
-    raise SettingsError(
+    raise ConfigError(
         f"OUT_DIR is {str(out_dir)!r}, which lies on no mounted volume: data in it is lost with this "
         f"container ({mounted}); set it to <mount path of the volume>/<JOB_NAME>, or REQUIRE_VOLUME=0 to write there"
     )

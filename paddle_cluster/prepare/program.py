@@ -13,13 +13,14 @@ from pathlib import Path
 from types import FrameType
 
 from paddle_base.runtime.environment import find_misspelt
-from paddle_cluster.prepare.dataset import Dataset, Shard, Split
-from paddle_cluster.prepare.errors import InputMissingError, PrepareError, reading_input, writing_to
+from paddle_base.runtime.errors import MissingInputError, PaddleError
+from paddle_cluster.prepare.dataset import Dataset, Split, arrange
+from paddle_cluster.prepare.errors import reading_input, writing_to
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.mounts import MOUNTINFO, require_volume
 from paddle_cluster.prepare.settings import OPTIONS, name_flags, read_settings
 from paddle_cluster.prepare.sources import SOURCES
-from paddle_cluster.prepare.split import LabelledLine, deal, file_names
+from paddle_cluster.prepare.split import LabelledLine, deal
 from paddle_cluster.prepare.tree import copy_config, give_to, publish, same_files, staging, write_marker, write_shards
 from paddle_cluster.prepare.values import Settings
 
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"WARNING: {name} is set, but is no variable of the data job: did you mean {close}?")
     try:
         prepare(read_settings(arguments, os.environ))
-    except PrepareError as error:
+    except PaddleError as error:
         say(f"error: {error}{name_flags(str(error)) if arguments else ''}")
         return error.exit_code
     except SystemExit as stopped:
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise
     except Exception:
         traceback.print_exc()
-        return PrepareError.exit_code
+        return PaddleError.exit_code
     finally:  # the handler must not raise while the interpreter ends
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -60,7 +61,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def prepare(settings: Settings) -> None:
     """Create the job's directory according to the settings.
 
-    Raises: PrepareError: the message describes the error. After an error, the directory contains its old data set, or
+    Raises: PaddleError: the message describes the error. After an error, the directory contains its old data set, or
     no shard 0. Therefore no job can start with a mixture of two data sets.
     """
     source = SOURCES[settings.data_source]
@@ -117,35 +118,20 @@ def _warn_of_model(directory: Path, out_dir: Path) -> None:
 def split_dataset(dataset: Dataset, settings: Settings) -> Split:
     """Split a data set that is held in memory into the files of its shards.
 
-    Raises: InputError: if there are fewer samples than shards.
+    Raises: DataError: if there are fewer samples than shards.
     """
     settings.check_counts(len(dataset.training), len(dataset.test))
-    shards, common = make_shards(dataset, settings), make_common(dataset, settings)
+    count = settings.split_count
+    training = [deal(samples, settings.shard_files) for samples in deal(dataset.training, count)]
+    test = deal(dataset.test, count if settings.test_data == "split" else 1) if dataset.test else []
+    shards, common = arrange(
+        (dataset.training_name, dataset.test_name),
+        [[_text(part) for part in parts] for parts in training],
+        [_text(part) for part in test],
+        dataset.common,
+        settings,
+    )
     return Split(len(dataset.training), len(dataset.test), shards, common, dataset.facts)
-
-
-def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
-    """Return the files of each trainer's shard."""
-    names = file_names(dataset.training_name, settings.shard_files)
-    shards = [
-        {name: _text(part) for name, part in zip(names, deal(samples, len(names)), strict=True)}
-        for samples in deal(dataset.training, settings.split_count)
-    ]
-    if settings.test_data == "split" and dataset.test:
-        for shard, samples in zip(shards, deal(dataset.test, settings.split_count), strict=True):
-            shard[dataset.test_name] = _text(samples)
-    return list[Shard](shards)
-
-
-def make_common(dataset: Dataset, settings: Settings) -> Shard:
-    """Return the files that are equal for all trainers: lists, dictionaries, and the test set if TEST_DATA=whole."""
-    names = file_names(dataset.training_name, settings.shard_files)
-    common = {**dataset.common, "train.list": "".join(f"data/{name}\n" for name in names).encode()}
-    if dataset.test:
-        common["test.list"] = f"data/{dataset.test_name}\n".encode()
-        if settings.test_data == "whole":
-            common[dataset.test_name] = _text(dataset.test)
-    return common
 
 
 def describe(split: Split, settings: Settings) -> dict[str, object]:
@@ -171,13 +157,13 @@ def _require_example(settings: Settings) -> None:
     """Check that the example of the data source exists if its config must be copied.
 
     A config directory with another name need not exist, because users can add their own config later.
-    Raises: InputMissingError: if the example does not exist; the message names its directory.
+    Raises: MissingInputError: if the example does not exist; the message names its directory.
     """
     name = settings.train_config_dir
     own = SOURCES[settings.data_source].example_for(settings.synthetic_shape)
     example, present = settings.examples_dir / name, settings.out_dir / name
     if name and name == own and not example.is_dir() and not present.is_dir():
-        raise InputMissingError(
+        raise MissingInputError(
             f"the example {example} does not exist; set EXAMPLES_DIR to the folder that holds {name}/, "
             f"or put a config into {present} first"
         )

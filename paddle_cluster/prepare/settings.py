@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from paddle_base.runtime.errors import ConfigError, UsageError
+from paddle_base.runtime.gflags import suggest_flag
 from paddle_cluster.prepare.dataset import Source
-from paddle_cluster.prepare.errors import ArgumentsError, SettingsError
 from paddle_cluster.prepare.sources import SOURCES
 from paddle_cluster.prepare.values import MARKER, Settings
 
@@ -83,13 +83,12 @@ OPTIONS = (
     Option("data_owner", "that of the volume", "if prepare runs as root: uid:gid of the owner of the created files"),
 )
 
+DEFAULTS = {one.name: one.default for one in OPTIONS}
+
 
 class _SettingsParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        unknown = re.search(r"unrecognized arguments: (-[^\s=]+)", message)
-        close = difflib.get_close_matches(unknown[1], [f"--{one.name}" for one in OPTIONS], 1) if unknown else []
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise ArgumentsError(f"{message}{hint}; see paddle prepare --help")
+        raise UsageError(f"{message}{suggest_flag(message, help_table())}; see paddle prepare --help")
 
 
 def help_table() -> str:
@@ -124,7 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     """Return the settings of this run.
 
-    Raises: ArgumentsError: if the command line is invalid.  SettingsError: if settings are wrong; the message names all
+    Raises: UsageError: if the command line is invalid.  ConfigError: if settings are wrong; the message names all
     wrong settings.
     """
     flags = vars(make_parser().parse_args(argv))
@@ -148,46 +147,48 @@ class _Reading:
             out_dir=self._out_dir(),
             require_volume=self._choice("require_volume", ("0", "1"), "0") == "1",
             split_count=self._split_count(),
-            shard_files=self._number("shard_files", int, 1, MAX_FILES, "1"),
+            shard_files=self._number("shard_files", int, 1, MAX_FILES),
             data_source=source.name,
             data_url=self.given["data_url"],
             data_sha256=self.given["data_sha256"].lower(),
             data_path=Path(self.given["data_path"]) if self.given["data_path"] else None,
-            data_timeout=self._number("data_timeout", float, 1.0, 86_400.0, "600"),
-            data_encoding=self._choice("data_encoding", ("auto", "utf-8", "latin-1"), "auto"),
-            data_max_bytes=self._size("data_max_bytes", "100Gi"),
-            data_max_memory=self._size("data_max_memory", "512Mi"),
+            data_timeout=self._number("data_timeout", float, 1.0, 86_400.0),
+            data_encoding=self._choice("data_encoding", ("auto", "utf-8", "latin-1")),
+            data_max_bytes=self._size("data_max_bytes"),
+            data_max_memory=self._size("data_max_memory"),
             csv_delimiter=self._delimiter(),
-            csv_header=self._choice("csv_header", ("auto", "keep", "drop", "none"), "auto"),
+            csv_header=self._choice("csv_header", ("auto", "keep", "drop", "none")),
             csv_label=self.given["csv_label"],
-            csv_task=self._choice("csv_task", ("auto", "classes", "number"), "auto"),
-            csv_skip=self._words("csv_skip", ""),
-            csv_missing=self._words("csv_missing", MISSING),
-            min_count=self._number("min_count", int, 1, 10**9, "2"),
+            csv_task=self._choice("csv_task", ("auto", "classes", "number")),
+            csv_skip=self._words("csv_skip"),
+            csv_missing=self._words("csv_missing"),
+            min_count=self._number("min_count", int, 1, 10**9),
             max_words=self._number("max_words", int, 1, MOST_WORDS, str(MOST_WORDS)),
             test_fraction=self._number("test_fraction", Fraction, Fraction(0), Fraction(9, 10), source.test_fraction),
-            test_data=self._choice("test_data", ("whole", "split"), "whole"),
-            seed=self._number("seed", int, 0, 2**63, "1"),
+            test_data=self._choice("test_data", ("whole", "split")),
+            seed=self._number("seed", int, 0, 2**63),
             synthetic_shape=shape,
-            synthetic_rows=self._number("synthetic_rows", int, 1, 10**9, "3000"),
+            synthetic_rows=self._number("synthetic_rows", int, 1, 10**9),
             train_config_dir=self._config_name() or source.example_for(shape),
             examples_dir=self._examples_dir(),
-            replace_config=self._choice("replace_config", ("0", "1"), "0") == "1",
+            replace_config=self._choice("replace_config", ("0", "1")) == "1",
             data_owner=self._owner(),
         )
         self._check_input(settings)
         if self.problems:
-            raise SettingsError("; ".join(self.problems))
+            raise ConfigError("; ".join(self.problems))
         return settings
 
-    def _choice(self, name: str, allowed: Sequence[str], default: str) -> str:
+    def _choice(self, name: str, allowed: Sequence[str], default: str = "") -> str:
+        default = default or DEFAULTS[name]
         value = self.given[name] or default
         if value not in allowed:
             self.problems.append(f"{name.upper()} is {value!r}; it must be one of {', '.join(allowed)}")
             return default
         return value
 
-    def _number(self, name: str, read: Callable[[str], N], low: N, high: N, default: str) -> N:
+    def _number(self, name: str, read: Callable[[str], N], low: N, high: N, default: str = "") -> N:
+        default = default or DEFAULTS[name]
         value = self.given[name] or default
         try:
             number = read(value)
@@ -199,7 +200,8 @@ class _Reading:
         self.problems.append(f"{name.upper()} is {value!r}; it must be a number from {low} to {high}")
         return read(default)
 
-    def _size(self, name: str, default: str) -> int:
+    def _size(self, name: str) -> int:
+        default = DEFAULTS[name]
         value = self.given[name] or default
         match = re.fullmatch(r"([0-9]{1,18})(Ki|Mi|Gi|Ti|)", value)
         if match and int(match[1]):
@@ -214,9 +216,9 @@ class _Reading:
             return ""
         return value
 
-    def _words(self, name: str, default: str) -> tuple[str, ...]:
+    def _words(self, name: str) -> tuple[str, ...]:
         """Read a list that commas separate; blanks around an entry do not count."""
-        return tuple(word.strip() for word in (self.given[name] or default).split(",") if word.strip())
+        return tuple(word.strip() for word in (self.given[name] or DEFAULTS[name]).split(",") if word.strip())
 
     def _out_dir(self) -> Path:
         if not self.given["out_dir"]:

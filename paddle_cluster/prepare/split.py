@@ -6,8 +6,10 @@ Python guarantees across versions. The same input and seed therefore give the sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
+from itertools import accumulate
 from pathlib import PurePosixPath
 from random import Random
 from typing import NamedTuple
@@ -56,24 +58,37 @@ def is_held_out(position: int, fraction: Fraction) -> bool:
     return (position + 1) * share // whole > position * share // whole
 
 
-def deal(samples: Sequence[LabelledLine], count: int) -> list[list[LabelledLine]]:
-    """Distribute the samples of each class to the shards in turn, and keep the order of samples inside each shard.
+class Dealer:
+    """Distributes samples to shards in turn, class after class.
 
     Each class begins at the shard after the last sample of the previous class. The sizes of the shards therefore differ
     by at most one, in total and in each class. In synchronous training, all trainers make as many steps as the longest
     shard has batches. With equal sizes, no trainer is idle. With equal numbers of each class, all batches have a
     similar distribution.
 
+    Args: counts: class -> number of its samples, in the order of the classes.  shards: number of shards, >= 1.
+    """
+
+    def __init__(self, counts: Mapping[Hashable, int], shards: int) -> None:
+        ends = accumulate(counts.values(), initial=0)
+        self._next = dict(zip(counts, ends, strict=False))
+        self._shards = shards
+
+    def deal(self, label: Hashable) -> int:
+        """Return the shard of the next sample of a class."""
+        card = self._next[label]
+        self._next[label] = card + 1
+        return card % self._shards
+
+
+def deal(samples: Sequence[LabelledLine], count: int) -> list[list[LabelledLine]]:
+    """Distribute the samples of each class to the shards in turn, and keep the order of samples inside each shard.
+
     Args: count: number of shards, >= 1.
     """
-    places: dict[str, list[int]] = {}
-    for place, sample in enumerate(samples):
-        places.setdefault(sample.label, []).append(place)
-    owner = [0] * len(samples)
-    dealt = [place for label in sorted(places) for place in places[label]]
-    for card, place in enumerate(dealt):
-        owner[place] = card % count
+    counts = Counter(sample.label for sample in samples)
+    dealer = Dealer({label: counts[label] for label in sorted(counts)}, count)
     shards: list[list[LabelledLine]] = [[] for _ in range(count)]
-    for place, sample in enumerate(samples):
-        shards[owner[place]].append(sample)
+    for sample in samples:
+        shards[dealer.deal(sample.label)].append(sample)
     return shards

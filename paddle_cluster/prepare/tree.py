@@ -25,11 +25,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO
 
-from paddle_base.runtime.durable_files import retry_stale, sync_directory
+from paddle_base.runtime.durable_files import retry_stale, sync_directory, write_file
+from paddle_base.runtime.errors import DataError, VolumeError
 from paddle_cluster.prepare.dataset import Content, Shard
-from paddle_cluster.prepare.errors import InputError, OutputError, writing_to
+from paddle_cluster.prepare.errors import writing_to
 from paddle_cluster.prepare.input.folder import Folder
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.values import MARKER
@@ -98,14 +98,14 @@ def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> Non
                     _place(content, first)
                 elif not _link(first, data / name):
                     with first.open("rb") as source:
-                        _write_file(data / name, source)
+                        write_file(data / name, iter(partial(source.read, CHUNK), b""))
             sync_directory(data)
 
 
 def copy_config(example: Path, target: Path) -> None:
     """Copy an example's directory, without the `__pycache__` directories in it.
 
-    Raises: InputError: if a link leads out of the directory or is circular, or a file is not regular.
+    Raises: DataError: if a link leads out of the directory or is circular, or a file is not regular.
     """
     with Folder(example) as folder:
         names = _config_files(folder)
@@ -115,7 +115,7 @@ def copy_config(example: Path, target: Path) -> None:
                 (target / place).mkdir(mode=DIRECTORY_MODE)
         for name in names:
             with open(folder.open(name), "rb") as source, writing_to(target):  # noqa: PTH123
-                _write_file(target / name, source)
+                write_file(target / name, iter(partial(source.read, CHUNK), b""))
     with writing_to(target):
         for directory in (target, *(path for path in target.rglob("*") if path.is_dir())):
             sync_directory(directory)
@@ -130,7 +130,7 @@ def same_files(one: Path, other: Path) -> bool:
         with Folder(one) as first, Folder(other) as second:
             names = _config_files(first)
             return names == _config_files(second) and all(_is_same(first, second, name) for name in names)
-    except InputError:
+    except DataError:
         return False
 
 
@@ -149,17 +149,17 @@ def _is_same(one: Folder, other: Folder, name: str) -> bool:
 def write_marker(directory: Path, marker: Mapping[str, object]) -> None:
     """Write the marker into the staging directory; `publish` moves it to its place as the last file."""
     with writing_to(directory):
-        _write_file(directory / MARKER, json.dumps(marker, indent=2, sort_keys=True).encode() + b"\n")
+        write_file(directory / MARKER, [json.dumps(marker, indent=2, sort_keys=True).encode(), b"\n"])
 
 
 def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
     """Move the content of the staging directory to its final place; the module's docstring describes the order.
 
-    Raises: OutputError: if the directory cannot be written, or if another run has started meanwhile. In the second case
+    Raises: VolumeError: if the directory cannot be written, or if another run has started meanwhile. In the second case
     nothing is changed.
     """
     if not (directory / TOKEN).exists():
-        raise OutputError(f"another run of prepare started meanwhile and has taken over {out_dir}")
+        raise VolumeError(f"another run of prepare started meanwhile and has taken over {out_dir}")
     _check_places(out_dir, count)
     retired = directory / RETIRED
     with writing_to(out_dir):
@@ -210,11 +210,11 @@ def give_to(owner: Owner, path: Path) -> None:
 def _check_places(out_dir: Path, count: int) -> None:
     """Check that no file has the name of a shard's directory.
 
-    Raises: OutputError.
+    Raises: VolumeError.
     """
     for place in (*(out_dir / str(shard) for shard in range(count)), out_dir / "output"):
         if place.exists() and not place.is_dir():
-            raise OutputError(f"{place} is no directory, but the job needs one of this name; move it away")
+            raise VolumeError(f"{place} is no directory, but the job needs one of this name; move it away")
 
 
 def _find_kept(directory: Path, out_dir: Path) -> Path | None:
@@ -259,7 +259,7 @@ def _make_directory(path: Path) -> None:
 def _place(content: Content, path: Path) -> None:
     """Create a file from bytes, or move a file of the volume to this path."""
     if isinstance(content, bytes):
-        _write_file(path, content)
+        write_file(path, [content])
         return
     content.chmod(FILE_MODE)
     descriptor = os.open(content, os.O_RDONLY)
@@ -268,17 +268,6 @@ def _place(content: Content, path: Path) -> None:
     finally:
         os.close(descriptor)
     content.rename(path)
-
-
-def _write_file(path: Path, content: bytes | IO[bytes]) -> None:
-    """Write and sync a new file with these bytes, or with the bytes of another file."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as output:  # noqa: PTH123
-        if isinstance(content, bytes):
-            output.write(content)
-        else:
-            shutil.copyfileobj(content, output, CHUNK)
-        output.flush()
-        os.fsync(output.fileno())
 
 
 def _link(existing: Path, name: Path) -> bool:

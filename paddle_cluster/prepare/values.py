@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from paddle_cluster.prepare.errors import InputError
+from paddle_base.runtime.errors import DataError
 
 MARKER = "prepared.json"  # the file in OUT_DIR that shows that the data set is complete
 
@@ -48,13 +48,13 @@ class Settings:
     def check_counts(self, training: int, test: int) -> None:
         """Check that the samples suffice for all shards; a trainer without training or test samples would fail.
 
-        Raises: InputError: if there are too few samples; the message names the numbers of samples and of shards.
+        Raises: DataError: if there are too few samples; the message names the numbers of samples and of shards.
         """
         count = self.split_count
         if training < count:
-            raise InputError(f"{training} training samples cannot be split into {count} shards; lower SPLIT_COUNT")
+            raise DataError(f"{training} training samples cannot be split into {count} shards; lower SPLIT_COUNT")
         if training < count * self.shard_files:
             parts = f"{count} x {self.shard_files} files"
-            raise InputError(f"{training} training samples cannot be split into {parts}; lower SHARD_FILES")
+            raise DataError(f"{training} training samples cannot be split into {parts}; lower SHARD_FILES")
         if self.test_data == "split" and 0 < test < count:
-            raise InputError(f"{test} test samples cannot be split into {count} shards; set TEST_DATA=whole")
+            raise DataError(f"{test} test samples cannot be split into {count} shards; set TEST_DATA=whole")

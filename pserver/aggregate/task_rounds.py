@@ -122,8 +122,10 @@ class TwoPhaseRounds:
                 f"trainer {trainer} pushes a gradient, but is not one of the members {self.members} of "
                 f"epoch {self.epoch}"
             )
+        # a trainer whose connection broke pushes again; its gradient is already part of the prepared round
         if key == self.prepared:
             return True
+        # members that enter a view commit the prepared round first, if it counts; a push shows that it does not count
         if self.prepared is not None and self.prepared.epoch < self.epoch:
             self._drop(self._order)
             self.prepared, self._pass = None, 0

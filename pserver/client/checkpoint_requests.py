@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from paddle_base.runtime import glog
-from paddle_base.runtime.errors import LostPeerError
+from paddle_base.runtime.errors import BugError, LostPeerError
 from paddle_base.runtime.number_types import number_type
+from paddle_base.runtime.schema import Integer, Items, Maybe, Row, Text
 from pserver.client.membership import ModelSetup
 from pserver.client.server_channel import FetchArrays, SendArrays, SendVector, ServerChannel, ServiceRequest
 from pserver.optim.settings import Array, Optimization
@@ -25,6 +26,7 @@ from pserver.wire.protocol import Fetch, Message, Op
 
 # maximum bytes of one array of a service's state, for each element of the model
 MAX_STATE_PER_ELEMENT = 64
+_PARTS = Items(Maybe(notes.OBJECT), notes.MAX_VALUES)  # the trainers' parts of a checkpoint
 
 
 class SendInitialValues(SendVector):
@@ -126,7 +128,7 @@ class CheckpointRequests:
         for number in range(max(len(part.arrays) for part in parts)):
             arrays = self._list_arrays(parts, [list(part.arrays) for part in parts], number)
             self._request(FetchArrays("fetch the state", Fetch.STATE + number, arrays))
-        return CheckpointState(parts, list(notes.get_list(said[0], "trainers")))
+        return CheckpointState(parts, notes.get(said[0], "trainers", _PARTS))
 
     def restore(
         self, model: ModelSetup, optimization: Optimization, values: Array, restored: CheckpointState | None
@@ -201,15 +203,12 @@ def _make_part(channel: ServerChannel, note: Mapping[str, Any], max_bytes: int) 
     Raises: LostPeerError: the note does not describe a state.
     """
     try:
-        counters, arrays = note["counters"], {}
-        if not isinstance(counters, dict):
-            raise ValueError(f"its counters are {notes.show(counters)}")
-        for name, kind, size in note["arrays"]:
-            if not isinstance(name, str) or not notes.is_integer(size, 0, max_bytes):
-                raise ValueError(f"array {notes.show(name)} cannot have {notes.show(size)} bytes")
+        counters, arrays = notes.get(note, "counters", notes.OBJECT), {}
+        row = Row((Text(notes.MAX_TEXT), Text(notes.MAX_TEXT), Integer(0, max_bytes)))
+        for name, kind, size in notes.get(note, "arrays", Items(row, notes.MAX_VALUES)):
             dtype = number_type(kind)
             arrays[name] = np.empty(size // dtype.itemsize, dtype)
-    except (KeyError, TypeError, ValueError, MemoryError) as exc:
+    except (BugError, TypeError, ValueError, MemoryError) as exc:
         raise LostPeerError(
             f"{channel.name} announces an invalid state ({type(exc).__name__}: {glog.clean(exc, 200)})"
         ) from exc

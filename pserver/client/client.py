@@ -111,7 +111,7 @@ class BaseClient:
     def ask_number(self) -> int:
         """See `count_trainers`; the client has one service, and does not join it."""
         hello = self._say_hello([self.member.open_channel(0, [], PROBE)])
-        return notes.get_integer(hello.notes[self.channels[0]], "num_trainers")
+        return int(notes.get(hello.notes[self.channels[0]], "num_trainers", notes.INTEGER))
 
     def _say_hello(self, channels: list[ServerChannel]) -> JoinRequest:
         options = self.member.options

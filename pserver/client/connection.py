@@ -158,14 +158,17 @@ class ServerConnection:
         self._attempt.began, self._attempt.due = now, now + HANDSHAKE_TIMEOUT
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            # one address is enough: the next attempt asks the resolver again
             family, kind, number, _, address = found[0]
             self._attempt.stream = socket.socket(family, kind, number)
             self._attempt.stream.setblocking(False)
+            # from a loopback address, no other machine can be reached, and the reverse
             if self._endpoint.source and _is_loopback(self._endpoint.source) == _is_loopback(str(address[0])):
                 # if this machine no longer has the address, the system chooses another address
                 with contextlib.suppress(OSError):
                     self._attempt.stream.bind((self._endpoint.source, 0))
             code = self._attempt.stream.connect_ex(address)
+            # a new attempt is no answer, so the text of the last one stays; a refused attempt shows that nobody listens
             self._is_mute = self._is_mute and code in (0, *_UNDER_WAY)
             if code not in (0, *_UNDER_WAY):
                 raise OSError(code, os.strerror(code))

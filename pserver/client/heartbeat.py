@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +10,7 @@ from typing import Any
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LostPeerError, PaddleError
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.wakeup import WakeUp
 from pserver.client.connection import Poller, ServerConnection
 from pserver.wire import protocol, views
 from pserver.wire.connection import Frames
@@ -20,7 +18,6 @@ from pserver.wire.protocol import Message, Op
 
 # maximum characters of the text of a server's error; the text may contain the error of another trainer
 MAX_MESSAGE = 4000
-_END, _HURRY = b"x", b"v"  # bytes that wake the thread
 _MAX_WAITING = 10  # maximum pings that wait until a connection is made
 
 
@@ -57,36 +54,31 @@ class Heartbeat(ServiceThread):
         self._trainer, self._describe = trainer, describe
         self._peer_timeout = peer_timeout
         self._interval = min(1.0, peer_timeout / 5)
-        self._woken, self._wake = os.pipe()
-        self._ending = threading.Lock()
+        self._wakeup = WakeUp()
         self._is_over = False
         self._servers = list(servers)
         self._of_connection = {server.connection: server for server in servers}
 
     def stop(self) -> None:
         """End the thread and close its connections."""
-        with self._ending:
-            self._is_over = True
+        self._is_over = True
+        self._wakeup.call()
         if self.is_alive():
-            os.write(self._wake, _END)
             self.join()
-        os.close(self._wake)
-        os.close(self._woken)
+        self._wakeup.close()
 
     def hurry(self) -> None:
         """Ping every server now, because the note of a ping has changed; any thread may call this method."""
-        with self._ending:
-            if not self._is_over:
-                os.write(self._wake, _HURRY)
+        self._wakeup.call()
 
     def serve(self) -> None:
         """Send pings, receive answers and check the servers, until `stop` is called or the job fails."""
-        poller = Poller(list(self._of_connection), self._woken)
+        poller = Poller(list(self._of_connection), self._wakeup.fileno())
         for server in self._servers:
             server.heard = time.monotonic()
         due = 0.0
         try:
-            while self.failure is None:
+            while self.failure is None and not self._is_over:
                 now = time.monotonic()
                 if now >= due:
                     due = now + self._interval
@@ -95,9 +87,7 @@ class Heartbeat(ServiceThread):
                 for connection, messages in poller.wait(due - now):
                     for frames in messages:
                         self._listen(self._of_connection[connection], frames)
-                if select.select([self._woken], [], [], 0)[0]:
-                    if _END in os.read(self._woken, _MAX_WAITING):
-                        return
+                if self._wakeup.clear():
                     due = 0.0
                 for server in self._servers:
                     self._judge(server, time.monotonic())

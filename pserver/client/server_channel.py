@@ -471,7 +471,7 @@ class ServerChannel:
             return
         pieces, answers = request.count_pieces(self), request.count_answers(self)
         arrived = note.get("received") == self.sequence and note.get("pieces") == pieces - len(self.unsent)
-        if arrived and notes.get_integer(note, "answers") <= answers - len(self.pending):
+        if arrived and notes.get(note, "answers", notes.INTEGER) <= answers - len(self.pending):
             return
         glog.warning(
             f"the connection to {self.name} broke, and '{request.doing}' or its answer was lost; "

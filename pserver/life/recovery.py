@@ -10,8 +10,8 @@ from paddle_base.registry.records import CheckpointRecord, find_checkpoint
 from paddle_base.registry.servers import CHECKPOINTS, INIT_DONE
 from paddle_base.runtime.errors import ConfigError, DamagedError
 from pserver.life.snapshots import split_content
-from pserver.server.tasks.captures import ServiceCapture
 from pserver.server.tasks.service import TaskService
+from pserver.server.tasks.service_snapshot import ServiceSnapshot
 from pserver.store.snapshot_files import describe_damage, read_snapshot
 
 DEFAULT_PATH = Path("/checkpoints")  # the default directory of the Go pserver of 2017
@@ -50,7 +50,7 @@ def recover(
         try:
             number, note = split_content(content)
             if number < len(services):
-                services[number].restore(ServiceCapture(note, content[1]))
+                services[number].restore(ServiceSnapshot(note, content[1]))
                 continue
         except DamagedError as error:
             raise describe_damage(path, error) from error

@@ -28,8 +28,9 @@ from pserver.server.tasks.service import TaskService
 from pserver.store.snapshot_files import Content, path_of_new, remove_others, write_snapshot
 
 RETRY_S = 10.0  # seconds before a failed snapshot is tried again
-# keys in the description of a service; their values are the number of the service in the server, and its state
-PART, CAPTURE = "service", "capture"
+# keys in the description of a service; their values are the number of the service in the server, and its state. The
+# word "capture" stands in files of older releases.
+PART, STATE = "service", "capture"
 
 
 class SnapshotStore:
@@ -158,11 +159,11 @@ class Snapshots:
     def _take(self) -> list[Content]:
         self._taken += 1
         self._steps = self._count_steps()
-        captures = [service.capture() for service in self._services]
+        snapshots = [service.take_snapshot() for service in self._services]
         return [
-            ({PART: number, CAPTURE: capture.note}, dict(capture.arrays))
-            for number, capture in enumerate(captures)
-            if capture is not None
+            ({PART: number, STATE: taken.note}, dict(taken.arrays))
+            for number, taken in enumerate(snapshots)
+            if taken is not None
         ]
 
 
@@ -171,7 +172,7 @@ def split_content(content: Content) -> tuple[int, dict[str, Any]]:
 
     Raises: DamagedError: the description is invalid.
     """
-    number, note = content[0].get(PART), content[0].get(CAPTURE)
+    number, note = content[0].get(PART), content[0].get(STATE)
     if not is_integer(number) or not isinstance(note, dict):
         raise DamagedError("a part of it does not name its service")
     return int(number), note  # type: ignore[arg-type]

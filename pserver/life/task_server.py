@@ -27,8 +27,8 @@ from paddle_base.runtime.environment import JobEnvironment
 from paddle_base.runtime.errors import DataError, LeaseLostError, PaddleError, StoppedError, UsageError, stopped_by
 from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.health.metrics import Exposition
-from paddle_base.runtime.health.pages import Pages, watch
 from paddle_base.runtime.network.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
+from paddle_base.runtime.network.pages import Pages, watched
 from pserver.flags import PserverFlags
 from pserver.life.health import TaskHealth
 from pserver.life.lease import LeaseKeeper
@@ -107,11 +107,13 @@ def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host
             life.begin(server.services, snapshots)
             health.server, health.snapshots = server, snapshots
             server.bind()
+            # trainers connect as soon as the registry has the address, so the ports are bound before
             _announce(line, server, claim, record)
             health.waits_for = ""
             _run(server, snapshots)
         finally:
             health.waits_for = "it ends"
+            # inside the claim: after its release, the next server with this index may answer
             server.close()
     return keeper.end or JobEnd()
 
@@ -176,19 +178,12 @@ def _released(claim: Claim) -> Iterator[None]:
     claim.release()
 
 
-@contextlib.contextmanager
-def _watched(health: TaskHealth, line: PserverFlags, host: str) -> Iterator[None]:
+def _watched(health: TaskHealth, line: PserverFlags, host: str) -> contextlib.AbstractContextManager[None]:
     """Serve /healthz, /readyz and /metrics while the caller's `with` block runs, if --metrics_port is set."""
     if not line.number("metrics_port"):
-        yield
-        return
+        return contextlib.nullcontext()
     pages = Pages(health.why_stuck, health.why_not_ready, Exposition(health.read))
-    thread = watch([host], line.number("metrics_port"), pages)
-    try:
-        yield
-    finally:
-        if thread is not None:
-            thread.stop()
+    return watched([host], line.number("metrics_port"), pages)
 
 
 class _JobOverError(Exception):

@@ -68,6 +68,7 @@ def scheduled_rate(optimization: Optimization, samples: int, passes: int) -> flo
     Args: samples: processed samples of all trainers, including this batch.  passes: completed passes.
     Raises: ConfigError: the result is not a number, or too large for float32.
     """
+    # as the C++ source: the settings and their products with `samples` are float32, and pow() is double
     rate = float(np.float32(optimization.learning_rate))
     a32, b32 = np.float32(optimization.learning_rate_decay_a), np.float32(optimization.learning_rate_decay_b)
     a, b = float(a32), float(b32)

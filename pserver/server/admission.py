@@ -11,11 +11,21 @@ from typing import Any
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, ConfigError, PaddleError, PeerUnreachableError
+from paddle_base.runtime.schema import Maybe, Row, Shape, Text
 from pserver.server.trainer_session import TrainerSession
 from pserver.wire import notes, protocol
 from pserver.wire.authentication import DATA, TOKEN_BYTES
 from pserver.wire.notes import show
 from pserver.wire.protocol import Message
+
+_HELLO: dict[str, Shape] = {
+    "parameters": Text(64),
+    "settings": Text(64),
+    "services": notes.INTEGER,
+    "service": notes.INTEGER,
+    "memory": Maybe(notes.OBJECT),
+    "shape": Row((notes.INTEGER, notes.INTEGER)),  # the count and the size of the parameters
+}
 
 
 @dataclass(frozen=True)
@@ -99,14 +109,8 @@ def _check_types(hello: Mapping[str, Any]) -> None:
 
     Raises: BugError: a field has a wrong type; the message names the field.
     """
-    for key in ("parameters", "settings"):
-        notes.get_text(hello, key, 64)
-    for key in ("services", "service"):
-        notes.get_integer(hello, key)
-    notes.get_object(hello, "memory")
-    shape = notes.get_list(hello, "shape")
-    if len(shape) != 2 or not all(notes.is_integer(number) for number in shape):
-        raise BugError(f"its shape is {show(shape)}, not the count and the size of parameters")
+    for key, shape in _HELLO.items():
+        notes.get(hello, key, shape)
 
 
 def refuse_difference(

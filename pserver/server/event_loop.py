@@ -85,6 +85,7 @@ class Server:
         kind: type[Service] = Service,
     ) -> None:
         self.options = options
+        # a service is named by its port, so free ports are chosen before the services exist
         self._bound = [bind_port(*one, options.send_buffer, options.receive_buffer) for one in endpoints if not one[1]]
         free = iter(self._bound)
         self.endpoints = [(host, port or next(free).getsockname()[1]) for host, port in endpoints]
@@ -179,7 +180,7 @@ class Server:
                     raise self._stopped
                 LIVENESS.turned = now = time.monotonic()
                 if self._life is not None and not self._life.begin_turn():
-                    time.sleep(SUSPENDED_S)
+                    time.sleep(SUSPENDED_S)  # unread messages make `poll` return at once
                     continue
                 self._handle(ready, now)
                 is_due |= self._life is not None and self._life.end_turn()

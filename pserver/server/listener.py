@@ -146,6 +146,7 @@ class Listener:
     # ----- Connections -----
 
     def _accept(self, now: float) -> None:
+        # bounded, because a flood of connections must not hold up the joined trainers
         for _ in range(ACCEPTS_PER_TURN):
             try:
                 stream, address = self._socket.accept()
@@ -153,6 +154,7 @@ class Listener:
                 return
             except OSError as exc:
                 others = self._unauthenticated or self._unjoined
+                # without a free descriptor the connection stays in the queue, and `poll` would report it without end
                 if exc.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM) or not others:
                     return  # the connection was closed before it was accepted
                 self._close(next(iter(others.values())))

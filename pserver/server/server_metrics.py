@@ -96,8 +96,7 @@ class ServerMetrics:
 
     def why_stuck(self) -> str:
         """Return why the process is stuck; "" if the server's loop has made progress recently."""
-        age = self._liveness.age
-        return f"the main loop of the pserver has made no progress for {age:.0f} s" if age > self._stuck_timeout else ""
+        return self._liveness.why_stuck("pserver", self._stuck_timeout)
 
     def why_not_ready(self) -> str:
         """Return why the server is not ready; "" if all ports are bound and the ports with trainers have values.
@@ -139,6 +138,7 @@ def _read_service(service: Service, now: float) -> Iterator[Sample]:
     name, state, complaints = service.identity.name, service.state, service.sessions.complaints
     counters, rounds = state.counters, state.rounds
     of = (name,)
+    # copies, here and below: the event loop changes these dicts while the thread of the pages reads
     trainers = list(service.sessions.trainers.values())
     yield Sample(READY, rounds is not None, of)
     yield Sample(JOINED, sum(not trainer.has_left for trainer in trainers), of)

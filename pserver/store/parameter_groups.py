@@ -86,9 +86,11 @@ def find_parameter_groups(
     for index, start, stop in ranges:
         p = parameters[index]
         settings = _choose_settings(p, optimization, per_parameter=per_parameter, named=named)
+        # blocks may end inside a row; only a parameter that is whole on this service surely has whole rows
         if not settings.row_width and stop - start == p.size and _can_be_lazy(p, optimization, settings):
             settings = replace(settings, row_width=p.row_width, name=p.name)
         last = groups[-1] if groups else None
+        # one update of a long group is faster than many short ones; a group with rows keeps its own row clocks
         if last and last.settings == settings and not settings.row_width:
             last.stop = at + stop - start
         else:

@@ -169,7 +169,7 @@ def _gather(parts: Sequence[Part], layout: _Layout) -> _Whole:
         blobs = {name: array for name, array in part.arrays.items() if name.startswith(PREFIX)}
         own = {name: array for name, array in part.arrays.items() if name not in blobs}
         snapshot.put_back(shard, Part(part.counters, own))
-        part.arrays.clear()
+        part.arrays.clear()  # the shard has copies, and two states may not fit into memory
         shard.catch_up()
         taken = snapshot.take(shard)
         if not whole.counters or taken.counters["steps"] > whole.counters["steps"]:

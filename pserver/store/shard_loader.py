@@ -44,6 +44,7 @@ class ShardLoader:
             parameters, optimization = read_setup(setup)
             self._shard, slots = _make_shard(parameters, optimization, hello, setup, threads)
             self.trainers = list(setup.get("trainers") or ())  # the trainers' parts of the checkpoint
+        # OverflowError: JSON bounds no integer, and numpy takes 64 bits
         except (MemoryError, OverflowError) as exc:
             raise ConfigError(
                 f"this service's part of the parameters does not fit into its memory ({glog.clean(exc)}); "

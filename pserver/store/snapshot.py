@@ -85,6 +85,7 @@ def take(shard: Shard) -> Part:
         "steps": shard.data.steps,
         "passes": shard.passes,
         "batch": shard.data.batch,
+        # hexadecimal, because JSON has no infinity and no NaN
         "rate": shard.data.rate.hex(),
         "schedule": list(shard.schedule.reported),
         "averaging": None if shard.data.averaging is None else _write_all(vars(shard.data.averaging)),
@@ -180,6 +181,7 @@ def _describe(group: ParameterGroup) -> list[Any]:
 
 def _check(shard: Shard, part: Part, arrays: dict[str, npt.NDArray[Any]]) -> None:
     given, own = part.counters["settings"], asdict(shard.optimization)
+    # the method comes first: another method also has other arrays, and they would be named in its place
     method = given["learning_method"]
     if method != shard.optimization.learning_method:
         raise ConfigError(
@@ -202,6 +204,7 @@ def _check(shard: Shard, part: Part, arrays: dict[str, npt.NDArray[Any]]) -> Non
                 f"{_shorten(ours)}; resume with the config, the number of servers and the ports with which the "
                 "checkpoint was made"
             )
+    # only a warning: these settings do not shape the state, and users resume with another rate on purpose
     changed = [
         f"{name} {_read(given[name])!r} is now {value!r}"
         for name, value in own.items()

@@ -127,6 +127,7 @@ class SparseShard(Shard):
         if settings.decay is not None and settings.decay.period == 1:
             self._decay.pull(group, w, arrays, scratch, 1)
         if data.averaging:
+            # before the new values replace them, the old ones count for the steps that these rows have skipped
             self._sums.add_rows(group, rows, data.steps - 1)
         table.put(rows, arrays, w)
         if last is not None:

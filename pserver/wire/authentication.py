@@ -178,6 +178,7 @@ class ClientHandshake(Handshake):
 
     def _take(self, record: int, side: int, field: bytes, token: bytes, kind: bytes, rest: bytes) -> bytes:
         is_blank = token + kind + rest == _ZEROS[:24]
+        # a refusal has no proof: who can forge one can also cut the connection
         if record == Record.REFUSAL and side:
             reason = field[0]
             return self._fail(

@@ -290,8 +290,9 @@ def linger(connections: Sequence[Connection], seconds: float) -> None:
             try:
                 one.flush()
                 if not one.unsent:
+                    # the peer reads the end and closes; this side then reads the end, too
                     one.stream.shutdown(socket.SHUT_WR)
-                    poller.modify(file, select.POLLIN)
+                    poller.modify(file, select.POLLIN)  # POLLOUT would wake this loop without end
                 while one.stream.recv_into(dump):
                     pass
             except BlockingIOError:

@@ -6,12 +6,13 @@ A note comes from another program, so its size, its depth and the number of its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from paddle_base.runtime.bounded_json import MAX_INTEGER, BoundedJsonError, dump_bounded, is_integer, parse_bounded
 from paddle_base.runtime.bounded_json import show_value as show
 from paddle_base.runtime.errors import BugError
+from paddle_base.runtime.schema import Integer, Record, SchemaError, Shape
 
 __all__ = ["MAX_INTEGER", "is_integer", "show"]  # modules that read notes import these names from here
 
@@ -56,46 +57,19 @@ def parse(data: bytes, depth: int = MAX_DEPTH) -> dict[str, Any]:
 
 # ----- Fields of a note -----
 
+INTEGER = Integer(0, MAX_INTEGER)
+OBJECT = Record()
 
-def get_integer(note: Mapping[str, Any], key: str, least: int = 0, most: int = MAX_INTEGER) -> int:
-    """Return an integer of a note.
 
-    Raises: BugError: the value is not an integer from `least` to `most`.
+def get(note: Mapping[str, Any], key: str, shape: Shape) -> Any:
+    """Return a field of a note.
+
+    Raises: BugError: the field is missing, or does not have this shape; the message names the field.
     """
     value = note.get(key)
-    if not isinstance(value, int) or not is_integer(value, least, most):
-        raise BugError(f"its {key} is {show(value)}, not an integer from {least} to {most}")
-    return value
-
-
-def get_text(note: Mapping[str, Any], key: str, most: int = MAX_TEXT) -> str:
-    """Return a text of a note.
-
-    Raises: BugError: the value is not a text, or is longer than the limit.
-    """
-    value = note.get(key)
-    if not isinstance(value, str) or len(value) > most:
-        raise BugError(f"its {key} is {show(value)}, not a text of at most {most} characters")
-    return value
-
-
-def get_object(note: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
-    """Return an object of a note, or None if it is missing or null.
-
-    Raises: BugError: the value has another type.
-    """
-    value = note.get(key)
-    if value is not None and not isinstance(value, Mapping):
-        raise BugError(f"its {key} is {show(value)}, not an object")
-    return value
-
-
-def get_list(note: Mapping[str, Any], key: str) -> Sequence[Any]:
-    """Return a list of a note.
-
-    Raises: BugError: the value is not a list.
-    """
-    value = note.get(key)
-    if not isinstance(value, list):
-        raise BugError(f"its {key} is {show(value)}, not a list")
+    if not shape.fits(value):  # which takes half of the time of `check`
+        try:
+            shape.check(value, f"its {key}")
+        except SchemaError as exc:
+            raise BugError(str(exc)) from exc
     return value

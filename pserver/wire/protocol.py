@@ -194,6 +194,7 @@ def encode(message: Message, key: bytes = b"") -> list[Buffer]:
         _NO_TAG,
     )
     if key:
+        # without the payload, because signing arrays is slow (docs/security.md has the times)
         header = header[:-_TAG_BYTES] + _tag(header, note, key)
     return [header, note, *message.payload]
 
@@ -240,9 +241,11 @@ def decode(frames: Sequence[Buffer]) -> Message:
     """
     if not frames:
         raise ProtocolError("the message is empty")
+    # one byte more than a header shows that a frame is too long, without a copy of all of it
     header = bytes(frames[0][: HEADER_BYTES + 1])
     if header[:4] != MAGIC:
         raise ProtocolError(f"the message begins with {header[:4]!r} instead of {MAGIC!r}")
+    # before the length, because another version may have a longer header
     if len(header) >= 6 and (version := int.from_bytes(header[4:6], "little")) != VERSION:
         raise VersionError(version)
     if len(header) != HEADER_BYTES:

@@ -65,12 +65,14 @@ class SharedMemory:
         length = int(offer["length"])
         path = f"/proc/{offer['pid']:d}/fd/{offer['file']:d}"
         try:
+            # before the opening, because the number may stand for another file, such as a device
             if str(Path(path).readlink()) != _LINK:
                 return None
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return None
         try:
+            # sealed against shrinking: otherwise a trainer could end this server by SIGBUS
             if os.fstat(file).st_size != _size_of(length) or fcntl.fcntl(file, fcntl.F_GET_SEALS) != _SEALS:
                 return None
             memory = mmap.mmap(file, _size_of(length))

@@ -11,18 +11,23 @@ messages. No I/O.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from paddle_base.runtime.errors import BugError, PaddleError
+from paddle_base.runtime.schema import Integer, Items, Maybe, Row
 from pserver.wire import notes
-from pserver.wire.notes import show
 
 MAX_EPOCH = (1 << 63) - 1  # maximum epoch; the master combines the token of its leadership and a counter into an epoch
 MAX_NUMBER = (1 << 31) - 1  # highest number of a trainer, which is an i32 of the header
 MAX_MEMBERS = 4096  # maximum number of members: their numbers fit into a note of SMALL_NOTE_BYTES
 MAX_PASS = 1 << 30  # highest number of a pass
 EPOCH_CODE = "epoch"  # marks an ERROR as `EpochChangedError`
+NUMBER = Integer(0, MAX_NUMBER)
+EPOCH = Integer(1, MAX_EPOCH)
+ROUND = Row((Integer(0, MAX_EPOCH), Integer(0, MAX_EPOCH)))  # a RoundKey
+_MEMBERS, _PASS = Items(NUMBER, MAX_MEMBERS), Integer(0, MAX_PASS)
 
 
 class EpochChangedError(PaddleError):
@@ -89,17 +94,10 @@ def read_view(note: Mapping[str, Any]) -> MembershipView:
 
     Raises: BugError: a field is invalid; the message names the field.
     """
-    epoch = notes.get_integer(note, "epoch", 1, MAX_EPOCH)
-    members = notes.get_list(note, "members")
-    if len(members) > MAX_MEMBERS:
-        raise BugError(f"it has {len(members)} members; at most {MAX_MEMBERS} are possible")
-    previous = -1
-    for one in members:
-        if not notes.is_integer(one, previous + 1, MAX_NUMBER):
-            raise BugError(
-                f"its members contain {show(one)} after {previous}; they must be ascending numbers of trainers"
-            )
-        previous = one
+    epoch, members = notes.get(note, "epoch", EPOCH), notes.get(note, "members", _MEMBERS)
+    for previous, one in itertools.pairwise(members):
+        if one <= previous:
+            raise BugError(f"its members contain {one} after {previous}; they must be ascending numbers of trainers")
     return MembershipView(epoch, tuple(members))
 
 
@@ -124,7 +122,7 @@ def read_key(note: Mapping[str, Any]) -> RoundKey:
 
     Raises: BugError: a field is invalid; the message names the field.
     """
-    return RoundKey(notes.get_integer(note, "epoch", 1, MAX_EPOCH), notes.get_integer(note, "round", 1, MAX_EPOCH))
+    return RoundKey(notes.get(note, "epoch", EPOCH), notes.get(note, "round", EPOCH))
 
 
 def read_pass(note: Mapping[str, Any]) -> int:
@@ -132,7 +130,7 @@ def read_pass(note: Mapping[str, Any]) -> int:
 
     Raises: BugError: the pass is invalid.
     """
-    return notes.get_integer(note, "pass", 0, MAX_PASS)
+    return int(notes.get(note, "pass", _PASS))
 
 
 def write_answer(answer: EnterAnswer) -> dict[str, Any]:
@@ -145,8 +143,10 @@ def read_answer(note: Mapping[str, Any]) -> EnterAnswer:
 
     Raises: BugError: a field is invalid; the message names the field.
     """
-    prepared, own = (None if note.get(name) is None else read_pair(note[name], name) for name in ("prepared", "own"))
-    return EnterAnswer(read_pair(note.get("done"), "done"), prepared, own)
+    prepared, own = (notes.get(note, name, Maybe(ROUND)) for name in ("prepared", "own"))
+    return EnterAnswer(
+        RoundKey(*notes.get(note, "done", ROUND)), prepared and RoundKey(*prepared), own and RoundKey(*own)
+    )
 
 
 def read_epoch(note: Mapping[str, Any]) -> int | None:
@@ -155,14 +155,3 @@ def read_epoch(note: Mapping[str, Any]) -> int | None:
     if note.get("code") != EPOCH_CODE:
         return None
     return epoch if isinstance(epoch, int) and notes.is_integer(epoch, 0, MAX_EPOCH) else 0
-
-
-def read_pair(value: object, name: str) -> RoundKey:
-    """Return the round in a list of epoch and number.
-
-    Args: name: name of the list, for the message.
-    Raises: BugError: the list is not an epoch and a round.
-    """
-    if not isinstance(value, list) or len(value) != 2 or not all(notes.is_integer(one, 0, MAX_EPOCH) for one in value):
-        raise BugError(f"its {name} is {show(value)}, not an epoch and a round")
-    return RoundKey(*value)

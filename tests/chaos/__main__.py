@@ -6,19 +6,17 @@ The directories of failed trials are kept, with all logs, the volume and result.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from chaos import network
 from chaos.plan import HARMS, MODES, NETWORK_HARMS, PODS, SHORT, Trial, make_trials
-from chaos.processes import TrialProcesses, run_side_by_side, run_until_interrupted
+from chaos.processes import TrialProcesses, run_and_show, run_side_by_side, run_until_interrupted
 from chaos.table import format_table
 from chaos.trial import BOUND, HARD_BOUND, ROOT, Report, read_report
 from chaos.verdict import compare_passes, pass_directories
@@ -59,7 +57,8 @@ class Runner:
         self.directory, self._processes = directory, processes
         self.data = prepare(directory)
         self.isolated = network.isolate()
-        self._beside = (sys.executable, "-m", "chaos.strangers") if strangers else ()
+        beside = (sys.executable, "-m", "chaos.strangers") if strangers else ()
+        self._before = (*(self.isolated or ()), *beside)
 
     def run(self, trial: Trial) -> Report:
         """Run a trial; repeat it if its harm came too late."""
@@ -79,29 +78,14 @@ class Runner:
 
     def _run_once(self, trial: Trial) -> Report:
         folder = self.directory / trial.name
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
         spec = {
             "trial": asdict(trial),
-            "directory": str(folder),
             "data": str(self.data),
             "reference": str(self.reference(trial.mode)) if trial.is_disturbed else "",
             "isolated": self.isolated is not None,
         }
-        (folder / "spec.json").write_text(json.dumps(spec))
-        command = [
-            *(self.isolated or ()),
-            *self._beside,
-            sys.executable,
-            "-m",
-            "chaos.trial",
-            str(folder / "spec.json"),
-        ]
-        status = self._processes.run(command, folder / "trial.log", TRIAL_BOUND)
-        if status != 0 or not (folder / "result.json").exists():
-            fault = f"the trial's process ended with {status}; see {folder / 'trial.log'}"
-            return Report(trial, str(folder), faults=[fault])
-        return read_report(folder)
+        fault = self._processes.run_trial("chaos.trial", folder, spec, self._before, TRIAL_BOUND)
+        return Report(trial, str(folder), faults=[fault]) if fault else read_report(folder)
 
 
 def run_references(runner: Runner, modes: Sequence[str]) -> None:
@@ -129,9 +113,7 @@ def describe(report: Report) -> str:
         return f"missed  {report.trial} ({report.missed})"
     recovered = "" if report.recovered is None else f", training again after {report.recovered:.1f} s"
     text = f"{report.trial}: attempts {report.attempts}, pods {report.pods}{recovered}, {report.seconds:.1f} s"
-    if not report.faults:
-        return f"passed  {text}"
-    return f"FAILED  {text}\n" + "\n".join(f"        {fault}" for fault in [*report.faults, f"see {report.directory}"])
+    return report.describe_end(text)
 
 
 def run_trials(arguments: argparse.Namespace, directory: Path, reports: list[Report]) -> None:
@@ -162,26 +144,8 @@ def run_trials(arguments: argparse.Namespace, directory: Path, reports: list[Rep
 def main(argv: Sequence[str] | None = None) -> int:
     """Run everything and return the exit status."""
     arguments = parse_arguments(argv)
-    directory = arguments.directory or Path(tempfile.mkdtemp(prefix="chaos-"))
-    directory.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
-    reports: list[Report] = []
-    try:
-        run_trials(arguments, directory, reports)
-    except KeyboardInterrupt:
-        if arguments.directory is None and not any(report.faults for report in reports):
-            shutil.rmtree(directory, ignore_errors=True)
-        raise
-    print()
-    print(format_table(reports))
-    failed = sorted(report.trial.name for report in reports if report.faults)
-    print(f"\n{len(reports)} trials in {time.monotonic() - began:.0f} s, bound to {BOUND:g} s after the harm")
-    if failed:
-        print(f"failed: {', '.join(failed)}; their directories are in {directory}", file=sys.stderr)
-        return 1
-    if arguments.directory is None:
-        shutil.rmtree(directory, ignore_errors=True)
-    return 0
+    run = partial(run_trials, arguments)
+    return run_and_show(arguments.directory, arguments.seed, run, format_table)
 
 
 if __name__ == "__main__":

@@ -82,8 +82,8 @@ def make_trials(
     """
     rng = random.Random(seed)
     pairs = _pairs(rng)
-    kinds = _deck([harm for harm in HARM_DECK if harm in harms], rng)
-    ways = _deck([mode for mode in MODE_DECK if mode in modes], rng)
+    kinds = deal([harm for harm in HARM_DECK if harm in harms], rng)
+    ways = deal([mode for mode in MODE_DECK if mode in modes], rng)
     return [_make(f"{seed}-{number:03d}", *next(pairs), next(kinds), next(ways), rng, harms, has_state)
             for number in range(count)]  # fmt: skip
 
@@ -124,7 +124,7 @@ def _pairs(rng: random.Random) -> Iterator[tuple[str, str]]:
                 yield role, moments[(place + shift) % len(moments)]
 
 
-def _deck(cards: Sequence[Item], rng: random.Random) -> Iterator[Item]:
+def deal(cards: Sequence[Item], rng: random.Random) -> Iterator[Item]:
     """Yield all cards in random order, then all of them again in another order, without end."""
     while True:
         yield from rng.sample(list(cards), len(cards))

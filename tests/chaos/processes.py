@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from paddle_cluster.localcluster.pods import pause
 
@@ -67,6 +71,19 @@ class TrialProcesses:
             raise StoppedError
         return process.returncode
 
+    def run_trial(self, module: str, folder: Path, spec: Mapping[str, Any], before: Sequence[str], bound: float) -> str:
+        """Run the trial of a spec in a new folder; return why there is no result.json, or "" if it is there.
+
+        Args: before: commands that run another command, in a network namespace for example.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        place = folder / "spec.json"
+        place.write_text(json.dumps({**spec, "directory": str(folder)}))
+        status = self.run([*before, sys.executable, "-m", module, str(place)], folder / "trial.log", bound)
+        is_there = status == 0 and (folder / "result.json").exists()
+        return "" if is_there else f"the trial's process ended with {status}; see {folder / 'trial.log'}"
+
     def stop(self) -> None:
         """End the trials that run, and let no other trial begin."""
         with self._lock:
@@ -108,6 +125,33 @@ def run_side_by_side(
     with ThreadPoolExecutor(jobs) as pool, processes:
         for done in as_completed([pool.submit(run, trial) for trial in trials]):
             hear(done.result())
+
+
+def run_and_show(
+    given: Path | None, seed: int, run: Callable[[Path, list[ReportT]], None], show: Callable[[list[ReportT]], str]
+) -> int:
+    """Call `run` with a directory and a list for the reports, print what `show` makes of them; return the exit status.
+
+    Args: given: the directory; without it, a new one is made, and removed if no trial has failed.
+    """
+    directory = (given or Path(tempfile.mkdtemp(prefix="chaos-"))).absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    reports: list[Any] = []
+    try:
+        run(directory, reports)
+    except KeyboardInterrupt:
+        if given is None and not any(report.faults for report in reports):
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
+    print(f"\n{show(reports)}")
+    failed = sorted(report.trial.name for report in reports if report.faults)
+    print(f"\n{len(reports) - len(failed)} of {len(reports)} trials passed in {time.monotonic() - began:.0f} s")
+    if failed:
+        print(f"failed: {', '.join(failed)} of seed {seed}; their logs: {directory}", file=sys.stderr)
+    elif given is None:
+        shutil.rmtree(directory, ignore_errors=True)
+    return int(bool(failed))
 
 
 def run_until_interrupted(main: Callable[[], int]) -> int:

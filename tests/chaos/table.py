@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from itertools import groupby
 
+from chaos.reports import align
 from chaos.trial import Report
 
 HEADS = ("role", "moment", "harm", "runs", "missed", "complete", "bit-equal", "failed", "attempts", "recovery s (max)")
@@ -23,10 +24,7 @@ def format_table(reports: Sequence[Report]) -> str:
     for harm in sorted({report.trial.harm for report in reports}):
         rows.append(_row(("all", "all", harm), [report for report in reports if report.trial.harm == harm]))
     rows.append(_row(("all", "all", "all"), list(reports)))
-    widths = [max(len(row[place]) for row in rows) for place in range(len(HEADS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return align(rows)
 
 
 def _row(key: tuple[str, str, str], reports: Sequence[Report]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from chaos import harms, network, verdict
 from chaos.plan import PASSES, PODS, Trial
 from chaos.processes import end_with_runner
 from chaos.progress import Progress, is_moment
+from chaos.reports import SavedReport
 from paddle_cluster.localcluster import Cluster, Result, WaitError, load_job
 from paddle_cluster.localcluster.addresses import PREFIXES
 
@@ -46,7 +47,7 @@ ENVIRONMENT = {
 
 
 @dataclass
-class Report:
+class Report(SavedReport):
     """The result of a trial. recovered: seconds from the harm to the first batch of a new attempt, or to the end."""
 
     trial: Trial
@@ -61,11 +62,6 @@ class Report:
     seconds: float = 0.0
     cost: float | None = None
     faults: list[str] = field(default_factory=list)
-
-    def save(self) -> None:
-        """Write the report to the trial's directory."""
-        text = json.dumps(dataclasses.asdict(self), indent=1)
-        (Path(self.directory) / "result.json").write_text(text + "\n")
 
 
 def read_report(directory: Path) -> Report:

@@ -103,11 +103,6 @@ def check_named(trial: Trial, addresses: Mapping[int, str], logs: Iterable[Path]
     return [f"no log of another pod says who was lost: nothing like {pattern.pattern!r}"]
 
 
-def complete_states(output: Path) -> list[Path]:
-    """Return the state directories that are marked as complete."""
-    return sorted(path.parent for path in (output / "state").glob(f"pass-*/{MARKER}"))
-
-
 def read_job(output: Path) -> dict[str, object]:
     """Return the content of output/job.json; it is empty while there is no file."""
     try:

@@ -68,6 +68,9 @@ PROGRAMS = {
     "GLOG_minloglevel": ("0", "as --minloglevel, which overrides it; those of the other flags of glog have no effect"),
     "TERM": ("dumb", "kind of the terminal; dumb = neither colours nor a progress bar"),
     "NO_COLOR": ("empty", "if set to any text, the programs use no colours on a terminal"),
+    "PADDLE_DATASET_HOME": ("~/.cache/paddle/dataset", "folder of the data sets of paddle.v2"),
+    "PADDLE_DATASET_MIRROR": ("empty", "address of a copy of that folder, from which missing data sets are fetched"),
+    "DISABLE_PLOT": ("empty", "True: paddle.plot.Ploter draws nothing"),
     "PADDLE_KERNELS": ("empty", "if set to plain, numpy replaces the compiled loops, with the same results but slower"),
 }
 LAUNCHER_FLAGS = {

@@ -1,7 +1,7 @@
 """What a user can get wrong, and what is said of it: one message each.
 
-Of each kind some are tried on a whole pod: start.sh, launcher, pserver and trainer as they are. The others are tried in
-the launcher, in this process, or in a trainer alone.
+Of each kind some are tried on a whole pod: start.sh, launcher, pserver and trainer as they are. What a launcher or a
+trainer alone decides is in tests/unit/launcher, tests/integration/launcher and tests/unit/trainer.
 """
 
 from __future__ import annotations
@@ -19,13 +19,8 @@ from pathlib import Path
 
 import pytest
 from builders import JOB, pod, pod_environment
-from forked import ForkServer
 from reaper import MARK
 
-import start_paddle
-from paddle_base.runtime.network.redaction import Secrets
-from paddle_cluster.launcher.programs.process import Stop
-from paddle_cluster.launcher.text import LauncherLog, end_in_one_line
 from paddle_cluster.localcluster import ApiRequest, ApiResponse, ApiServer, PodStore
 
 ROOT = Path(__file__).parents[2]
@@ -64,18 +59,7 @@ def config(text: str, status: int, said: str) -> Case:
     return Case(status, said, files={"conf/trainer_config.py": text})
 
 
-def provider(old: str, new: str, status: int, said: str) -> Case:
-    assert old in PROVIDER
-    return Case(status, said, files={"conf/provider.py": PROVIDER.replace(old, new)})
-
-
-def api(status: int, said: str, response: Callable[[], ApiResponse]) -> Case:
-    return Case(status, said, {"START_TIMEOUT": "1"}, api=lambda request: response())
-
-
 SOON = {"START_TIMEOUT": "1"}
-# a launcher that knows neither its index nor the number of pods calls the API server once in 8.9 s
-UNKNOWN = {"CONF_PADDLE_GRADIENT_NUM": None, "JOB_COMPLETION_INDEX": "0"}
 WHOLE_PODS = {
     # the environment
     "no JOB_NAME, and JOB_PATH is relative": Case(
@@ -122,12 +106,15 @@ WHOLE_PODS = {
     "no config directory": Case(66, "no config directory", {"TRAIN_CONFIG_DIR": "absent"}),
     "no config": Case(66, "absent.py", {"TRAIN_CONFIG": "absent.py"}),
     "no shard": Case(66, "the data job makes", files={"0/data": None}),
+    "an empty shard": Case(66, "is empty", files={"0/data/train.list": None, "0/data/train.txt": None}),
+    "no list in the shard": Case(66, "data/train.list", files={"0/data/train.list": None}),
     "a shard of empty files": Case(65, "names only empty files: data/train.txt", files={"0/data/train.txt": ""}),
     "a list that names a file that is not there": Case(
         66, "data/gone.txt", files={"0/data/train.list": "data/gone.txt\n"}
     ),
     # the config and the data
     "a config that raises": config("raise ValueError('no such thing')", 65, "no such thing"),
+    "no settings": config(CONFIG.replace("settings(", "dict("), 78, "batch_size"),
     "an unknown name in the config": config(CONFIG.replace("fc_layer", "fx_layer"), 78, "fx_layer"),
     "no provider module": Case(66, "provider", files={"conf/provider.py": None}),
     "a provider that raises in the middle": Case(
@@ -138,48 +125,12 @@ WHOLE_PODS = {
         69, "127.250.0.251", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}, others=(pod("127.250.0.251", "zzz"),)
     ),
     "the port is in use": Case(75, "another process holds this port", taken=True),
-    "the API says 403": api(77, "verb `list`", lambda: ApiResponse.failure(403, "Forbidden", "pods is forbidden")),
+    "the API says 403": Case(
+        77, "verb `list`", SOON, api=lambda _: ApiResponse.failure(403, "Forbidden", "pods is forbidden")
+    ),
     # the volume
     "output is read-only": Case(74, "read-only", mount="ro"),
     "the volume is full while saving": Case(74, "No space left", mount="size=16k", flags=("--saving_period=1",)),
-}
-IN_THE_LAUNCHER = {
-    "no CONF_PADDLE_GRADIENT_NUM, and not three pods": Case(69, "the launcher assumes 3", {**SOON, **UNKNOWN}),
-    "a port beyond the last": Case(78, "CONF_PADDLE_PORT is '70000'", {"CONF_PADDLE_PORT": "70000"}),
-    "a NIC that does not exist": Case(78, "eth77", {"CONF_PADDLE_NIC": "eth77"}),
-    "no passes": Case(64, "--num_passes=0", flags=("--num_passes=0",)),
-    "an argument that is no flag": Case(64, "Unknown commandline argument: 3", flags=("--log_period=1", "3", "4")),
-    "a flag's value of the wrong type": Case(64, "log_period", flags=("--log_period=often",)),
-    "an empty shard": Case(66, "is empty", files={"0/data/train.list": None, "0/data/train.txt": None}),
-    "no list in the shard": Case(66, "data/train.list", files={"0/data/train.list": None}),
-    "two pods with one IP": Case(
-        69, "have the IP", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}, others=(pod("SAME", "twin"),)
-    ),
-    "a pod too few": Case(69, "1 of 2 Running; 1 of 2 pods exist", {**SOON, "CONF_PADDLE_GRADIENT_NUM": "2"}),
-    "a pod too many": Case(69, "2 pods exist", SOON, others=(pod("127.0.0.251", "more"),)),
-    "the API says 401": api(77, "401", lambda: ApiResponse.failure(401, "Unauthorized", "who are you")),
-    "the API says 404": api(78, "404", lambda: ApiResponse.failure(404, "NotFound", "what")),
-    "the API says 429": api(
-        69, "429", lambda: ApiResponse.failure(429, "TooManyRequests", "slow down", Retry_After="1")
-    ),
-    "the API says 500": api(69, "500", lambda: ApiResponse.failure(500, "InternalError", "etcd")),
-    "the API answers HTML": api(69, "no pod list", ApiResponse.html),
-    "the API answers nothing": api(69, "no pod list", ApiResponse.empty),
-    "the API hangs": api(69, "does not answer", ApiResponse.never),
-}
-IN_THE_TRAINER = {
-    "a config with a syntax error": config("settings(batch_size=", 65, "trainer_config.py"),
-    "a config that imports what is not there": config("import nowhere_to_be_found", 65, "nowhere_to_be_found"),
-    "a layer that is not supported yet": config(
-        CONFIG.replace("fc_layer(pixel, 2", "lstmemory(pixel, size=2"), 78, "lstmemory"
-    ),
-    "a layer with a wrong argument": config(
-        CONFIG.replace("fc_layer(pixel, 2", "fc_layer(pixel, 'two'"), 78, "fc_layer"
-    ),
-    "no settings": config(CONFIG.replace("settings(", "dict("), 78, "batch_size"),
-    "a sample that is too narrow": provider("[1.0, 2.0, float(line)]", "[1.0]", 65, "pixel"),
-    "a label that does not exist": provider("number % 2", "7", 65, "label"),
-    "a sample without a slot": provider("'label': number % 2", "'lable': 0", 65, "label"),
 }
 NUMBERS = itertools.count(2)
 
@@ -283,7 +234,8 @@ def test_the_job_of_this_table_works_when_nothing_is_wrong(work: Path, worker_id
 def test_the_number_of_pods_is_the_jobs_parallelism_where_none_is_set(work: Path, worker_id: str) -> None:
     job = ApiResponse(200, b'{"kind": "Job", "spec": {"parallelism": 1, "completions": 1}}')
     path = f"/apis/batch/v1/namespaces/default/jobs/{JOB}"
-    case = Case(0, "", UNKNOWN, api=lambda request: job if request.path == path else None)
+    unknown = {"CONF_PADDLE_GRADIENT_NUM": None, "JOB_COMPLETION_INDEX": "0"}
+    case = Case(0, "", unknown, api=lambda request: job if request.path == path else None)
     run = run_pod(case, work, own_address(worker_id.removeprefix("master")))
     assert run.returncode == 0, run.stdout
     assert "CONF_PADDLE_GRADIENT_NUM is not set: this Job has 1 pod\n" in run.stdout
@@ -312,57 +264,3 @@ def test_one_message_and_the_right_exit_status(case: Case, work: Path, worker_id
     check(case, run.returncode, run.stdout, work)
     if case.mount:
         assert "done" not in (work / "left").read_text()
-
-
-@pytest.mark.parametrize("case", IN_THE_LAUNCHER.values(), ids=IN_THE_LAUNCHER.keys())
-def test_the_launcher_ends_with_one_message_and_the_right_exit_status(
-    case: Case,
-    work: Path,
-    worker_id: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    """As start.sh begins it, with what start.sh gives it."""
-    change(work / "volume" / JOB, case.files)
-    place = work / "work" / JOB
-    shutil.copytree(work / "volume" / JOB / "conf", place)
-    monkeypatch.chdir(place)
-    given = {"num_passes": "2", "ports_num": "1", "ports_num_for_sparse": "0", "config": "trainer_config.py"}
-    own = [f"--{name}={value}" for name, value in given.items() if not any(name in flag for flag in case.flags)]
-    with cluster_of(case, work, own_address(worker_id.removeprefix("master"))) as environ:
-        for name, value in environ.items():
-            monkeypatch.setenv(name, value)
-        secrets = Secrets()
-        with LauncherLog(secrets).installed():
-            status = end_in_one_line(lambda: start_paddle.launch([*own, *case.flags], Stop(), secrets), secrets)
-    check(case, status, "".join(capfd.readouterr()), work)
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with contextlib.closing(ForkServer()) as server:
-        yield server
-
-
-def run_trainer(case: Case, work: Path, server: ForkServer) -> tuple[int, str]:
-    """Train the job's shard with a trainer alone; return its exit status and its output."""
-    job = work / "volume" / JOB
-    change(job, case.files)
-    shutil.copytree(job / "0" / "data", job / "conf" / "data")
-    flags = ["--config=trainer_config.py", "--num_passes=2", f"--save_dir={job / 'output'}"]
-    with (work / "log").open("wb") as log:
-        trainer = server.start(["paddle", "train", *flags], job / "conf", dict(os.environ), [log.fileno()] * 2)
-    return trainer.wait(60), (work / "log").read_text()
-
-
-def test_a_trainer_alone_trains_this_job_when_nothing_is_wrong(work: Path, fork_server: ForkServer) -> None:
-    status, output = run_trainer(Case(0, ""), work, fork_server)
-    assert status == 0, output
-    assert len(complete_passes(work)) == 2
-
-
-@pytest.mark.parametrize("case", IN_THE_TRAINER.values(), ids=IN_THE_TRAINER.keys())
-def test_the_trainer_ends_with_one_message_and_the_right_exit_status(
-    case: Case, work: Path, fork_server: ForkServer
-) -> None:
-    check(case, *run_trainer(case, work, fork_server), work)

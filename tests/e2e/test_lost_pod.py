@@ -1,13 +1,13 @@
-"""Losses of a three-pod job that `python -m chaos` does not inject: of its record, in vain, and for good reasons.
+"""A loss of a three-pod job that `python -m chaos` does not inject: of launcher 0 with the job's record.
 
 That everyone notices the loss of a program or of a pod, by name, and that the next attempt goes on to the same bits, is
-proven in every trial of `make chaos-short` (tests/chaos/verdict.py).
+proven in every trial of `make chaos-short` (tests/chaos/verdict.py). What a launcher does after attempts in vain, and
+after a failure that no retry mends, is proven in tests/integration/launcher/test_launcher_processes.py.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 from three_pods import ends, open_gate, prepare, shut_gate, start
@@ -28,31 +28,3 @@ def test_a_record_that_is_lost_with_launcher_0_costs_neither_time_nor_passes(tmp
     record = json.loads((job / "output" / "job.json").read_text())
     assert record["finished"] and record["attempt"] >= 2 and record["checkpoint"]
     assert not list((job / "output").glob("run-*"))
-
-
-def test_attempts_in_vain_end_the_job_with_a_report(tmp_path: Path) -> None:
-    """Each pod would else be replaced up to backoffLimit, for something that fails in the same way every time."""
-    job = prepare(tmp_path)
-    with (job / "digits" / "trainer_config.py").open("a") as script:
-        script.write("\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    with start(tmp_path, RESTARTS="1") as cluster:
-        result = cluster.wait(deadline=60)
-    assert result.outcome.reason == "PodFailurePolicy" and result.exit_status == 78, ends(result)
-    for pod in result.pods[:3]:
-        report = pod.output.partition("giving up: 2 attempts in a row")[2]
-        lines = re.findall(r"attempt [12]\..*from the beginning: trainer \d on .*was killed by SIGKILL", report)
-        assert len(lines) == 2
-    assert "this Job has given up" in (result.cause.output if result.cause else "")
-
-
-def test_a_bad_shard_fails_the_job_at_once_and_everyone_names_it(tmp_path: Path) -> None:
-    """A retry cannot mend it: exit status 65 of one pod fails the Job, and the others say which trainer and why."""
-    job = prepare(tmp_path)
-    with (job / "2" / "data" / "train.txt").open("a") as shard:
-        shard.write("not,a,digit\n")
-    with start(tmp_path) as cluster:
-        result = cluster.wait(deadline=60)
-    assert result.outcome.reason == "PodFailurePolicy", ends(result)
-    assert result.pod(2).exit_code == 65
-    assert len(result.pods) == 3, "no pod was replaced"
-    assert not list((job / "output").glob("pass-*"))

@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 import paddle.command
 import paddle.elastic
 import paddle_cluster.elastic.agent.service
-import paddle_cluster.elastic.job.workers
+import paddle_cluster.elastic.job
 import paddle_cluster.elastic.launch
 import paddle_cluster.launcher.roles.__main__
 import paddle_cluster.localcluster.program

@@ -217,38 +217,6 @@ def join_without_secret(server: Address, random: Random, job: str, attempt: str)
                 listen(stream)
 
 
-# ----- Attacks of authenticated peers; without a secret, every peer is authenticated -----
-
-
-def send_notes(server: Address, random: Random, session: bytes) -> None:
-    """Send every op with hostile JSON in each field, without having joined."""
-    for op in Op:
-        for _ in range(12):
-            raw = random.choice(frames.RAW_VALUES)
-            text = random.choice(list(frames.texts_with(frames.NOTES.get(op, {}), raw)))
-            with enter(server, random.randbytes(16) + random.choice([b"d", b"h", b"p"])) as (stream, key):
-                one = b"".join(frames.encode(Message(op, session, random.randrange(-1, 3), 1), key, text))
-                with contextlib.suppress(OSError):
-                    stream.sendall(one * random.choice([1, 1, 5]))
-                    if random.random() < 0.1:
-                        listen(stream)
-
-
-def send_notes_as_a_trainer(server: Address, random: Random, session: bytes, hello: dict[str, object]) -> None:
-    """Join as a trainer, and then send every op with hostile JSON in each field; most of them end the connection."""
-    name = random.randbytes(16) + DATA
-    for op in [op for op in Op if op != Op.ABORT] * 12:
-        raw = random.choice(frames.RAW_VALUES)
-        text = random.choice(list(frames.texts_with(frames.NOTES.get(op, {}), raw)))
-        with enter(server, name) as (stream, key):
-            stream.sendall(message(Message(Op.HELLO, session, 1, 1, note=hello), key))
-            assert stream.recv(8)[6] == Op.HELLO  # the trainer has joined, or joined again
-            for one in range(1, 4):
-                with contextlib.suppress(OSError):
-                    bad = frames.encode(Message(op, session, 1, one, payload=[bytes(28)]), key, text)
-                    stream.sendall(b"".join(bad))
-
-
 # ----- Attacks of peers that can read the network -----
 
 
@@ -286,6 +254,7 @@ class Tap:
     def __init__(self, server: Address) -> None:
         self.server = server
         self.sent: list[bytearray] = []
+        self.is_deaf = False  # whether what the server sends is lost
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address: Address = self._listener.getsockname()
         self._streams: list[socket.socket] = []
@@ -338,7 +307,8 @@ class Tap:
             while chunk := source.recv(1 << 16):
                 if kept is not None:
                     kept += chunk
-                target.sendall(chunk)
+                if kept is not None or not self.is_deaf:
+                    target.sendall(chunk)
         for stream in (source, target):  # a connection that ends on one side is closed on both sides
             with contextlib.suppress(OSError):
                 stream.shutdown(socket.SHUT_RDWR)

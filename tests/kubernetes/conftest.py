@@ -36,8 +36,8 @@ TOGETHER = {
     "test_cluster_manifests.py": "manifests",  # one namespace, and the definitions of kinds
     "test_cluster_walk.py": "manifests",  # its pods are on three nodes only where no others fill one
     "test_cluster_tutorial.py": "tutorial",  # jobs of one name, in the namespace default
-    "test_elastic_docs.py::test_the_commands_of_the_page_work[tasks-model_is_saved]": "elastic",  # one PriorityClass
-    "test_elastic_job.py": "elastic",
+    "test_tasks_docs.py::test_the_commands_of_the_page_work[tasks-model_is_saved]": "elastic",  # one PriorityClass
+    "test_tasks_job.py": "elastic",
 }
 
 

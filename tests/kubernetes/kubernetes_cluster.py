@@ -210,6 +210,19 @@ def drained(cluster: Cluster, node: str, *options: str) -> Iterator[None]:
         cluster.kubectl("uncordon", node)
 
 
+@contextlib.contextmanager
+def blocking_pod(cluster: Cluster, requests: dict[str, str]) -> Iterator[None]:
+    """Let a pod that does nothing take these resources of a node during the block."""
+    container = {"name": "blocker", "image": f"{cluster.registry}/pause:1", "resources": {"requests": requests}}
+    blocker = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "blocker"}, "spec": {"containers": [container]}}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(blocker))
+    try:
+        cluster.kubectl("wait", "--for=condition=Ready", "pod/blocker", "--timeout=60s")
+        yield
+    finally:
+        cluster.kubectl("delete", "pod", "blocker", "--timeout=60s")
+
+
 def copy_manifests(directory: Path, *components: str) -> Path:
     """A copy of k8s/ in which these components are enabled by the edit of docs/manifests.md."""
     tree = directory / "k8s"

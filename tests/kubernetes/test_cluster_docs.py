@@ -15,7 +15,7 @@ from docpages.project import copy_project, run_script, state_of
 from kubernetes_cluster import BUILD_OPTIONS, Cluster, Image, Namespace, give, namespace_with_volume
 
 JOB = "paddle-cluster-job"
-ELSEWHERE = {"tasks.md", "allreduce.md", "helm.md"}  # elastic/test_elastic_docs.py, faults/test_chart.py
+ELSEWHERE = {"tasks.md", "allreduce.md", "helm.md"}  # tasks/test_tasks_docs.py, faults/test_chart.py
 PAGES = [
     path
     for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from kubernetes_cluster import Cluster, Scenario, exit_codes, give
+from kubernetes_cluster import Cluster, Scenario, blocking_pod, exit_codes, give
 
 JOB = "paddle-cluster-job"
 CONTAINER = "/spec/template/spec/containers/0"
@@ -25,18 +25,12 @@ def most_of_a_node(cluster: Cluster) -> str:
 
 
 def test_launchers_say_why_a_pod_is_pending_and_go_on_when_room_is_made(cluster: Cluster, scenario: Scenario) -> None:
-    large = {"requests": {"memory": most_of_a_node(cluster)}}
-    container = {"name": "blocker", "image": f"{cluster.registry}/pause:1", "resources": large}
-    blocker = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "blocker"}, "spec": {"containers": [container]}}
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps(blocker))
-    try:
-        cluster.kubectl("wait", "--for=condition=Ready", "pod/blocker", "--timeout=60s")
-        space = scenario("memory", replace(f"{CONTAINER}/resources", large))
+    requests = {"memory": most_of_a_node(cluster)}
+    with blocking_pod(cluster, requests):
+        space = scenario("memory", replace(f"{CONTAINER}/resources", {"requests": requests}))
         reason = r"2 of 3 Running; paddle-cluster-job-\S+: Pending, Unschedulable: .*Insufficient memory"
         said = space.wait_for_log(JOB, reason)
         assert "Traceback" not in said.string
-    finally:
-        cluster.kubectl("delete", "pod", "blocker", "--timeout=60s")
     space.wait_for_success(JOB)
 
 

@@ -117,6 +117,18 @@ def test_an_unknown_field_of_a_custom_kind_is_refused(cluster: Cluster, definiti
         cluster.kubectl("create", "--validate=strict", "-f", "-", stdin=json.dumps(group))
 
 
+def create_restricted(cluster: Cluster, directory: Path, kind: str) -> str:
+    """Create k8s/KIND of a directory as a dry run where pods must be restricted; return what kubectl says."""
+    (directory / "kustomization.yaml").write_text(json.dumps({"resources": [f"k8s/{kind}"], "namespace": NAMESPACE}))
+    label = "pod-security.kubernetes.io/warn"
+    cluster.kubectl("label", "namespace", NAMESPACE, f"{label}=restricted", "--overwrite")
+    command = ["kubectl", "create", "--dry-run=server", "--validate=strict", "-k", str(directory)]
+    done = subprocess.run(command, env=cluster.env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    cluster.kubectl("label", "namespace", NAMESPACE, f"{label}-")
+    return done.stdout
+
+
 @pytest.mark.parametrize("component", ["", *ELASTIC_COMPONENTS])
 def test_the_elastic_job_is_accepted_where_pods_must_be_restricted(
     cluster: Cluster, definitions: None, tmp_path: Path, component: str
@@ -126,27 +138,15 @@ def test_the_elastic_job_is_accepted_where_pods_must_be_restricted(
     file = tmp_path / "k8s/tasks/kustomization.yaml"
     text = re.sub(rf"^#(  - components/{component} )", r"\1", file.read_text(), flags=re.MULTILINE)
     file.write_text(text)
-    (tmp_path / "kustomization.yaml").write_text(json.dumps({"resources": ["k8s/tasks"], "namespace": NAMESPACE}))
-    label = "pod-security.kubernetes.io/warn"
-    cluster.kubectl("label", "namespace", NAMESPACE, f"{label}=restricted", "--overwrite")
-    command = ["kubectl", "create", "--dry-run=server", "--validate=strict", "-k", str(tmp_path)]
-    done = subprocess.run(command, env=cluster.env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and not done.stderr, done.stderr
-    assert ("statefulset.apps/paddle-etcd" in done.stdout) is (component != "external-etcd")
-    cluster.kubectl("label", "namespace", NAMESPACE, f"{label}-")
+    said = create_restricted(cluster, tmp_path, "tasks")
+    assert ("statefulset.apps/paddle-etcd" in said) is (component != "external-etcd")
 
 
 def test_the_allreduce_job_is_accepted_where_pods_must_be_restricted(cluster: Cluster, tmp_path: Path) -> None:
     """Create the objects as a dry run; tests/kubernetes/tasks runs the job."""
     shutil.copytree(REPOSITORY / "k8s", tmp_path / "k8s")
-    (tmp_path / "kustomization.yaml").write_text(json.dumps({"resources": ["k8s/allreduce"], "namespace": NAMESPACE}))
-    label = "pod-security.kubernetes.io/warn"
-    cluster.kubectl("label", "namespace", NAMESPACE, f"{label}=restricted", "--overwrite")
-    command = ["kubectl", "create", "--dry-run=server", "--validate=strict", "-k", str(tmp_path)]
-    done = subprocess.run(command, env=cluster.env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and not done.stderr, done.stderr
-    assert "job.batch/paddle-driver" in done.stdout and "statefulset.apps/paddle-worker" in done.stdout
-    cluster.kubectl("label", "namespace", NAMESPACE, f"{label}-")
+    said = create_restricted(cluster, tmp_path, "allreduce")
+    assert "job.batch/paddle-driver" in said and "statefulset.apps/paddle-worker" in said
 
 
 # ----- a job that runs with six components

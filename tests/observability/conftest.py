@@ -34,18 +34,6 @@ def digits_output(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def unborn_output(tmp_path_factory) -> Path:
-    """The output of a job of three pods whose config has a mistake."""
-    volume = tmp_path_factory.mktemp("unborn")
-    job = prepare(volume)
-    config = job / "digits" / "trainer_config.py"
-    config.write_text(config.read_text().replace("fc_layer", "fc_layr"))
-    result = run_job(volume, deadline=300)
-    assert not result.outcome.is_complete, result
-    return job / "output"
-
-
-@pytest.fixture(scope="session")
 def local_output(digits_output, tmp_path_factory) -> Path:
     """The save directory of a run without launcher, with a line of the log after every fifth batch."""
     folder = tmp_path_factory.mktemp("local") / "digits"

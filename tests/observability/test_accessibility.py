@@ -11,7 +11,7 @@ import pytest
 from membership_story import BEGAN, StoryJob
 from report_jobs import failed_job, finished_job, local_run, unborn_job
 
-from paddle_cluster.elastic.job.membership_file import NAME
+from paddle_cluster.elastic.membership_file import NAME
 from trainer.report import write_report
 from trainer.report.writing import write_comparison
 

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real job: its series have the values of the job's logs, the board's questions answers.
+"""A real Prometheus scrapes a real job, and the questions of the board have answers.
 
 The job's provider keeps the fourth pass waiting until the tests have looked: meanwhile every counter stands still.
 """
@@ -19,14 +19,12 @@ from three_pods import JOB, PODS, ROOT, prepare
 
 from paddle_cluster.localcluster import Cluster, load_job
 from pserver.server.server_metrics import METRICS as OF_PSERVER
-from trainer.records.records import read_records
 from trainer.telemetry.trainer_metrics import METRICS as OF_TRAINER
 
 BOARD = ROOT / "k8s" / "grafana" / "paddle.json"
 PASSES = 3  # before the provider waits
 HEALTH, PSERVER, TRAINER = 9164, 9165, 9166  # ports of k8s/job.yaml
 DEADLINE_S = 240
-DENSE = (7164, 7165)
 
 
 def wait_in_pass(config: Path, number: int, go: Path) -> None:
@@ -92,38 +90,6 @@ def test_each_trainer_has_trained_its_shard_in_every_pass(job, trainer):
     assert value(f'paddle_trainer_ready{{trainer="{trainer}"}}') == 1
     series = next(iter(job.prometheus.query(f"paddle_trainer_samples_total{of}")))
     assert dict(series)["instance"] == f"{job.ips[trainer]}:{TRAINER}" and dict(series)["job_name"] == JOB
-
-
-@pytest.mark.parametrize("trainer", range(PODS))
-def test_cost_and_evaluators_are_those_of_the_log(job, trainer):
-    log = (job.output / f"node_{trainer}" / "train.log").read_text()
-    line = re.findall(rf"Pass={PASSES - 1} Batch=.*AvgCost=(\S+) +Eval: (\S+?)=(\S+)", log)
-    ((cost, evaluator, value),) = line
-    assert job.prometheus.value(f'paddle_trainer_cost{{trainer="{trainer}"}}') == float(cost)
-    name = re.sub(r"[^a-zA-Z0-9_]", "", evaluator)
-    assert job.prometheus.value(f'paddle_trainer_evaluator{{trainer="{trainer}",evaluator="{name}"}}') == float(value)
-
-
-def test_where_the_time_went_adds_up_to_what_the_records_say(job):
-    (last,) = [one for one in read_records(job.output) if one["kind"] == "pass" and one["pass"] == PASSES - 1]
-    for phase in ("compute", "test", "save"):
-        metric = job.prometheus.value(f'paddle_trainer_{phase}_seconds_total{{trainer="0"}}')
-        recorded = last["usage"]["0"][f"{phase}_seconds"]
-        # the record is of the pass's end, before its test and its save
-        assert metric >= recorded - 1e-3 and (phase != "compute" or metric == pytest.approx(recorded, abs=1e-3))
-
-
-def test_every_dense_service_has_made_all_rounds(job):
-    rounds = PASSES * max(-(-lines_of(job, trainer) // 32) for trainer in range(PODS))
-    for ip in job.ips.values():
-        for port in DENSE:
-            of = f'{{pserver="{ip}:{port}"}}'
-            assert job.prometheus.value(f"paddle_pserver_rounds_total{of}") == rounds
-            assert job.prometheus.value(f"paddle_pserver_passes_total{of}") == PASSES
-            assert job.prometheus.value(f"paddle_pserver_joined_trainers{of}") == PODS
-            assert job.prometheus.value(f"paddle_pserver_ready{of}") == 1
-            assert job.prometheus.value(f"paddle_pserver_received_bytes_total{of}") > 0
-    assert job.prometheus.value('sum(paddle_pserver_rounds_total{pserver=~".*:716[67]"})') == 0, "no sparse table"
 
 
 def test_the_build_says_job_and_attempt(job):

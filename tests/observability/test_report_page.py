@@ -2,7 +2,7 @@
 
 import json
 import re
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlparse
 
 import pytest
 from report_jobs import LAYERS, Job, failed_job, local_run, unborn_job
@@ -11,10 +11,6 @@ from trainer.report import write_report
 from trainer.report.writing import write_comparison
 
 WIDE, PHONE = (1200, 900), (360, 740)
-NUMBERS = r"Batch=(\d+) samples=(\d+) AvgCost=(\S+) Eval: \S+=(\S+)"
-CELLS = (
-    "[...document.querySelectorAll('#passes ~ .scroll tbody tr')].map(r => [...r.cells].map(c => c.innerText.trim()))"
-)
 HOSTILE = (
     """<script>window.hacked = 1</script></title></style></pre>"'><img src=x onerror=window.hacked=1>&amp;\u202e"""
 )
@@ -104,25 +100,6 @@ def test_a_finished_job_has_a_report_that_asks_for_nothing_and_complains_of_noth
     assert browser.evaluate("document.querySelector('.state').innerText") == "finished"
 
 
-def test_a_job_that_never_trained_has_a_report_that_says_why(browser, unborn_output):
-    show(browser, unborn_output)
-    assert browser.complaints() == []
-    assert browser.evaluate("document.querySelector('.state').innerText") == "failed"
-    message = browser.evaluate("document.querySelector('header pre').innerText")
-    assert re.search(r"exit status 78\n.* trainer_config.py line \d+: name 'fc_layr' is not defined", message), message
-    assert "First to fail" in browser.evaluate("document.querySelector('.attempts').innerText")
-
-
-def test_the_numbers_of_the_passes_are_those_of_train_log(browser, digits_output):
-    show(browser, digits_output)
-    log = (digits_output / "node_0" / "train.log").read_text()
-    passes = re.findall(rf" Pass=(\d+) {NUMBERS}", log)
-    tests = re.findall(r" Test samples=\d+ cost=(\S+) Eval: \S+=(\S+)", log)
-    assert len(passes) == len(tests) == 10
-    wanted = [[*one, *test] for one, test in zip(passes, tests, strict=True)]
-    assert [row[:7] for row in browser.evaluate(CELLS)] == wanted
-
-
 def test_a_local_run_shows_the_batch_lines_of_its_log_under_the_pointer(browser, local_output):
     show(browser, local_output)
     assert browser.complaints() == []
@@ -145,16 +122,6 @@ def test_the_arrow_keys_move_through_a_chart(browser, local_output):
     tip = browser.evaluate("document.querySelector('.chart .tip').innerText")
     [_, second, *_] = re.findall(r" Batch=\d+ .*CurrentCost=(\S+)", (local_output.parent / "train.log").read_text())
     assert f": {second}\n" in tip
-
-
-def test_links_lead_to_files_that_are_there(browser, digits_output):
-    show(browser, digits_output)
-    links = browser.evaluate("[...document.links].map(a => a.href)")
-    paths = [unquote(urlparse(link).path) for link in links]
-    for name in ("node_0/train.log", "node_2/server.log", "pass-00009/", "state/", "records.jsonl"):
-        assert f"{digits_output}/{name}" in paths
-    show(browser, digits_output)
-    assert browser.evaluate("[...document.links].every(a => a.protocol == 'file:')")
 
 
 def test_light_and_dark_differ(browser, digits_output, tmp_path):
@@ -248,33 +215,6 @@ def test_without_script_there_is_no_choice_of_smoothing(browser, local_output):
         assert browser.evaluate("document.querySelector('.smoothing').offsetHeight") == 0
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
-
-
-def test_the_best_pass_of_a_real_job_is_that_of_its_log(browser, digits_output):
-    show(browser, digits_output)
-    log = (digits_output / "node_0" / "train.log").read_text()
-    costs = [float(cost) for cost in re.findall(r" Test samples=\d+ cost=(\S+)", log)]
-    best = costs.index(min(costs))
-    assert browser.evaluate("document.querySelector('tr.marked th').innerText") == str(best)
-    said = f"best is pass {best}, with the lowest test cost: {min(costs):g}"
-    assert said in browser.evaluate("document.querySelector('.legend').innerText")
-
-
-def test_two_real_runs_are_compared_on_one_page(browser, digits_output, local_output):
-    page = write_comparison([digits_output, local_output])
-    browser.show(*WIDE)
-    browser.open(f"file://{page}")
-    assert browser.complaints() == []
-    assert [urlparse(url).path for url in browser.requests() if not url.startswith("data:")] == [str(page)]
-    rows = "[...document.querySelectorAll('tbody tr')].map(r => [...r.cells].map(c => c.innerText.trim()))"
-    found = {row[0]: row[1:] for row in browser.evaluate(rows)}
-    assert found["trainers"] == ["3", "1"]
-    assert found["passes done"] == ["10 of 10", "4 of 4"]
-    assert found["--log_period"][1] == "5"
-    links = browser.evaluate("[...document.links].map(a => a.href)")
-    assert [unquote(urlparse(link).path) for link in links] == [
-        f"{output}/report.html" for output in (digits_output, local_output)
-    ]
 
 
 def test_no_name_or_message_becomes_markup(browser, tmp_path):

@@ -1,4 +1,4 @@
-"""Train a job whose trainers join and leave, inside the loop of `paddle_cluster.elastic.process.loop`.
+"""Train a job whose trainers join and leave, inside the loop of `paddle_cluster.elastic.state`.
 
 When a trainer is lost, the remaining trainers return to their last commit. When a host joins or leaves, all trainers
 react at the same time, after the current batch. The committed state includes the position in the pass. Every sample of
@@ -14,13 +14,11 @@ from typing import cast
 import numpy as np
 
 from paddle_base.runtime import glog
-from paddle_base.runtime.errors import DataError
 from paddle_base.runtime.saves import pass_name
 from paddle_cluster.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
-from paddle_cluster.elastic.process.loop import reset_worker
 from paddle_cluster.elastic.process.membership import WORKER
-from paddle_cluster.elastic.state import run_fn
+from paddle_cluster.elastic.state import reset_worker, run_fn
 from trainer.collective.divided_source import BatchShare, DividedSource
 from trainer.collective.state import TrainingState
 from trainer.collective.updater import DividedUpdater
@@ -164,11 +162,7 @@ class DividedTraining(BatchLoop):
     def _finish_pass(self) -> None:
         position, flags = self._position, self._flags
         self._log.end_dots()
-        self._log.write_pass(position.number, position.batches)
-        if not position.batches:
-            raise DataError(
-                f"the data provider delivers no sample in pass {position.number}; check {self._parts.data_text}"
-            )
+        self._report_pass()
         if flags.trainer_id:
             return
         is_saved = position.number % flags.saving_period == 0

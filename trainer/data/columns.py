@@ -39,6 +39,9 @@ class SlotColumn(Protocol):
     def gather(self, rows: Ids) -> Argument:
         """Return the values of the given samples."""
 
+    def convert(self, encoded: tuple[npt.NDArray[Any], ...]) -> Argument:
+        """Return the values in the result of `encode` as a batch, without storing them."""
+
     def keep(self, rows: Ids) -> None:
         """Remove all samples except rows[0], rows[1], ..., which get the positions 0, 1, ...
 
@@ -93,7 +96,11 @@ class DenseColumn(FixedColumn):
             raise SampleError(f"{shorten(values[0])} is no list of numbers")
         if matrix.size != len(values) * self._dim:
             raise SampleError(f"it has {matrix.size // len(values)} numbers instead of {self._dim}")
-        return (check_finite(matrix.reshape(len(values), self._dim).astype(np.float32)),)
+        return (check_finite(matrix.reshape(len(values), self._dim).astype(np.float32, copy=False)),)
+
+    def convert(self, encoded: tuple[npt.NDArray[Any], ...]) -> Argument:
+        """Return the rows."""
+        return Argument(value=encoded[0])
 
     def gather(self, rows: Ids) -> Argument:
         """Return the rows."""
@@ -115,6 +122,10 @@ class IdColumn(FixedColumn):
         if ids.shape != (len(values),) or ids.dtype.kind not in "iub":
             raise SampleError(f"{shorten(values[0])} is no id")
         return (check_ids(ids, self._dim, lowest=-1),)
+
+    def convert(self, encoded: tuple[npt.NDArray[Any], ...]) -> Argument:
+        """Return the ids."""
+        return Argument(ids=encoded[0])
 
     def gather(self, rows: Ids) -> Argument:
         """Return the ids."""
@@ -152,6 +163,11 @@ class SparseColumn:
         if ids.ndim != 1 or ids.dtype.kind not in "iub":
             raise SampleError(f"{shorten(items)} are no ids")
         return check_ids(ids, self._dim, lowest=0)
+
+    def convert(self, encoded: tuple[npt.NDArray[Any], ...]) -> Argument:
+        """Return the rows as a sparse matrix."""
+        lengths, ids, *values = encoded
+        return Argument(sparse=Sparse(self._dim, _starts(lengths), ids.astype(np.int64), *values))
 
     def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
         """Append rows."""
@@ -208,6 +224,10 @@ class SequenceColumn:
             except ENCODING_ERRORS as error:
                 raise SampleError(f"item {place}: {error}") from error
 
+    def convert(self, encoded: tuple[npt.NDArray[Any], ...]) -> Argument:
+        """Return the items, with the starts of the sequences (and sub-sequences)."""
+        return _in_sequences(self._items.convert(encoded[1:]), _starts(encoded[0]))
+
     def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
         """Append sequences."""
         self._spans.extend(encoded[0])
@@ -218,10 +238,7 @@ class SequenceColumn:
         begins, starts = self._spans.find(rows)
         if isinstance(self._items, IdColumn):
             return Argument(ids=self._items.join(begins, starts), starts=starts)
-        items = self._items.gather(list_places(begins, starts))
-        if items.starts is None:
-            return Argument(items.value, items.ids, items.sparse, starts)
-        return Argument(items.value, items.ids, items.sparse, items.starts.take(starts), items.starts)
+        return _in_sequences(self._items.gather(list_places(begins, starts)), starts)
 
     def keep(self, rows: Ids) -> None:
         """Remove all sequences except the given sequences."""
@@ -256,6 +273,11 @@ class GridColumn(SequenceColumn):
         grids = np.array([value[0] for value in values], np.int64).reshape(len(values), self._dimensions)
         return grids, *super().encode([value[1] for value in values])
 
+    def convert(self, encoded: tuple[npt.NDArray[Any], ...]) -> Argument:
+        """Return the items, with the starts of the sequences and the extents of each sequence's grid."""
+        one = super().convert(encoded[1:])
+        return Argument(one.value, one.ids, one.sparse, one.starts, grids=encoded[0])
+
     def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
         """Append sequences."""
         self._extents.extend(encoded[0])
@@ -275,6 +297,21 @@ class GridColumn(SequenceColumn):
     def nbytes(self) -> int:
         """The bytes of the extents, the items and their positions."""
         return self._extents.nbytes + super().nbytes
+
+
+def _starts(lengths: Ids) -> Ids:
+    """Return the first item of each list, and the number of items."""
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
+
+
+def _in_sequences(items: Argument, starts: Ids) -> Argument:
+    """Return items as sequences; items that are sequences become sub-sequences. Their ids are of type int64."""
+    ids = None if items.ids is None else items.ids.astype(np.int64, copy=False)
+    if items.starts is None:
+        return Argument(items.value, ids, items.sparse, starts)
+    return Argument(items.value, ids, items.sparse, items.starts.take(starts), items.starts)
 
 
 def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
@@ -370,6 +407,12 @@ class ColumnSet:
         for column, part in zip(self._columns, encoded, strict=True):
             column.extend(part)
         self.rows += rows
+
+    def convert(self, encoded: Sequence[tuple[npt.NDArray[Any], ...]]) -> dict[str, Argument]:
+        """Return the result of `encode` as a batch, without storing it."""
+        return {
+            name: column.convert(part) for name, column, part in zip(self.names, self._columns, encoded, strict=True)
+        }
 
     def gather(self, rows: Ids) -> dict[str, Argument]:
         """Return a batch of these samples."""

@@ -69,6 +69,7 @@ def check_provider(name: str) -> None:
     parts = name.split(".")
     for number, part in enumerate(parts):
         whole = ".".join(parts[: number + 1])
+        # this finder reads no module; importlib.util.find_spec would run the package around it
         found = importlib.machinery.PathFinder.find_spec(whole, path) if part.isidentifier() else None
         if found is None:
             raise MissingInputError(

@@ -166,10 +166,10 @@ def _is_short(key: Any) -> bool:
 class _Dtype:
     """A type of numbers, as numpy pickles it: `dtype("f4", ...)`, then the byte order."""
 
-    def __init__(self, code: str, *_: Any) -> None:
-        if not re.fullmatch(r"[<>=|]?([biuf][1248]|f2|\?)", code):
-            raise PlainPickleError(f"an array has elements of the type {code[:20]!r}; numbers and bools are read")
-        self.code, self.order = code.lstrip("<>=|"), "="
+    def __init__(self, kind: str, *_: Any) -> None:
+        if not re.fullmatch(r"[<>=|]?([biuf][1248]|f2|\?)", kind):
+            raise PlainPickleError(f"an array has elements of the type {kind[:20]!r}; numbers and bools are read")
+        self.kind, self.order = kind.lstrip("<>=|"), "="
 
     def set(self, state: Any) -> None:
         """Take the byte order."""
@@ -181,7 +181,7 @@ class _Dtype:
     def values(self, data: Any) -> np.ndarray[Any, Any]:
         """Return the values of bytes; Python 2 pickled them as a text."""
         content = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
-        return np.frombuffer(content, np.dtype(self.order + self.code)).copy()
+        return np.frombuffer(content, np.dtype(self.order + self.kind)).copy()
 
 
 class _Array:

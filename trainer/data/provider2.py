@@ -344,6 +344,7 @@ def provider(
         init_hook: a function called as init_hook(settings, file_list=..., is_train=..., input_order=..., **args).
         ignored: other arguments. `slots` is an old name of input_types; all further names are ignored, as in v0.10.
     """
+    # the first statement, while locals() has nothing but the arguments
     given = dict(locals())
     options = {name: value for name, value in given.items() if name != "ignored"}
     if "slots" in ignored and options["input_types"] is None:

@@ -123,7 +123,7 @@ class DetectionMap(Evaluator):
                 best = int(overlaps.argmax()) if len(overlaps) else -1
                 if best < 0 or overlaps[best] <= self.config.overlap_threshold:
                     results.append((score, False))
-                elif counts[best]:
+                elif counts[best]:  # as in PASCAL VOC, a find of a difficult box is neither right nor wrong
                     results.append((score, not taken[best]))
                     taken[best] = True
 

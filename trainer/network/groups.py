@@ -94,6 +94,7 @@ def _move_results(config: ModelConfig, groups: Groups) -> tuple[ModelConfig, Gro
             continue
         for one in result.inputs:
             name = one.input_layer_name
+            # several moved layers may read the same layer of the group, and it gets one agent
             if name not in present:
                 size = next(inner.size for inner in groups[group].step.layers if inner.name == name)
                 agent = outer.layers.add(name=name, type="gather_agent", size=size)

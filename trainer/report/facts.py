@@ -13,7 +13,7 @@ from typing import Any
 from paddle_base.runtime.durable_files import read_text_file, tells_nothing
 from paddle_base.runtime.errors import HELD_PORT, DamagedError, LostPeerError, PeerUnreachableError, StoppedError
 from paddle_base.runtime.health.steady_time import steady_time
-from paddle_cluster.elastic.job import membership_file
+from paddle_cluster.elastic import membership_file
 from trainer.records.records import Record
 from trainer.report.history import History, RecordFile
 from trainer.report.html.text import number, whole

@@ -124,6 +124,7 @@ def _make_sections(facts: Facts, links: Links, configuration: Markup | None) -> 
     }
     order = list(sections)
     if describe_state(facts).name in ("failed", "restarting"):
+        # what failed comes first; the sort keeps the order of the rest
         order.sort(key=lambda title: title != "Attempts")
     shown = [make_section(title, content) for title in order if (content := sections[title]) is not None]
     missing = ", ".join(title.lower() for title in order if sections[title] is None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paddle_base.runtime.errors import STOP_CODES
-from paddle_cluster.elastic.job.membership_file import describe_driver
+from paddle_cluster.elastic.membership_file import describe_driver
 from trainer.records.records import Record
 from trainer.report.facts import Facts, describe_error, is_passed_on, last_line
 from trainer.report.html.text import moment, number, seconds, whole

@@ -97,8 +97,10 @@ def _write(
             }
         text = _spell(job)
         write_file(staging / JOB, [text])
+        # names of files are durable only with their directory, and the mark says that all of them are
         for folder in [path for path in staging.rglob("*") if path.is_dir()]:
             sync_directory(folder)
+        # the mark has the checksum of job.json, which has those of all other files
         mark = hashlib.sha256(text).hexdigest().encode()
 
     warn_if_removed(directory.parent.parent)

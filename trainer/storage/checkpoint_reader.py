@@ -53,21 +53,22 @@ TYPES = ("<f4", "<i8", "|u1")  # types of the arrays of a state
 _SHOWN = 5
 
 
-def read_checkpoint(directory: Path, table: ParameterTable) -> CheckpointState:
+def read_checkpoint(directory: Path, table: ParameterTable, shown: str = "") -> CheckpointState:
     """Return the state in a checkpoint, and fill the table with its values, which are undefined after an error.
 
+    Args: shown: who has named the directory, for messages; by default, the flag --resume_from.
     Raises: MissingInputError: the directory is no complete checkpoint.  DamagedError: the checkpoint is damaged.
         VolumeError: the checkpoint cannot be read now. ConfigError: the checkpoint has a different version or different
             parameters.
     """
-    return _Reader(directory).read(table)
+    return _Reader(directory, shown or f"--resume_from={directory}").read(table)
 
 
 class _Reader:
     """A reader of one checkpoint. `_sizes` and `_sums` are the sizes and checksums of files that job.json lists."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, shown: str) -> None:
+        self._directory, self._shown = directory, shown
         self._sizes: Mapping[str, int] = {}
         self._sums: Mapping[str, str] = {}
 
@@ -94,7 +95,7 @@ class _Reader:
             elif parameter.name not in elsewhere:
                 self._damaged(f"{name} is not among the files of the checkpoint")
         for name in self._sizes.keys() - self._used:
-            self._skim(name)
+            self._skim(name)  # damage is told also where this job does not need the file
         trainers = self._parse(TRAINERS, self._read_all(TRAINERS, MOST_TRAINERS_BYTES))
         self._check_trainers(trainers, job["trainers"])
         return CheckpointState(services, trainers)
@@ -105,11 +106,12 @@ class _Reader:
         directory = self._directory
         if not _is_directory(directory):
             raise MissingInputError(
-                f"--resume_from={directory}: there is no such directory; name a directory in <save_dir>/{FOLDER}"
+                f"{self._shown}: there is no such directory; name a directory in <save_dir>/{FOLDER}"
             )
         self._check_that_it_is_one()
         mark = self._read_file(DONE, 2 * hashlib.sha256().digest_size)
         text = self._read_file(JOB, MOST_JOB_BYTES)
+        # before the parsing, which would call damaged bytes a wrong value
         if hashlib.sha256(text).hexdigest().encode() != mark:
             self._damaged(f"{JOB} does not have the checksum in '{DONE}'")
         job = self._parse(JOB, text)
@@ -137,15 +139,12 @@ class _Reader:
         directory = self._directory
         if not _is_there(directory / DONE):
             hint = f"; complete checkpoints are {others}" if (others := name_others(directory)) else ""
-            raise MissingInputError(
-                f"--resume_from={directory}: it has no file '{DONE}', so it is no complete checkpoint{hint}"
-            )
+            raise MissingInputError(f"{self._shown}: it has no file '{DONE}', so it is no complete checkpoint{hint}")
         if not _is_there(directory / JOB):
             if directory.parent.name == FOLDER:
                 self._damaged(f"{JOB} is missing")
             raise MissingInputError(
-                f"--resume_from={directory}: it has no {JOB}, so it is no checkpoint; checkpoints are in "
-                f"<save_dir>/{FOLDER}"
+                f"{self._shown}: it has no {JOB}, so it is no checkpoint; checkpoints are in <save_dir>/{FOLDER}"
             )
 
     def _check_job(self, job: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ def read_config(flags: Values) -> tuple[TrainerConfig, str]:
         return merged, ""
     first = flags.test_pass if flags.job == "test" else flags.start_pass - 1
     path = find_config(flags.config, flags.init_model_path, flags.save_dir, first)
+    # the arguments that v0.10 gave to every config; those of the user come later, and the last one counts
     own = {
         "trainer_id": flags.trainer_id,
         "local": int(flags.local),

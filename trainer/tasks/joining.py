@@ -96,7 +96,7 @@ def open_job(
         job=name,
         secret=own.secret,
         own_addresses=addresses,
-        source=addresses[0] if len(addresses) == 1 else "",
+        source=addresses[0] if len(addresses) == 1 else "",  # of several, the system's route chooses
         peer_timeout=own.peer_timeout,
         patience=patience,
         look=look,

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from paddle_base.runtime import glog
-from paddle_base.runtime.terminal.bar import draw_bar
-from paddle_base.runtime.terminal.colours import is_terminal
+from paddle_base.runtime.terminal import draw_bar, is_terminal
 
 SPEED_S = 5.0  # minimum seconds over which a speed is measured
 BAR_PERIOD_S = 0.1  # minimum seconds between two updates of the bar

@@ -116,8 +116,7 @@ class Reporter:
     ) -> None:
         self.breakdown = TimeBreakdown(clock)
         self._target, self._pass_watch = target, PassWatch(clock)
-        lines = RateLimit(line_period_s, clock() + (line_period_s or math.inf))
-        self._is_line_due: Callable[[], bool] = lambda: lines.is_due(clock())
+        self._lines = RateLimit(line_period_s, clock() + (line_period_s or math.inf))
         self._batch_records = BatchRecordLimit(clock)
         known = read_job(target.output).get("pass_samples") if target and target.is_first else 0
         known = known if isinstance(known, int) and 0 < known < LARGEST else 0
@@ -169,7 +168,7 @@ class Reporter:
         self.breakdown.count(batch, samples)
         self._progress.add(samples)
         self._publish()
-        if not self._is_line_due():
+        if not self._lines.is_due(self.breakdown.counted):
             return ""
         return self._snapshot.place.text(self._measure_speed(self._trainers(self._snapshot)))
 

@@ -38,7 +38,8 @@ class TimeBreakdown:
     A switch of the phase takes about half a microsecond.
 
     Attributes: pass_number: number of the current pass. batch: number of its completed batches. samples, batches:
-        numbers of trained samples and batches in all passes. passes: number of finished passes.
+        numbers of trained samples and batches in all passes. passes: number of finished passes. counted: when the
+        newest batch was counted, or training began.
 
     Args: clock: returns monotonic seconds.
     Thread safety: only one thread may change the object. Other threads may call `phase`, `idle_seconds` and `spent`.
@@ -51,7 +52,7 @@ class TimeBreakdown:
 
     def begin(self) -> None:
         """Begin to measure the time."""
-        self._began = self._counted = self._clock()
+        self._began = self.counted = self._clock()
         # the phase, its start, and the seconds of each completed phase
         self._state = (OTHER, self._began, dict.fromkeys((DATA, COMPUTE, EXCHANGE, TEST, SAVE, OTHER), 0.0))
 
@@ -63,7 +64,7 @@ class TimeBreakdown:
     @property
     def idle_seconds(self) -> float:
         """Seconds since the newest batch was counted, or since training began."""
-        return self._clock() - self._counted
+        return self._clock() - self.counted
 
     def switch(self, phase: str) -> str:
         """Begin a phase, and return the previous phase."""
@@ -77,7 +78,7 @@ class TimeBreakdown:
         self.batch = batch
         self.batches += 1
         self.samples += samples
-        self._counted = self._clock()
+        self.counted = self._clock()
 
     def spent(self) -> Spent:
         """Return the totals until now."""

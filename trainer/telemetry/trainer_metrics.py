@@ -16,7 +16,7 @@ from trainer.flags import Values
 from trainer.telemetry.time_breakdown import COMPUTE, DATA, EXCHANGE, OTHER, SAVE, TEST
 
 if TYPE_CHECKING:
-    from paddle_base.runtime.health.pages import Health
+    from paddle_base.runtime.network.front import Front
     from trainer.telemetry.reporter import Reporter
 
 _OF = ("trainer",)
@@ -147,7 +147,7 @@ class Watched:
         trainer_id = None if flags.is_task_job else flags.trainer_id
         self.metrics = TrainerMetrics(trainer_id, read_environment(os.environ))
         self._flags = flags
-        self._health: Health | None = None
+        self._health: Front | None = None
 
     def __enter__(self) -> TrainerMetrics:
         if self._flags.metrics_port:
@@ -156,11 +156,11 @@ class Watched:
 
     def __exit__(self, *_: object) -> None:
         if self._health is not None:
-            self._health.stop()
+            self._health.close()
 
-    def _watch(self, port: int) -> Health | None:
+    def _watch(self, port: int) -> Front | None:
         # this import takes 5 ms of CPU time (median of nine), a tenth of all imports of `paddle train --help`
-        from paddle_base.runtime.health.pages import Pages, watch
+        from paddle_base.runtime.network.pages import Pages, watch
 
         metrics = self.metrics
         try:

@@ -115,7 +115,8 @@ class Assembly:
         warn_of_test_flags(self._flags, self._config)
         training = self._start(parts)
         if training is not None:
-            facts = describe_run(self._flags, self._config, self._table) | training.place()
+            place = training.place()  # it comes first in the record, and has the number of passes of a task job
+            facts = place | describe_run(self._flags, self._config, self._table) | place
             training.parts.reporter.start(writes=not self._directory.holds_records, **facts)
         return training
 

@@ -21,7 +21,7 @@ from trainer.arrays.arguments import Argument
 from trainer.evaluators import Accumulator
 from trainer.session import BatchResult, read_batches
 from trainer.storage.going_on import describe_going_on
-from trainer.telemetry.time_breakdown import DATA, EXCHANGE, OTHER, TEST
+from trainer.telemetry.time_breakdown import DATA, OTHER, TEST
 from trainer.telemetry.training_log import TrainingLog
 from trainer.training.checkpoint_policy import CheckpointPolicy
 from trainer.training.parts import Parts
@@ -83,7 +83,8 @@ class BatchLoop:
         self._log.start_batch(batches)
         if self._log.measures_average(batches):  # of the values before the step
             with self._stopper.hold_at_ends(session.updater.averaged()), session.network.states.restored():
-                self._log.averaged.add(*session.evaluate(slots, samples))
+                session.network.forward(slots)
+                self._log.averaged.add(session.network.cost(), samples, session.measure())
         return session.compute(slots, samples, self._position)
 
     def _count(self, result: BatchResult | None) -> None:
@@ -92,6 +93,20 @@ class BatchLoop:
         self._position.is_due = True
         if result is not None:
             self._log.count(self._position.batches, *result)
+
+    def _report_pass(self, *, may_be_empty: bool = False) -> None:
+        """Write the line of a pass. Warn of a pass without a batch, if it may be empty.
+
+        Raises: DataError: the pass had no batch.
+        """
+        number, batches = self._position.number, self._position.batches
+        self._log.write_pass(number, batches)
+        if batches:
+            return
+        text = f"the data provider delivers no sample in pass {number}"
+        if not may_be_empty:
+            raise DataError(f"{text}; check {self._parts.data_text}")
+        glog.warning(f"{text}; the other trainers may still train it")
 
     def _write(self) -> None:
         """Write the log lines that are due after a batch."""
@@ -187,7 +202,7 @@ class Training(BatchLoop):
                     self._run_batch(*batch)
                 self._finish_batch()
             self._finish_batches()
-        self._report_pass()
+        self._report_pass(may_be_empty=not self._flags.local)
         name = pass_name(position.number)
         is_saved = position.number % self._flags.saving_period == 0
         with self._saves.before_test(name, position) if is_saved else nullcontext():
@@ -213,9 +228,7 @@ class Training(BatchLoop):
 
     def _start_pass(self, *, is_resumed: bool) -> None:
         """Begin a pass, or resume inside it."""
-        self._breakdown.switch(EXCHANGE)
-        self._session.updater.start_pass(self._position.batches)
-        self._breakdown.switch(OTHER)
+        self._session.start_pass(self._position.batches)
         self._checkpoints.leave_if_made()
         self._end_with_fault()  # all trainers begin the pass, so trainer 0 has written the checkpoint
         if is_resumed:
@@ -277,19 +290,9 @@ class Training(BatchLoop):
         """End the pass together with the other trainers."""
         with self._stopper.hold(self._flags.local):
             own = self._checkpoints.describe(self._position)
-            with self._session.exchange():
-                self._session.updater.finish_pass(own)
+            self._session.finish_pass(own)
             self._checkpoints.leave_if_made()
             self._position.stage = AFTER
-
-    def _report_pass(self) -> None:
-        number = self._position.number
-        self._log.write_pass(number, self._position.batches)
-        if self._position.batches:
-            return
-        if self._flags.local:
-            raise DataError(f"the data provider delivers no sample in pass {number}; check {self._parts.data_text}")
-        glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers may still train it")
 
     def _test_saving(self) -> None:
         """Test the model. After a fault of the test data, a local run saves its steps, as after a signal."""

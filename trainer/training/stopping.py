@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType, TracebackType
 
 from paddle_base.runtime.errors import StoppedError, stopped_by
+from paddle_base.runtime.interrupts import hold_at_ends
 
 
 class Stopper:
@@ -55,20 +55,12 @@ class Stopper:
         """Return a context that holds back the error of a signal, or, if not `is_wanted`, a context without effect."""
         return self if is_wanted else nullcontext()
 
-    @contextmanager
-    def hold_at_ends(self, context: AbstractContextManager[None]) -> Iterator[None]:
+    def hold_at_ends(self, context: AbstractContextManager[None]) -> AbstractContextManager[None]:
         """Return a context that enters and leaves `context` without interruption by a signal.
 
         A signal may interrupt the `with` block itself.
         """
-        with ExitStack() as stack:
-            with self:
-                stack.enter_context(context)
-            try:
-                yield
-            finally:
-                with self:
-                    stack.close()
+        return hold_at_ends(context, lambda: self)
 
     def __enter__(self) -> None:
         self._depth += 1

@@ -44,7 +44,7 @@ class Timing(BatchLoop):
         """Train, and log the tables of times. Test nothing, and save nothing."""
         size = self._parts.batch_size
         with np.errstate(all="ignore"):
-            self._session.updater.start_pass()
+            self._session.start_pass()
             slots = self._fetch(size)
             glog.info("Burning time...")
             for _ in range(WARM_UP_BATCHES):

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument
 from trainer.data.checks import SampleError, shorten
@@ -29,7 +27,7 @@ class DataFeeder:
 
     def __init__(self, data_types: Sequence[tuple[str, InputType]], feeding: Feeding = None) -> None:
         kinds = {name: to_input_type(name, kind) for name, kind in data_types}
-        self._slots = [Slot(name, kind, size=kind.dim) for name, kind in kinds.items()]
+        self._encoder = ColumnSet([Slot(name, kind, size=kind.dim) for name, kind in kinds.items()])
         names = list(kinds)
         if feeding is None:
             feeding = names
@@ -57,20 +55,17 @@ class DataFeeder:
     def convert(self, batch: Sequence[Any]) -> dict[str, Argument]:
         """Do what a call does."""
         samples = [self._pick(sample, number) for number, sample in enumerate(batch)]
-        columns = ColumnSet(self._slots)
         try:
-            encoded = columns.encode(samples)
+            return self._encoder.convert(self._encoder.encode(samples))
         except SampleError as error:
             where = "" if error.row is None else f"sample {error.row}: "
             raise DataError(f"{where}{error}") from error
-        columns.extend(encoded, len(samples))
-        return columns.gather(np.arange(len(samples)))
 
     def _pick(self, sample: Any, number: int) -> list[Any]:
         try:
             return [sample[column] for column in self._columns]
         except (IndexError, KeyError, TypeError) as error:
-            names = ", ".join(slot.name for slot in self._slots)
+            names = ", ".join(self._encoder.names)
             raise DataError(
                 f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} "
                 f"columns, of which the data layers {names} take {self._columns}"

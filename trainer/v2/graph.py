@@ -3,14 +3,16 @@
 A `LayerCall` is one call of a function of `trainer.config`. A walk from the wanted layers to the data visits what they
 need, and the functions are called in the order of this walk. Layers that nothing needs are never made.
 
-The walk is iterative, because networks can be deeper than Python's recursion limit. No I/O.
+The walk is iterative, because networks can be deeper than Python's recursion limit.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -38,6 +40,10 @@ COUNTS: Counter[str] = Counter()
 
 # the latest layer of each name, for `get_layer`
 _LATEST: WeakValueDictionary[str, LayerCall] = WeakValueDictionary()
+
+
+_OWN = frozenset({"paddle", "trainer"})  # the packages whose lines are no lines of the program
+_CALLED_AT = "; called at "
 
 
 class OpenGroup(NamedTuple):
@@ -73,6 +79,7 @@ class LayerCall:
         if OPEN_GROUPS:
             OPEN_GROUPS[-1].members.append(self)
         self.children: list[LayerCall] = []
+        self._place = _find_program()
         self.has_own_name = bool(name or prefix)
         self._prefix = "" if name else prefix
         self._number = 0
@@ -118,6 +125,11 @@ class LayerCall:
     def is_final(self) -> bool:
         """Whether the name will not change any more."""
         return self._is_final
+
+    def locate(self, error: ConfigError) -> None:
+        """Add the line of the program that called the layer to an error, unless an inner layer has added its line."""
+        if self._place and _CALLED_AT not in str(error):
+            error.args = (f"{error}{_CALLED_AT}{self._place}",)
 
     def make(self, made: Made, counts: Counter[str]) -> Any:
         """Call the function, and return what it returns.
@@ -277,11 +289,27 @@ def make_layers(wanted: Iterable[LayerCall], made: Made, group: LayerCall | None
     layers = walk(wanted, made, group)
     _name_layers(layers, parse.reserved, made)
     for layer in layers:
-        made[layer] = layer.make(made, parse.names)
+        _make(layer, made, parse.names)
         for child in layer.children:
             if child not in made and all(one in made for one in child.parents()):
                 _name_layers([child], parse.reserved, made)
-                made[child] = child.make(made, parse.names)
+                _make(child, made, parse.names)
+
+
+def _make(layer: LayerCall, made: Made, counts: Counter[str]) -> None:
+    try:
+        made[layer] = layer.make(made, counts)
+    except ConfigError as error:
+        layer.locate(error)
+        raise
+
+
+def _find_program() -> str:
+    """Return `file.py:12` for the line of the program that runs at the moment, or "" outside of a program."""
+    frame = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OWN:
+        frame = frame.f_back
+    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def get_layer(name: str) -> LayerCall | None:

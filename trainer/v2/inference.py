@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import DataError
-from trainer.arrays.parameters import ParameterTable
 from trainer.data.input_types import InputType
 from trainer.network.network import Network
 from trainer.session import Session
@@ -58,9 +57,7 @@ class Inference:
         computed.CopyFrom(model)
         computed.output_layer_names[:] = list(dict.fromkeys([*outputs, *self._chosen.values()]))
         del computed.evaluators[:]
-        table = ParameterTable(computed.parameters, free_names=True)
-        parameters.copy_to(table)
-        self._session = Session(Network(computed, table), [], process().stream)
+        self._session = Session(Network(computed, parameters.make_table(computed)), [], process().stream)
 
     def iter_infer(self, input: Any, feeding: Feeding = None) -> Iterator[list[dict[str, npt.NDArray[Any]]]]:
         """Yield the fields of each output for all samples: one batch. See `infer`."""

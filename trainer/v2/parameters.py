@@ -6,6 +6,7 @@ Source: spec/v2.md section 7.
 from __future__ import annotations
 
 import io
+import math
 import tarfile
 from collections.abc import Iterator
 from typing import IO, Any
@@ -26,6 +27,7 @@ from trainer.v2.topology import Topology
 Values = npt.NDArray[np.float32]
 DESCRIPTION_LIMIT = 1 << 16  # maximum bytes of a description
 MOST_VALUES = 1 << 40  # a description with more is no description of an array
+MOST_DIMENSIONS = 32  # those of numpy 1; layers have at most 3
 PIECE = 1 << 20  # bytes that are read at once from a file that cannot move to a position
 
 
@@ -215,11 +217,7 @@ class Parameters:
         except DecodeError as error:
             raise DataError(f"{where}{DESCRIPTION} is no description of a parameter: {error}") from error
         size = int(config.size)
-        if (
-            config.name != name
-            or not 0 <= size <= MOST_VALUES
-            or (config.dims and int(np.prod(config.dims, dtype=object)) != size)
-        ):
+        if config.name != name or size > MOST_VALUES or not _fit(config):
             raise DataError(f"{where}{DESCRIPTION} describes {config.name!r} with {size} values of {list(config.dims)}")
         data = archive.read(name, HEADER.size + size * VALUE_BYTES) or b""
         self.append_config(config)
@@ -231,15 +229,18 @@ class Parameters:
                 f"the parameter {name!r} has {self._configs[name].size} values, but the network needs {size}"
             )
 
-    def copy_to(self, table: ParameterTable) -> None:
-        """Set all values of a table.
+    def make_table(self, model: ModelConfig) -> ParameterTable:
+        """Return a table of the parameters of a network, with copies of the values.
 
         Raises: ValueError: a parameter is missing here, or has another number of values.
         """
+        for config in model.parameters:
+            self._config(config.name)
+            self._check_size(config.name, config.size)
+        table = ParameterTable(model.parameters, free_names=True)
         for parameter in table:
-            values = self.get(parameter.name)
-            self._check_size(parameter.name, parameter.size)
-            parameter.value[:] = values.reshape(-1)
+            parameter.value[:] = self.get(parameter.name).reshape(-1)
+        return table
 
     def _config(self, key: str) -> ParameterConfig:
         if not isinstance(key, str):
@@ -247,6 +248,11 @@ class Parameters:
         if key not in self._configs:
             raise ValueError(f"No such parameter {key}")
         return self._configs[key]
+
+
+def _fit(config: ParameterConfig) -> bool:
+    """Return whether the shape of a parameter is that of as many values as it has."""
+    return not config.dims or (len(config.dims) <= MOST_DIMENSIONS and math.prod(config.dims) == config.size)
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:

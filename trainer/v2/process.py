@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from trainer.arrays.rng import Stream, start_state
 from trainer.config.building.names import closest
 from trainer.flags import FLAGS, Values, list_ignored
 
-VARIABLES = "PADDLE_INIT_"  # the start of the variables of the environment that give flags
+_VARIABLE = re.compile(r"(?P<prefix>PADDLE_INIT_)(?P<flag>\w+)")  # a variable of the environment that gives a flag
 # flags of v0.11 that paddle train does not have
 _WITHOUT_MEANING = ("use_mkldnn", "use_mkl_packed")
 
@@ -76,11 +77,8 @@ def init(**flags: Any) -> None:
 
 
 def _read(flags: Mapping[str, Any]) -> dict[str, Any]:
-    found = {
-        variable.removeprefix(VARIABLES).lower(): (value, VARIABLES)
-        for variable, value in os.environ.items()
-        if variable.startswith(VARIABLES)
-    }
+    matches = [(match, value) for variable, value in os.environ.items() if (match := _VARIABLE.fullmatch(variable))]
+    found = {match["flag"].lower(): (value, match["prefix"]) for match, value in matches}
     found |= {name: (value, "paddle.init: ") for name, value in flags.items()}
     given: dict[str, Any] = {}
     for name, (value, where) in found.items():

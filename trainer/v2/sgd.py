@@ -13,9 +13,10 @@ import numpy as np
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError
+from paddle_base.runtime.interrupts import defer_interrupt
 from trainer.arrays.parameters import ParameterTable
 from trainer.evaluators import Accumulator, make_evaluators
-from trainer.session import BatchResult, Session, build_network, defer_interrupt, pool_of
+from trainer.session import BatchResult, Session, build_network, pool_of
 from trainer.updaters.local import LocalUpdater
 from trainer.updaters.optimizer_settings import read_optimization
 from trainer.v2 import events

@@ -28,5 +28,13 @@ class Liveness:
         """Seconds since the main loop last recorded progress."""
         return time.monotonic() - self.turned
 
+    def why_stuck(self, program: str, limit_s: float) -> str:
+        """Return the text for /healthz of a program whose main loop is stuck, or "".
+
+        Args: limit_s: seconds without progress after which the loop counts as stuck.
+        """
+        age = self.age
+        return f"the main loop of the {program} has made no progress for {age:.0f} s" if age > limit_s else ""
+
 
 LIVENESS = Liveness()  # a process has only one main loop

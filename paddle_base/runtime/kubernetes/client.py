@@ -203,8 +203,8 @@ class ApiClient:
                 headers=headers,
                 timeout=(min(REQUEST_TIMEOUT_S, limit), limit),
                 verify=authority,
-                allow_redirects=False,
-                stream=True,
+                allow_redirects=False,  # the API sends none; the token goes to no other address
+                stream=True,  # the caller bounds the size and the time of the body
             )
         except (requests.RequestException, UNTRANSLATED, OSError) as problem:
             raise self._silence(path, problem) from problem

@@ -1,9 +1,10 @@
-"""The front of a server: it reads the head of each request before a thread or much memory is spent on the connection.
+"""The front of an HTTP server: it reads a request's head before a thread or much memory is spent on the connection.
 
 A server that starts a thread for every connection gives a stranger as many threads and file descriptors as the stranger
 has connections. The front accepts all connections in one thread. It waits for the head of a request, asks the server's
-`judge` whether the head proves enough, and only then serves the request in a thread. A connection that has been served
-may stay open for the next request of its client: under a flood of new connections, the old ones still work.
+`judge` whether the head proves enough, and only then serves the request in a thread. A short answer, such as that of a
+health page, needs no thread: the front itself sends it. A connection that has been served may stay open for the next
+request of its client: under a flood of new connections, the old ones still work.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.network.open_files import FREE_FILES
+from paddle_base.runtime.wakeup import WakeUp
 
 READ_BYTES = 4096
 ACCEPTED_AT_ONCE = 64  # maximum connections that are accepted before existing ones are read again
@@ -33,8 +36,10 @@ class FrontLimits(NamedTuple):
     - proven: requests that are served at the same time, and connections that wait for their next request; one more
       closes the connection that has waited longest, or is closed itself.
     - head_bytes: bytes of the head of a request.
-    - head_s: seconds until the head has arrived.
+    - head_s: seconds until the head has arrived, and until the answer of a refused request is sent.
     - idle_s: seconds that a connection may wait for its next request.
+    - may_use_spare: whether the connections may take the descriptors that the process keeps free (`open_files`). Then
+      there must be fewer connections than such descriptors.
     """
 
     unproven: int = 128
@@ -43,6 +48,7 @@ class FrontLimits(NamedTuple):
     head_bytes: int = 8 << 10
     head_s: float = 10.0
     idle_s: float = 75.0
+    may_use_spare: bool = False
 
 
 class Admitted(NamedTuple):
@@ -52,9 +58,24 @@ class Admitted(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A head that proves nothing, and the bytes that are sent before the connection is closed."""
+    """A head that gets no thread, and the bytes that are sent before the connection is closed."""
 
     answer: bytes
+
+
+def has_head(data: bytes) -> bool:
+    """Return whether these bytes contain the whole head of a request of HTTP/1."""
+    return b"\n\r\n" in data or b"\n\n" in data
+
+
+def make_answer(status: HTTPStatus, body: bytes, headers: Mapping[str, str] = {}, *, is_head: bool = False) -> bytes:
+    """Return an answer of HTTP/1, after which the connection is closed.
+
+    Args: is_head: whether the request was a HEAD, whose answer has no body.
+    """
+    lines = [f"HTTP/1.1 {int(status)} {status.phrase}", f"Content-Length: {len(body)}", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + (b"" if is_head else body)
 
 
 class Waiting:
@@ -65,6 +86,7 @@ class Waiting:
         self.deadline = 0.0  # of `time.monotonic`; the front closes the connection then
         self.greeting = b""  # what the front has sent first
         self.data = bytearray()  # of a request whose head is incomplete
+        self.unsent = memoryview(b"")  # of the answer to a refused request
 
 
 class FrontHandlers(NamedTuple):
@@ -74,11 +96,14 @@ class FrontHandlers(NamedTuple):
     - serve: answers a request in a thread, and returns whether the connection stays open: (the connection, its
       address, the bytes that have arrived, the facts of the head).
     - greet: returns the bytes that are sent first on a new connection, for example a challenge.
+    - peeks: whether the bytes that the judge sees stay in the connection, where a library of `serve` reads them, such
+      as that of TLS. The judge then has to decide about the first byte.
     """
 
     judge: Callable[[bytes, bytes], Admitted | Refused | None]
     serve: Callable[[socket.socket, str, bytes, Any], bool]
     greet: Callable[[], bytes] = bytes
+    peeks: bool = False
 
 
 class UnprovenConnections:
@@ -144,38 +169,43 @@ class ServedRequests:
 
 
 class Front:
-    """Accepts the connections of a listening socket until `close`."""
+    """Accepts the connections of listening sockets until `close`.
 
-    def __init__(self, listener: socket.socket, handlers: FrontHandlers, limits: FrontLimits | None = None) -> None:
-        self._listener, self._handlers = listener, handlers
+    Args: is_vital: whether the program ends if an error of the front itself, and not of a connection, ends the front.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[socket.socket],
+        handlers: FrontHandlers,
+        limits: FrontLimits | None = None,
+        *,
+        is_vital: bool = True,
+    ) -> None:
+        self._listeners, self._handlers = listeners, handlers
         self._limits = limits or FrontLimits()
         self._unproven = UnprovenConnections()
         self._idle: dict[Waiting, None] = {}  # those that were proven and wait for their next request, the oldest first
         self._served = ServedRequests()
         self._resume = 0.0  # time at which connections are accepted again; 0: they are accepted now
         self._selector = selectors.DefaultSelector()
-        self._wakeup = socket.socketpair()  # the end that the front reads, and the end that wakes it
-        for stream in (listener, *self._wakeup):
-            stream.setblocking(False)
-        self._selector.register(listener, selectors.EVENT_READ)
-        self._selector.register(self._wakeup[0], selectors.EVENT_READ)
-        self._thread = ServiceThread(self._run, "front")
+        self._wakeup = WakeUp()
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
+        self._listen()
+        alone = threading.Thread(target=self._run, name="front", daemon=True)
+        self._thread = ServiceThread(self._run, "front") if is_vital else alone
         self._thread.start()
 
     def close(self, seconds: float = 0.0) -> None:
-        """Close the port, and every connection that is not served just now; further calls do nothing.
+        """Close the port, and every connection that is not served just now; further calls only wait.
 
         Args: seconds: maximum time of waiting for the requests that are answered now.
         """
         self._served.close()
-        self._wake()
+        self._wakeup.call()
         self._thread.join()
-        self._wakeup[1].close()
+        self._wakeup.close()
         self._served.wait(seconds)
-
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: the thread is awake already
-            self._wakeup[1].send(b"x")
 
     # ----- The thread of the front -----
 
@@ -186,28 +216,33 @@ class Front:
         finally:
             for waiting in [*self._unproven.oldest, *self._idle, *self._served.given_back]:
                 self._close(waiting)
-            self._listener.close()
+            for listener in self._listeners:
+                listener.close()
             self._selector.close()
-            self._wakeup[0].close()
 
     def _turn(self) -> None:
         events = self._selector.select(self._measure_wait())
-        for key, _ in sorted(events, key=lambda event: event[0].fileobj is self._listener):  # new connections come last
-            if key.fileobj is self._listener:
-                self._accept()
-            elif key.fileobj is self._wakeup[0]:
+        for key, _ in sorted(events, key=lambda event: event[0].fileobj in self._listeners):  # new ones last
+            if key.fileobj in self._listeners:
+                self._accept(key.fileobj)  # type: ignore[arg-type]
+            elif key.fileobj is self._wakeup:
                 self._take_back()
             elif key.data in self._unproven.oldest or key.data in self._idle:  # an earlier event may have closed it
-                self._read(key.data)
+                self._guard(self._flush if key.data.unsent else self._read, key.data)
         now = time.monotonic()
         if self._resume and now >= self._resume:
             self._resume = 0.0
-            self._selector.register(self._listener, selectors.EVENT_READ)
+            self._listen()
         for pool in (self._unproven.oldest, self._idle):
             for waiting in list(pool):
                 if now < waiting.deadline:
                     break
                 self._close(waiting)
+
+    def _listen(self) -> None:
+        for listener in self._listeners:
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ)
 
     def _measure_wait(self) -> float | None:
         """Return the seconds until something is due, or None."""
@@ -215,23 +250,28 @@ class Front:
         due = [*oldest, *([self._resume] if self._resume else [])]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         # a turn must not close connections that no turn has read
         most = max(1, min(ACCEPTED_AT_ONCE, self._limits.unproven // 2, self._limits.of_address // 2))
         for _ in range(most):
             try:
-                stream, address = self._listener.accept()
+                stream, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError:  # no free file descriptor
-                self._selector.unregister(self._listener)
-                self._resume = time.monotonic() + PAUSE_S
+                self._pause()
                 return
             waiting = Waiting(stream, str(address[0]))
-            if FREE_FILES.take(1) or self._make_room():
+            if self._limits.may_use_spare or FREE_FILES.take(1) or self._make_room():
                 self._greet_new(waiting)
             else:
                 stream.close()
+
+    def _pause(self) -> None:
+        if not self._resume:
+            for listener in self._listeners:
+                self._selector.unregister(listener)
+        self._resume = time.monotonic() + PAUSE_S
 
     def _make_room(self) -> bool:
         """Close the oldest connection without a proven request; return False if there is none."""
@@ -250,7 +290,7 @@ class Front:
         except OSError:
             self._close(waiting)
         else:
-            self._read(waiting)  # usually the request is there already, and gets its answer whatever comes next
+            self._guard(self._read, waiting)  # usually the request is there, and is answered whatever comes
 
     def _begin(self, waiting: Waiting) -> None:
         excess = self._unproven.find_excess(waiting.address, self._limits)
@@ -260,29 +300,39 @@ class Front:
         self._unproven.add(waiting)
         self._selector.register(waiting.stream, selectors.EVENT_READ, waiting)
 
-    def _read(self, waiting: Waiting) -> None:
-        """Receive bytes; an error about one connection ends only this connection."""
+    def _guard(self, step: Callable[[Waiting], None], waiting: Waiting) -> None:
+        """Receive or send; an error about one connection ends only this connection."""
         try:
-            data = waiting.stream.recv(READ_BYTES)
-            if not data:
-                self._close(waiting)
-                return
-            waiting.data += data
-            verdict = self._handlers.judge(bytes(waiting.data), waiting.greeting)
-            if verdict is None and len(waiting.data) > self._limits.head_bytes:
-                self._close(waiting)
-            elif verdict is None and waiting in self._idle:  # from now on it has as much time as a new connection
-                self._forget(waiting)
-                self._begin(waiting)
-            elif isinstance(verdict, Refused):
-                waiting.stream.send(verdict.answer)
-                self._end(waiting)
-            elif verdict is not None:
-                self._admit(waiting, verdict.facts)
+            step(waiting)
         except (BlockingIOError, InterruptedError):
             return
         except Exception:
             self._close(waiting)
+
+    def _read(self, waiting: Waiting) -> None:
+        data = waiting.stream.recv(READ_BYTES, socket.MSG_PEEK if self._handlers.peeks else 0)
+        if not data:
+            self._close(waiting)
+            return
+        waiting.data += data
+        verdict = self._handlers.judge(bytes(waiting.data), waiting.greeting)
+        if isinstance(verdict, Admitted):
+            self._admit(waiting, verdict.facts)
+        elif verdict is None and len(waiting.data) > self._limits.head_bytes:
+            self._close(waiting)
+        else:
+            if waiting in self._idle:  # from now on it has as much time as a new connection
+                self._forget(waiting)
+                self._begin(waiting)
+            if verdict is not None:
+                waiting.unsent = memoryview(verdict.answer)
+                self._selector.modify(waiting.stream, selectors.EVENT_WRITE, waiting)
+                self._flush(waiting)
+
+    def _flush(self, waiting: Waiting) -> None:
+        waiting.unsent = waiting.unsent[waiting.stream.send(waiting.unsent) :]
+        if not waiting.unsent:
+            self._end(waiting)
 
     def _admit(self, waiting: Waiting, facts: Any) -> None:
         self._forget(waiting)
@@ -301,8 +351,7 @@ class Front:
             self._served.end(None)
 
     def _take_back(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._wakeup[0].recv(READ_BYTES)
+        self._wakeup.clear()
         while self._served.given_back:
             waiting = self._served.given_back.popleft()
             waiting.deadline = time.monotonic() + self._limits.idle_s
@@ -341,7 +390,7 @@ class Front:
             pass
         finally:
             if self._served.end(waiting if is_kept else None):
-                self._wake()
+                self._wakeup.call()
             else:
                 with contextlib.suppress(OSError):
                     waiting.stream.shutdown(socket.SHUT_WR)

@@ -80,3 +80,13 @@ def list_nics() -> dict[str, str]:
         entry = buffer[at : at + 40].tobytes()
         found[entry[:16].rstrip(b"\0").decode(errors="replace")] = socket.inet_ntoa(entry[20:24])
     return found
+
+
+def find_way(address: str) -> str:
+    """Return the address of this machine on the route to another machine.
+
+    Raises: OSError: there is no route.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))  # connecting a UDP socket chooses the route and sends nothing
+        return str(probe.getsockname()[0])

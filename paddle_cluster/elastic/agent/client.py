@@ -7,6 +7,7 @@ import http.client
 import socket
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from typing import TypeVar
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
@@ -15,18 +16,21 @@ from paddle_cluster.elastic.agent.protocol import (
     MOST_ANSWER,
     MOST_CHUNK,
     AgentState,
+    OutputAnswer,
     StreamMark,
     WorkerLaunch,
-    WorkerNews,
-    read_news,
+    read_output_answer,
     read_state,
     write_mark,
 )
 from paddle_cluster.elastic.keyvalue.exchange import SignedExchange, UnprovenAnswerError
-from paddle_cluster.elastic.membership.heartbeats import Hearing
+from paddle_cluster.elastic.membership.members import Hearing
 
 PROBE_S = 1.0  # seconds that a probe waits until the agent's machine accepts a connection
 REQUEST_S = 5.0  # seconds to connect; also seconds for an answer, after the wait that the request asks for
+
+
+_T = TypeVar("_T")
 
 
 class AgentClient:
@@ -50,10 +54,11 @@ class AgentClient:
         hearing: Hearing | None = None,
         on_loss: Callable[[AgentClient], None] = lambda _: None,
     ) -> None:
-        self.address, self.port, self._hearing, self._on_loss = address, port, hearing, on_loss
+        self.address, self.port, self._on_loss = address, port, on_loss
+        self._hearing = hearing or Hearing(0.0)
         # every request opens a connection, for its acceptance shows that this driver is not cut off from the agent
         self._exchange = SignedExchange(
-            address, port, secret, most=MOST_ANSWER, most_kept=0, on_connect=self._note_answer
+            address, port, secret, most=MOST_ANSWER, most_kept=0, on_connect=self._hearing.note
         )
         self.is_listed = True
 
@@ -62,16 +67,12 @@ class AgentClient:
 
     def read_state(self) -> AgentState:
         """Return the state of the agent."""
-        body = self._ask("GET", "/agent/state", "")
-        try:
-            return read_state(body)
-        except SchemaError as exc:
-            raise PeerUnreachableError(f"{self._name} sends a malformed answer: {exc}") from exc
+        return self._parse(read_state, self._ask("GET", "/agent/state", ""))
 
     def probe(self) -> None:
         """Record an answer if the agent's machine accepts a connection, even if the agent itself does not answer."""
         with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), PROBE_S):
-            self._note_answer()
+            self._hearing.note()
 
     def start(self, agent: str, name: str, launch: WorkerLaunch) -> None:
         """Start a worker; do nothing if the worker was started before."""
@@ -83,12 +84,15 @@ class AgentClient:
 
     def read_output(
         self, agent: str, name: str, marks: Mapping[str, StreamMark], most: int = MOST_CHUNK, wait: float = 0.0
-    ) -> WorkerNews:
+    ) -> OutputAnswer:
         """Return the output of a worker as soon as there is new output, or after `wait` seconds."""
         query = "".join(f"&{kind}={write_mark(mark)}" for kind, mark in marks.items())
         body = self._ask("GET", f"/output/{name}", agent, wait=wait, query=f"{query}&most={most}&wait={wait:.3f}")
+        return self._parse(read_output_answer, body)
+
+    def _parse(self, read: Callable[[bytes], _T], body: bytes) -> _T:
         try:
-            return read_news(body)
+            return read(body)
         except SchemaError as exc:
             raise PeerUnreachableError(f"{self._name} sends a malformed answer: {exc}") from exc
 
@@ -98,17 +102,11 @@ class AgentClient:
         `Hearing` leaves out the time in which no agent at all answered, because then this driver may be cut off. The
         whole time counts if the discovery does not find the agent's host.
         """
-        if self._hearing is None or not self.is_listed:
-            return now - heard
-        return self._hearing.measure_silence(heard, now)
+        return self._hearing.measure_silence(heard, now) if self.is_listed else now - heard
 
     def report_loss(self) -> None:
         """Report that the agent has lost a worker; return when the agent's host is excluded from the discovery."""
         self._on_loss(self)
-
-    def _note_answer(self) -> None:
-        if self._hearing is not None:
-            self._hearing.note()
 
     @property
     def _name(self) -> str:
@@ -119,7 +117,8 @@ class AgentClient:
         try:
             answer = self._exchange.ask(method, f"{path}?agent={agent}{query}", body, REQUEST_S, wait + REQUEST_S)
         except UnprovenAnswerError as exc:
-            self._note_answer()
+            self._hearing.note()
+            # an agent with another secret cannot sign its refusal; no later try can succeed
             if exc.status == HTTPStatus.FORBIDDEN:
                 raise ConfigError(
                     f"{self._name} refuses the secret; driver and agent need the same PADDLE_SECRET"
@@ -129,12 +128,12 @@ class AgentClient:
             ) from exc
         except (OSError, http.client.HTTPException) as exc:
             if isinstance(exc, ConnectionError):  # the machine of the agent answers with a refusal
-                self._note_answer()
+                self._hearing.note()
             reason = glog.clean(f"{type(exc).__name__}: {exc}", 200)
             raise PeerUnreachableError(
                 f"no agent answers at {self.address}:{self.port} ({reason}); run `paddle elastic agent` there"
             ) from exc
-        self._note_answer()
+        self._hearing.note()
         status, found = answer.status, answer.body
         if status == HTTPStatus.OK:
             return found

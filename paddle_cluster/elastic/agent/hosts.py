@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -15,7 +14,7 @@ from paddle_cluster.elastic.agent.protocol import AgentState
 from paddle_cluster.elastic.constants import AGENT_PORT
 from paddle_cluster.elastic.discovery import FoundHosts, HostDiscovery
 from paddle_cluster.elastic.launching.processes import check_local
-from paddle_cluster.elastic.membership.heartbeats import Hearing
+from paddle_cluster.elastic.membership.members import Hearing
 
 PROBES = 64  # maximum number of simultaneous requests to agents
 ANSWER_S = 1.0  # maximum seconds that a discovery waits for answers; it is short, because the wait delays all hosts
@@ -185,7 +184,7 @@ class AgentHosts(HostDiscovery):
         agent = _KnownAgent(AgentClient(address, self._policy.port, self._secret, self.hearing, self._lose))
         with self._changed:
             if len(self._agents) >= MOST_KNOWN:
-                self._agents.clear()
+                self._agents.clear()  # a discovery may name new hosts without end; those in use are found again
             self._agents[host] = agent
             self._changed.notify_all()
         return agent
@@ -218,10 +217,3 @@ class AgentHosts(HostDiscovery):
         elif before and not problem:
             del self._noted[host]
             glog.info(f"the agent of {host} answers")
-
-
-def find_way(address: str) -> str:
-    """Return the address of this machine on the route to another machine."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))  # connecting a UDP socket chooses the route and sends nothing
-        return str(probe.getsockname()[0])

@@ -102,7 +102,7 @@ class StreamPart(NamedTuple):
     total: int
 
 
-class WorkerNews(NamedTuple):
+class OutputAnswer(NamedTuple):
     """The output of a worker by stream, and its exit code: None while the worker runs, -n after signal n."""
 
     parts: Mapping[str, StreamPart]
@@ -133,7 +133,7 @@ def read_state(body: bytes) -> AgentState:
     return AgentState(*(fields[name] for name in AgentState._fields))
 
 
-def read_news(body: bytes) -> WorkerNews:
+def read_output_answer(body: bytes) -> OutputAnswer:
     """Parse the output and the exit code of a worker from an answer.
 
     Raises: SchemaError: the body is malformed.
@@ -151,7 +151,7 @@ def read_news(body: bytes) -> WorkerNews:
         at += length
     if at != len(data):
         raise SchemaError("form", "the bytes do not have the announced lengths")
-    return WorkerNews(parts, fields["exit"])
+    return OutputAnswer(parts, fields["exit"])
 
 
 def write_mark(mark: StreamMark) -> str:

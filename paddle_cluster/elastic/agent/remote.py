@@ -2,26 +2,107 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from io import FileIO
+from types import TracebackType
 from typing import TypeVar
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.environment import SECRET, SECRET_FILE
 from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
+from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.elastic.agent.client import AgentClient
-from paddle_cluster.elastic.agent.protocol import MOST_CHUNK, WorkerLaunch, WorkerNews
-from paddle_cluster.elastic.agent.showing import OutputShower
+from paddle_cluster.elastic.agent.protocol import KINDS, MOST_CHUNK, OutputAnswer, StreamMark, StreamPart, WorkerLaunch
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.launching.output import OutputWriter
 from paddle_cluster.elastic.launching.processes import make_environment
 from paddle_cluster.elastic.membership.results import WorkerEvents, WorkerExit
 
+
+class OutputPrinter:
+    """A context manager that shows the output of a worker.
+
+    Attributes: marks: by stream, the number of bytes that the driver has shown and the number that it has received.
+
+    Raises: VolumeError: on entry, the files of the rank cannot be written.
+    """
+
+    def __init__(self, writer: OutputWriter, rank: int) -> None:
+        self._writer, self._rank = writer, rank
+        self.marks = {kind: StreamMark() for kind in KINDS}
+        self._changed = threading.Condition()
+        self._news: OutputAnswer | None = None
+        self._is_over = False
+        self._thread = ServiceThread(self._run, "output")
+
+    def __enter__(self) -> OutputPrinter:
+        self._files = self._writer.open(self._rank)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most `seconds` until all given output is shown; return whether all of the output is shown."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._news is None, seconds)
+
+    def give(self, news: OutputAnswer) -> None:
+        """Show the parts of an answer; all earlier parts must be shown already."""
+        with self._changed:
+            self._news = news
+            self._changed.notify_all()
+
+    def has_all(self, news: OutputAnswer) -> bool:
+        """Wait until the given answer is shown; return whether all output of the worker has been shown by then."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._news is None)
+            return all(self.marks[kind].shown >= part.total for kind, part in news.parts.items())
+
+    def _run(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for file in self._files.values():
+                if file is not None:
+                    stack.callback(file.close)
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_over or self._news is not None)
+                    news = self._news
+                if news is None:
+                    return
+                marks = {
+                    kind: self._show(kind, part, self._files[kind], is_last=news.exit_code is not None)
+                    for kind, part in news.parts.items()
+                }
+                with self._changed:
+                    self.marks, self._news = marks, None
+                    self._changed.notify_all()
+
+    def _show(self, kind: str, part: StreamPart, file: FileIO | None, is_last: bool) -> StreamMark:
+        """Show the complete lines of a part, and an incomplete line that fills an answer or is the last line."""
+        data = part.data
+        end = part.first + len(data)
+        lines = data[: data.rfind(b"\n") + 1] or (data if len(data) >= MOST_CHUNK else b"")
+        if is_last and end >= part.total:
+            lines = data
+        if lines:
+            self._writer.show(self._rank, kind, lines, file)
+        return StreamMark(part.first + len(lines), end)
+
+
 POLL_S = 0.5  # seconds that a request for output waits; the driver then checks the events that end the worker
 RETRY_S = 0.2
-LOST = 75  # exit code for a worker whose agent is gone
+LOST = LostPeerError.exit_code  # exit code for a worker whose agent is gone
 STOPPED = 143  # exit code for a worker that was never started, because the driver had already ended it
 
 _T = TypeVar("_T")
@@ -56,7 +137,7 @@ class RemoteWorker:
 
         Raises: VolumeError: the output files cannot be written.
         """
-        with OutputShower(writer, self._launch.rank) as shower:
+        with OutputPrinter(writer, self._launch.rank) as shower:
             try:
                 return self._run(shower, ends)
             except (PeerUnreachableError, LostPeerError, ConfigError) as exc:
@@ -66,7 +147,7 @@ class RemoteWorker:
                     self._client.report_loss()
                 return WorkerExit(LOST, end, is_to_end, is_known=False)
 
-    def _run(self, shower: OutputShower, ends: Sequence[threading.Event]) -> WorkerExit:
+    def _run(self, shower: OutputPrinter, ends: Sequence[threading.Event]) -> WorkerExit:
         has_begun = was_stopped = False
         while True:
             is_to_end = any(event.is_set() for event in ends)
@@ -89,7 +170,7 @@ class RemoteWorker:
         self._client.end(self._agent, self._name)
         return True
 
-    def _follow(self, shower: OutputShower, is_to_end: bool) -> WorkerNews | None:
+    def _follow(self, shower: OutputPrinter, is_to_end: bool) -> OutputAnswer | None:
         """Ask for new output.
 
         While earlier output is not shown yet, ask for 0 bytes; by this request the agent detects that the driver runs.

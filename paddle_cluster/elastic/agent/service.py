@@ -9,7 +9,6 @@ that do not leave in time.
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import secrets
@@ -18,12 +17,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.environment import MAKE_SECRET, read_environment
 from paddle_base.runtime.errors import HELD_PORT, ConfigError, LostPeerError, PortInUseError, UsageError, stopped_by
-from paddle_base.runtime.gflags import suggest_flag
 from paddle_base.runtime.schema import SchemaError
 from paddle_cluster.elastic.agent.protocol import (
     KINDS,
@@ -37,6 +35,7 @@ from paddle_cluster.elastic.agent.protocol import (
 from paddle_cluster.elastic.agent.workers import AgentBusyError, AgentWorkers
 from paddle_cluster.elastic.constants import AGENT_PORT
 from paddle_cluster.elastic.http_server import HttpAnswer, HttpRequest, KVStoreHandler, KVStoreServer
+from paddle_cluster.elastic.launching.flags import FlagParser
 from paddle_cluster.elastic.launching.guard import GRACE_S
 
 LOOK_S = 0.5  # seconds between two checks for workers without a recent request of a driver
@@ -56,18 +55,12 @@ class AgentOptions(NamedTuple):
     leave_timeout: float = 20.0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        hint = suggest_flag(message, self.format_help())
-        raise UsageError(f"{message}{hint}; 'paddle elastic agent --help' lists all flags")
-
-
 def parse_agent_options(argv: Sequence[str]) -> AgentOptions:
     """Parse a command line.
 
     Raises: UsageError: the command line is wrong.
     """
-    parser = _Parser(prog="paddle elastic agent", allow_abbrev=False, description=(__doc__ or "").split("\n\n")[0])
+    parser = FlagParser(prog="paddle elastic agent", allow_abbrev=False, description=(__doc__ or "").split("\n\n")[0])
     add, default = parser.add_argument, AgentOptions()
     add("--port", type=int, default=default.port, help=f"port that the driver calls ({default.port}); 0: any free port")
     add("--address", default=default.address, help="address to listen on (default: all addresses)")

@@ -10,33 +10,12 @@ from typing import Any
 
 from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from paddle_cluster.elastic.collectives import joining
-from paddle_cluster.elastic.collectives.frames import Frame, FrameKind
-from paddle_cluster.elastic.collectives.fusion import Batch
-from paddle_cluster.elastic.collectives.group import ArrayPath, Patience, RankGroup
+from paddle_cluster.elastic.collectives.frames import FrameKind
+from paddle_cluster.elastic.collectives.group import Patience, RankGroup
 from paddle_cluster.elastic.collectives.joining import AddressStore, GroupPlan
-from paddle_cluster.elastic.collectives.memory import SLOT_BYTES, MemoryPath
 from paddle_cluster.elastic.collectives.mesh import Mesh
-from paddle_cluster.elastic.collectives.requests import CollectiveKind
-from paddle_cluster.elastic.collectives.sockets import HostsPath, SocketPath
+from paddle_cluster.elastic.collectives.paths import SLOT_BYTES, ArrayPath, HostsPath, MemoryPath, SocketPath
 from pserver.wire.shared_memory import SharedMemory
-
-
-class AlonePath:
-    """The path of a group with a single rank, which sends nothing."""
-
-    def announce(self, note: bytes, batch: Batch | None) -> int:
-        """Announce nothing."""
-        return 0
-
-    def take_announcements(self) -> list[Frame]:
-        """Return an empty list."""
-        return []
-
-    def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Copy each array to its result."""
-        for entry in batch.entries:
-            if batch.kind != CollectiveKind.BARRIER and entry.source is not entry.target:
-                entry.target[...] = entry.source
 
 
 def form(
@@ -53,7 +32,8 @@ def form(
     Raises: HorovodInternalError: a rank has not connected in time, or is lost.
     """
     if plan.size == 1 or store is None:
-        return RankGroup(Mesh(0, {}), AlonePath(), patience)
+        mesh = Mesh(0, {})
+        return RankGroup(mesh, ArrayPath(mesh), patience)
     deadline = time.monotonic() + plan.timeout
     mesh = joining.join(plan, store)
     try:

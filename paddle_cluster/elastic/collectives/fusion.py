@@ -1,9 +1,10 @@
-"""Fuses requests into batches, and reads and writes the arrays of a batch as a single array.
+"""Fuses requests into batches, and reads, reduces and writes the arrays of a batch as a single array.
 
 The cost of a small array is mostly the cost of its messages. Therefore requests with the same kind, type and reduction
 form a batch of up to `FUSION_BYTES`. The other modules treat the arrays of a batch as a single concatenated array.
 
-No I/O.
+Sums, averages, minima and maxima of the arrays of several ranks are always computed in the same order. Sums of float16
+are computed in float32 and rounded once. Averages of integers are rounded down, as in Horovod. No I/O.
 """
 
 from __future__ import annotations
@@ -14,12 +15,63 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from paddle_cluster.elastic.collectives import arithmetic
-from paddle_cluster.elastic.collectives.arithmetic import Flat
-from paddle_cluster.elastic.collectives.requests import CollectiveKind, Request
+from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, Request
 
 FUSION_BYTES = 64 << 20
+Flat = npt.NDArray[Any]
+BLOCK_BYTES = 1 << 17  # bytes of the result per step, so that the result and its sources stay in the processor's cache
+_FLOAT16 = np.dtype(np.float16)
+_UFUNCS = {
+    Reduction.SUM: np.add,
+    Reduction.AVERAGE: np.add,
+    Reduction.MIN: np.minimum,
+    Reduction.MAX: np.maximum,
+}
+
+
+def working_dtype(dtype: np.dtype[Any], reduction: int) -> np.dtype[Any]:
+    """Return the type in which a reduction computes its partial results."""
+    is_sum = reduction in (Reduction.SUM, Reduction.AVERAGE)
+    return np.dtype(np.float32) if dtype == _FLOAT16 and is_sum else dtype
+
+
+def combine(out: Flat, sources: Sequence[Flat], reduction: int, size: int) -> None:
+    """Write the reduction of the sources, in their order, to `out`; `out` may be one of the first two sources.
+
+    Shapes: all (n,). Args: size: divisor of an average.
+    """
+    ufunc = _UFUNCS[Reduction(reduction)]
+    work = working_dtype(out.dtype, reduction)
+    step = BLOCK_BYTES // work.itemsize
+    for begin in range(0, len(out), step):
+        parts = [source[begin : begin + step] for source in sources]
+        target = out[begin : begin + step]
+        total = target if work == out.dtype else np.empty(len(target), work)
+        if len(parts) == 1:
+            total[...] = parts[0]
+        else:
+            ufunc(parts[0], parts[1], out=total, dtype=work)
+        for part in parts[2:]:
+            ufunc(total, part, out=total, dtype=work)
+        if reduction == Reduction.AVERAGE:
+            divide(total, size)
+        if total is not target:
+            target[...] = total
+
+
+def fold(out: Flat, first: Flat, second: Flat, reduction: int) -> None:
+    """Write the reduction of two partial results to `out`; `out` may be `first` or `second`."""
+    _UFUNCS[Reduction(reduction)](first, second, out=out)
+
+
+def divide(total: Flat, size: int) -> None:
+    """Turn a sum of `size` arrays into an average in place."""
+    if total.dtype.kind == "f":
+        np.divide(total, size, out=total)
+    else:
+        np.floor_divide(total, size, out=total)
 
 
 class FusedArray(NamedTuple):
@@ -76,14 +128,14 @@ class Batch:
     def write_combined(self, sources: Sequence[Flat], size: int) -> None:
         """Write the reduction of the sources, one whole array of each rank, to the results."""
         for entry, inner, outer in self._cuts(0, self.count):
-            arithmetic.combine(entry.target[inner], [source[outer] for source in sources], self.argument, size)
+            combine(entry.target[inner], [source[outer] for source in sources], self.argument, size)
 
     def whole_target(self) -> Flat:
         """Return this rank's arrays as one array, in which a reduction computes its partial results.
 
         If the batch has a single array of the right type, the returned array is the result itself.
         """
-        dtype = arithmetic.working_dtype(self.dtype, self.argument)
+        dtype = working_dtype(self.dtype, self.argument)
         if len(self.entries) == 1 and dtype == self.dtype:
             entry = self.entries[0]
             if entry.source is not entry.target:

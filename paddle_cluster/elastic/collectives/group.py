@@ -14,15 +14,15 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from paddle_base.runtime import glog
-from paddle_cluster.elastic.collectives.arithmetic import Flat
 from paddle_cluster.elastic.collectives.frames import MAX_NOTE_BYTES, Frame
-from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, fuse
+from paddle_cluster.elastic.collectives.fusion import Batch, Flat, FusedArray, fuse
 from paddle_cluster.elastic.collectives.mesh import SILENCE_S, HeartbeatThread, Mesh
+from paddle_cluster.elastic.collectives.paths import ArrayPath
 from paddle_cluster.elastic.collectives.requests import (
     MAX_PENDING,
     MAX_REQUESTS,
@@ -39,19 +39,6 @@ from pserver.wire.protocol import ProtocolError
 CYCLE_BYTES = 8 << 20  # bytes of waiting requests at which the group's own thread begins a round
 STALL_S = 60.0  # seconds of a wait after which a warning names the missing ranks (Horovod's default)
 STALL_END_S = 1800.0  # seconds of a wait after which a stalled group ends
-
-
-class ArrayPath(Protocol):
-    """The way in which arrays are sent between ranks; see `memory.MemoryPath` and `sockets.SocketPath`."""
-
-    def announce(self, note: bytes, batch: Batch | None) -> int:
-        """Announce the new requests to the other ranks; `batch` has the first of them; None: there are none."""
-
-    def take_announcements(self) -> list[Frame]:
-        """Return the announcements of the other ranks."""
-
-    def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Run a batch. `frames`: the others' announcements if all are equal and begin with this batch, else None."""
 
 
 class CollectiveHandle:
@@ -189,6 +176,7 @@ class RankGroup:
                 return handle
             self._waiting.add(handle, is_named=name is not None)
             is_much = self._waiting.nbytes >= CYCLE_BYTES
+        # the thread that drives the rounds waits for the network, and would not see the new request
         if self._driving.locked():
             self._mesh.wake()
         if is_much:

@@ -17,14 +17,15 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from paddle_base.runtime.backoff import exponential_backoff
-from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded, show_value
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.network.open_files import FREE_FILES
+from paddle_base.runtime.schema import Integer, Record, SchemaError, Text, parse_object
+from paddle_base.runtime.wakeup import WakeUp
 from paddle_cluster.elastic.collectives.mesh import Mesh
 from paddle_cluster.elastic.collectives.peers import PeerRank, tune
 from paddle_cluster.elastic.errors import HorovodInternalError
@@ -39,10 +40,12 @@ MAX_UNPROVEN = 128  # maximum number of connections with an unfinished handshake
 # name of a connection: hash of the group's scope and of the called rank's incarnation, rank of the client, group's size
 _NAME = struct.Struct("<8sII")
 MAX_ADDRESS_BYTES = 1 << 12
+_TEXT = Text(MAX_ADDRESS_BYTES)
+_ADDRESS = Record("incarnation", host=_TEXT, port=Integer(1, 65535), incarnation=_TEXT)
 
 
 class AddressStore(Protocol):
-    """The store of the ranks' addresses; `paddle_cluster.elastic.rendezvous.client.RendezvousClient` implements it."""
+    """The store of the ranks' addresses; `paddle_cluster.elastic.rendezvous_client.RendezvousClient` implements it."""
 
     def put(self, scope: str, key: str, value: bytes) -> None:
         """Store a value."""
@@ -182,15 +185,11 @@ def read_address(value: bytes, number: int) -> RankAddress:
     """
     try:
         if len(value) > MAX_ADDRESS_BYTES:
-            raise BoundedJsonError(f"of {len(value)} bytes")
-        address: Mapping[str, Any] = parse_bounded(value, depth=4, values=64)
-    except BoundedJsonError as exc:
-        raise HorovodInternalError(f"rank {number} has published an address {exc}") from exc
-    host, port, incarnation = address.get("host"), address.get("port"), address.get("incarnation", "")
-    are_texts = isinstance(host, str) and isinstance(incarnation, str)
-    if not are_texts or not isinstance(port, int) or not is_integer(port, 1, 65535):
-        raise HorovodInternalError(f"rank {number} has published {show_value(address)}, which is no address")
-    return RankAddress(str(host), port, str(incarnation))
+            raise SchemaError("size", f"it has {len(value)} bytes")
+        address = parse_object(value, _ADDRESS, "the value", depth=4, values=64)
+    except SchemaError as exc:
+        raise HorovodInternalError(f"rank {number} has published a value which is no address: {exc}") from exc
+    return RankAddress(address["host"], address["port"], address.get("incarnation", ""))
 
 
 # ----- Being called -----
@@ -209,7 +208,7 @@ class Acceptor:
         self._wanted = set(range(plan.rank + 1, plan.size))
         self._changed = threading.Condition()
         self._is_over = False
-        self._stop, self._stopped = socket.socketpair()
+        self._wakeup = WakeUp()
         self._thread = ServiceThread(self._run, "group-acceptor")
 
     def __enter__(self) -> Acceptor:
@@ -218,9 +217,9 @@ class Acceptor:
 
     def __exit__(self, *_: object) -> None:
         self._is_over = True
-        self._stop.close()
+        self._wakeup.call()
         self._thread.join()
-        self._stopped.close()
+        self._wakeup.close()
         self._listener.close()
         for unproven in self._unproven.values():
             unproven[0].close()
@@ -250,7 +249,7 @@ class Acceptor:
     def _run(self) -> None:
         poller = select.poll()
         poller.register(self._listener, select.POLLIN)
-        poller.register(self._stopped, select.POLLIN)
+        poller.register(self._wakeup, select.POLLIN)
         while not self._is_over:
             for file, _ in poller.poll(1000):
                 if file == self._listener.fileno():

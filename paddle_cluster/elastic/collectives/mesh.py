@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.wakeup import WakeUp
 from paddle_cluster.elastic.collectives import frames
 from paddle_cluster.elastic.collectives.frames import Frame, FrameKind
 from paddle_cluster.elastic.collectives.peers import MAX_AHEAD_BYTES, PeerRank
@@ -80,15 +81,14 @@ class Mesh:
         self._poller = select.poll()
         self._of_file = {peer.connection.stream.fileno(): number for number, peer in self.peers.items()}
         self._writing: set[int] = set()
-        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poller.register(self._waker, select.POLLIN)
+        self._wakeup = WakeUp()
+        self._poller.register(self._wakeup, select.POLLIN)
         for file in self._of_file:
             self._poller.register(file, select.POLLIN)
 
     def wake(self) -> None:
         """Wake the thread that waits in `turn`; any thread may call `wake`."""
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._waker, 1)
+        self._wakeup.call()
 
     def abandon(self, reason: str) -> None:
         """Tell the thread that waits in `turn` to end the group; any thread may call `abandon`."""
@@ -124,14 +124,15 @@ class Mesh:
         is_woken = False
         self.beat()
         timeout = min(timeout, BEAT_S)
+        # rounded up, because a wait of less than a millisecond would become a loop without any wait
         for file, events in self._poller.poll(max(0, int(1000 * timeout + 0.999))):
-            if file == self._waker:
-                os.eventfd_read(file)
-                is_woken = True
+            if file == self._wakeup.fileno():
+                is_woken = self._wakeup.clear()
                 continue
             number = self._of_file[file]
             peer = self.peers[number]
             try:
+                # a hang-up or an error is read, too: the last messages may contain the reason
                 if events != select.POLLOUT:
                     peer.read()
             except ProtocolError as exc:
@@ -284,8 +285,7 @@ class Mesh:
             with contextlib.suppress(OSError):
                 _drain(peer.connection, deadline)
             peer.connection.close()
-        waker, self._waker = self._waker, -1
-        os.close(waker)
+        self._wakeup.close()
 
 
 class HeartbeatThread:

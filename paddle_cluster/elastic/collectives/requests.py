@@ -199,6 +199,7 @@ class Ledger:
                 if request.name in pending:
                     raise ProtocolError(f"a second announcement of '{request.name}' from rank {rank}")
                 pending[request.name] = request
+                # every rank runs requests in the order of rank 0, because all have to do the same at the same time
                 if not rank:
                     self._places[request.name] = self._number
                     self._number += 1

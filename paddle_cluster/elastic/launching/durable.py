@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -23,16 +22,16 @@ from functools import partial
 from io import FileIO
 from pathlib import Path
 
-from paddle_base.runtime.errors import DirectoryInUseError, VolumeError
+from paddle_base.runtime.errors import DirectoryInUseError, LostPeerError, VolumeError
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.elastic.launching import guard
 from paddle_cluster.elastic.launching.output import KINDS, OutputWriter
+from paddle_cluster.elastic.launching.processes import LOOK_S, signal_group, wait_or_end
 from paddle_cluster.elastic.membership.results import WorkerExit
 
-LOOK_S = 0.1  # seconds between two checks of the output and of the events that end the worker
 BEGIN_S = 10.0  # maximum seconds until a guard has written its pid
-LOST = 75  # exit code for a worker whose guard was killed
+LOST = LostPeerError.exit_code  # exit code for a worker whose guard was killed
 
 
 class DriverLock:
@@ -131,27 +130,15 @@ def wait_for_end(place: Path, ends: Sequence[threading.Event]) -> bool:
     found = read_guard(place)
     if found is None:
         return False
-    descriptor = open_process(*found)
-    if descriptor < 0:
+    descriptor, was_stopped = open_process(*found), False
+    if descriptor >= 0:
+        try:
+            was_stopped = wait_or_end(descriptor, partial(signal_group, found[0]), ends)
+        finally:
+            os.close(descriptor)
+    if not was_stopped:
         kill_left(place, *found)
-        return False
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    try:
-        while not poll.poll(LOOK_S * 1000):
-            if any(event.is_set() for event in ends):
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(found[0], signal.SIGTERM)
-                    os.killpg(found[0], signal.SIGCONT)  # a stopped process takes SIGTERM only when it continues
-                if not poll.poll(guard.GRACE_S * 1000):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(found[0], signal.SIGKILL)
-                    poll.poll(guard.GRACE_S * 1000)
-                return True
-    finally:
-        os.close(descriptor)
-    kill_left(place, *found)
-    return False
+    return was_stopped
 
 
 def kill_left(place: Path, pid: int, start: str) -> None:
@@ -161,8 +148,7 @@ def kill_left(place: Path, pid: int, start: str) -> None:
     with contextlib.suppress(OSError, IndexError):  # no process has the pid
         if guard.read_start(pid) != start:
             return  # another process has the pid, so the group has ended
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
+    signal_group(pid, signal.SIGKILL)
 
 
 def open_process(pid: int, start: str) -> int:
@@ -199,12 +185,15 @@ def follow(
             source.seek(int(mark.read_text(encoding="ascii")))
         shown = source.tell()
         while True:
+            # asked before the read, so that the last read certainly has all that the worker wrote
             was_over = is_over.is_set()
             chunk = source.read(1 << 16)
+            # whole lines, because the lines of all ranks go to one output; a line beyond the buffer is shown in parts
             whole = chunk if was_over else chunk[: chunk.rfind(b"\n") + 1] or (chunk if len(chunk) == 1 << 16 else b"")
             if whole:
                 writer.show(rank, kind, whole, file)
                 shown += len(whole)
+                # without the mark, the next driver shows lines twice, which harms less than an end
                 with contextlib.suppress(OSError):
                     mark.write_text(str(shown), encoding="ascii")
             if len(whole) < len(chunk):

@@ -220,7 +220,7 @@ class _Forker:
                 _end_with(lambda: self._guard(other, variables, ProcessFiles(*files)))
             with contextlib.suppress(OSError):
                 os.setpgid(pid, pid)  # parent and child both call this, so that the group exists before a signal comes
-            ended = os.pidfd_open(pid)
+            ended = os.pidfd_open(pid)  # the pid is not used again before `waitpid`
             self._guards[ended] = pid, other
             self._poll.register(ended, select.POLLIN)
             self._poll.register(other, select.POLLIN)

@@ -76,6 +76,7 @@ def run_with_pipe(descriptor: int, begin: Callable[[], int]) -> int:
 def run_in_directory(directory: str, grace_s: float, command: list[str]) -> int:
     """Run a command while a driver runs; end the command after `grace_s` seconds without a driver."""
     try:
+        # exclusive: a driver that takes over may start a second guard for this worker, and the worker must run once
         file = os.open(f"{directory}/{PID}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return BEGUN
@@ -95,6 +96,7 @@ def run_in_directory(directory: str, grace_s: float, command: list[str]) -> int:
             elif time.monotonic() - alone_since > grace_s:
                 end_group(ended)
         status = finish(child)
+    # renamed when it is complete: a driver finds the whole status, or none
     with open(f"{directory}/{EXIT}.new", "w", encoding="ascii") as text:  # noqa: PTH123  # pathlib takes 10 ms
         text.write(f"{status}\n")
     os.replace(f"{directory}/{EXIT}.new", f"{directory}/{EXIT}")  # noqa: PTH105

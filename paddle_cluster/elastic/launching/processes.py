@@ -22,10 +22,30 @@ from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.health.steady_time import steady_time
 from paddle_base.runtime.network.interfaces import list_nics
 from paddle_cluster.elastic import constants as names
-from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.hosts import SlotInfo, list_slot_variables
 from paddle_cluster.elastic.launching import guard
 from paddle_cluster.elastic.launching.output import KINDS, OutputSink, WorkerPipe
 from paddle_cluster.elastic.membership.results import WorkerExit
+
+
+class WorkerProgram(NamedTuple):
+    """A command, or a function.
+
+    Attributes:
+    - command: command of a worker on another machine, or of a worker that outlives its driver.
+    - environ: variables of a worker on this machine, without the variables of its slot.
+    - start: starts a worker on this machine.
+    - offer: returns further variables of a worker on another machine, which reaches this machine at the given address.
+      Raises UsageError if the program cannot run on another machine.
+    - secret: secret of the job if the user has set none; "": the driver makes a secret.
+    """
+
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    start: StartProcess
+    offer: Callable[[str], dict[str, str]] = lambda _: {}
+    secret: str = ""
+
 
 LOOK_S = 0.1  # seconds between two checks of the events that end the worker
 DRAIN_S = 5.0  # maximum seconds of reading the output that is left at the end of a worker
@@ -49,19 +69,6 @@ def make_environment(
         names.PADDLE_ELASTIC_GENERATION: str(generation),
         **more,
     }
-
-
-def list_slot_variables(slot: SlotInfo) -> dict[str, str]:
-    """Return the variables that contain a worker's slot and ranks."""
-    numbers = {
-        names.HOROVOD_RANK: slot.rank,
-        names.HOROVOD_SIZE: slot.size,
-        names.HOROVOD_LOCAL_RANK: slot.local_rank,
-        names.HOROVOD_LOCAL_SIZE: slot.local_size,
-        names.HOROVOD_CROSS_RANK: slot.cross_rank,
-        names.HOROVOD_CROSS_SIZE: slot.cross_size,
-    }
-    return {names.HOROVOD_HOSTNAME: slot.hostname, **{name: str(value) for name, value in numbers.items()}}
 
 
 def keep_exported(environ: Mapping[str, str]) -> dict[str, str]:
@@ -147,8 +154,7 @@ class CommandProcess:
 
     def signal(self, number: int) -> None:
         """Send a signal to the process group; do nothing after the end of the worker."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+        signal_group(self._process.pid, number)
 
     def wait(self) -> int:
         """Wait for the end of the worker; return its exit code, or -n after signal n."""
@@ -185,17 +191,19 @@ def run_process(
         held.close()
         raise
     finally:
+        # the worker has its copies; while these are open, its pipes have no end
         for descriptor in given:
             os.close(descriptor)
     sources = [WorkerPipe(descriptor) for descriptor in (stdout, stderr)]
     for kind, source in zip(KINDS, sources, strict=True):
         ServiceThread(partial(writer.copy, source, rank, kind, files[kind]), f"output of rank {rank}").start()
     try:
-        was_stopped = _wait(process, ends)
+        was_stopped = wait_or_end(process.fileno(), process.signal, ends)
         code = _read_code(held, process.wait())
     finally:
         held.close()
         process.close()
+    # before the wait for output, which children of the worker may hold open
     end = steady_time()
     for source in sources:
         source.wait_until_drained(DRAIN_S)
@@ -212,15 +220,25 @@ def _read_code(held: socket.socket, status: int) -> int:
     return status
 
 
-def _wait(process: WorkerProcess, ends: Sequence[threading.Event]) -> bool:
-    """Wait for the end of a worker; return whether an event has ended the worker."""
+def signal_group(group: int, number: int) -> None:
+    """Send a signal to a process group; do nothing if it has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+def wait_or_end(ended: int, send: Callable[[int], None], ends: Sequence[threading.Event]) -> bool:
+    """Wait for the end of a worker; return whether an event has ended the worker.
+
+    Args: ended: descriptor that becomes readable when the worker ends.  send: sends a signal to the worker's group.
+    """
     poll = select.poll()
-    poll.register(process, select.POLLIN)
+    poll.register(ended, select.POLLIN)
     while not poll.poll(LOOK_S * 1000):
         if any(event.is_set() for event in ends):
-            process.signal(signal.SIGTERM)
-            process.signal(signal.SIGCONT)  # a stopped process takes SIGTERM only when it continues
+            send(signal.SIGTERM)
+            send(signal.SIGCONT)  # a stopped process takes SIGTERM only when it continues
             if not poll.poll(guard.GRACE_S * 1000):
-                process.signal(signal.SIGKILL)
+                send(signal.SIGKILL)
+                poll.poll(guard.GRACE_S * 1000)
             return True
     return False

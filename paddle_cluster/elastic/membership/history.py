@@ -174,7 +174,7 @@ class JobHistory:
         self.changed.set()
 
     def describe(self) -> dict[str, Any]:
-        """Return the history as data; see `paddle_cluster.elastic.job.membership_file`."""
+        """Return the history as data; see `paddle_cluster.elastic.membership_file`."""
         with self._lock:
             return {
                 "wanted": None if self._wanted is None else {"slots": self._wanted[0], "since": self._wanted[1]},

@@ -13,7 +13,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from paddle_base.registry.interface import MOST_VALUE_BYTES, WATCH_S, Claim, Registry
@@ -86,17 +86,6 @@ class DriverRecord(NamedTuple):
     members: tuple[MemberRecord, ...]
     blacklist: tuple[str, ...]
     revision: int = 0  # the value for records of older drivers without this field
-
-    @classmethod
-    def of(
-        cls,
-        numbers: tuple[int, int, int, int],
-        members: Mapping[int, Incarnation | None],
-        blacklist: Sequence[str],
-    ) -> DriverRecord:
-        """Return the record of a generation. Args: numbers: generation, resets, port, revision.  members: by rank."""
-        found = tuple(MemberRecord.of(one, rank) for rank, one in members.items() if one is not None)
-        return cls(*numbers[:3], found, tuple(blacklist), numbers[3])
 
     @property
     def text(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -11,8 +11,62 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.backoff import exponential_backoff
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.kubernetes.client import ApiClient, ApiProblem, find_place
+from paddle_cluster.elastic.constants import POD_SELECTOR
 from paddle_cluster.elastic.discovery import FoundHosts, HostDiscovery
-from paddle_cluster.elastic.membership.pods import SELECTOR, read_pods
+
+SLOTS = "paddle/slots"  # annotation of a pod: number of workers in the pod
+MOST_SLOTS = 1024
+MOST_PODS = 10_000
+
+
+def read_pods(pods: Iterable[Mapping[str, Any]], default_slots: int) -> tuple[FoundHosts, list[str]]:
+    """Return the hosts in the order of the ranks, the oldest first, and the problems of unusable pods.
+
+    A pod is a host if the pod runs, is Ready, has an address and is not being deleted. Pods that were created in the
+    same second are sorted by name.
+
+    Args: default_slots: number of slots of a pod without the annotation `paddle/slots`.
+    """
+    found: list[tuple[str, str, int, str, str]] = []
+    problems: list[str] = []
+    for pod in pods:
+        try:
+            host = _read_pod(pod, default_slots)
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:
+            problems.append(glog.clean(f"a pod cannot be used: {exc}", 200))
+            continue
+        if host is not None and len(found) < MOST_PODS:
+            found.append(host)
+    hosts = sorted(found)
+    return (
+        FoundHosts(
+            {name: slots for _, name, slots, _, _ in hosts},
+            {name: uid for _, name, _, uid, _ in hosts},
+            {name: address for _, name, _, _, address in hosts},
+        ),
+        problems,
+    )
+
+
+def _read_pod(pod: Mapping[str, Any], default_slots: int) -> tuple[str, str, int, str, str] | None:
+    """Return time of creation, name, slots, unique id and address of a pod; None: the pod is no host."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    if metadata.get("deletionTimestamp") or status.get("phase") != "Running" or not status.get("podIP"):
+        return None
+    ready = [one.get("status") for one in status.get("conditions") or [] if one.get("type") == "Ready"]
+    if ready != ["True"]:
+        return None
+    name, address, uid = str(metadata["name"]), str(status["podIP"]), str(metadata["uid"])
+    text = (metadata.get("annotations") or {}).get(SLOTS)
+    slots = default_slots if text is None else _read_slots(name, text)
+    return (str(metadata.get("creationTimestamp") or ""), name, slots, uid, address) if slots else None
+
+
+def _read_slots(name: str, text: Any) -> int:
+    if not isinstance(text, str) or not (text.isascii() and text.isdigit()) or int(text[:9]) > MOST_SLOTS:
+        raise ValueError(f"{name} has the annotation {SLOTS}={text!r}; it has to be a number up to {MOST_SLOTS}")
+    return int(text[:9])
+
 
 REFUSED_S = 10.0  # seconds after the start in which a refusal is no error, because the rights may be given later
 LONGEST_S = 30.0  # maximum seconds between two requests to an API server that does not answer
@@ -31,7 +85,7 @@ class PodDiscovery(HostDiscovery):
         self,
         environ: Mapping[str, str],
         namespace: str = "",
-        selector: str = SELECTOR,
+        selector: str = POD_SELECTOR,
         default_slots: int = 1,
         make_client: Callable[[Any], ApiClient] = ApiClient,
     ) -> None:
@@ -75,11 +129,7 @@ class PodDiscovery(HostDiscovery):
         for problem in set(problems) - self._noted:
             glog.warning(problem)
         self._noted = set(problems)
-        return FoundHosts(
-            {one.name: one.slots for one in hosts},
-            {one.name: one.uid for one in hosts},
-            {one.name: one.address for one in hosts},
-        )
+        return hosts
 
     def _take_problem(self, problem: ApiProblem, now: float) -> None:
         if problem.is_refusal and self._found is None and now - self._began > REFUSED_S:

@@ -1,9 +1,11 @@
-"""The process in each slot. A process of a worker is called an incarnation, and has a unique name."""
+"""The process in each slot, and when it was heard. A process is called an incarnation, and has a unique name."""
 
 from __future__ import annotations
 
 import secrets
 import threading
+import time
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -117,3 +119,55 @@ class MemberTable:
         """Remove all processes except the processes of these slots."""
         with self._lock:
             self._members = {slot: one for slot, one in self._members.items() if slot in slots}
+
+
+RESOLUTION_S = 0.1  # minimum seconds between two recorded heartbeat times
+GAP_S = 3.0  # longer than the interval between two heartbeats of a worker, which is 2 s
+LONG_GAP_S = 1.0  # counted seconds of an interval without any heartbeat that is longer than GAP_S
+MOST_TIMES = 10_000
+
+
+class Hearing:
+    """The times at which a driver has received a heartbeat from any worker.
+
+    Args: patience_s: seconds without any heartbeat after which every worker counts as silent; before that time the
+        driver itself may be cut off. 0: the driver is never cut off.
+
+    Thread safety: every method may be called from any thread.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._last = time.monotonic()
+        self._times = [self._last]  # ascending, in seconds of `time.monotonic`
+        self._totals = [0.0]  # for each time: sum of the earlier intervals, as `_count` counts them
+
+    def note(self, now: float | None = None) -> None:
+        """Record a heartbeat; `now` is in seconds of `time.monotonic`."""
+        now = time.monotonic() if now is None else now
+        with self._lock:
+            self._last = max(self._last, now)
+            if self._last - self._times[-1] >= RESOLUTION_S:
+                self._totals.append(self._totals[-1] + _count(self._last - self._times[-1]))
+                self._times.append(self._last)
+            if len(self._times) > MOST_TIMES:
+                del self._times[: MOST_TIMES // 2], self._totals[: MOST_TIMES // 2]
+
+    def measure_silence(self, heard: float, now: float) -> float:
+        """Return the seconds for which a worker counts as silent; its last heartbeat came at `heard`.
+
+        The silence lasts from `heard` to the last heartbeat of other workers, because only these heartbeats show that
+        the driver is not cut off.
+        """
+        with self._lock:
+            if now - self._last > self._patience_s:
+                return now - heard
+            place = max(0, bisect_right(self._times, heard) - 1)
+            before = max(0.0, heard - self._times[place])  # the beginning of an interval, in which the worker was heard
+            return max(0.0, self._totals[-1] - self._totals[place] - before)
+
+
+def _count(gap: float) -> float:
+    """Return the seconds that an interval between two heartbeats counts; in a long one the driver may be cut off."""
+    return gap if gap <= GAP_S else LONG_GAP_S

@@ -1,36 +1,63 @@
-"""Sends notices of changed hosts to rank 0, at once or as soon as the driver knows the addresses of rank 0."""
+"""Sends notices of changed hosts to rank 0, at once or as soon as the driver knows the addresses of rank 0.
+
+Revisions order the notices, and not times, because the clock of the next driver of a job may be behind.
+"""
 
 from __future__ import annotations
 
+import functools
+import operator
 import threading
 from collections.abc import Collection
+from typing import NamedTuple
 
-from paddle_cluster.elastic.hosts import SlotInfo
-from paddle_cluster.elastic.keyvalue.notices import HostsNotice, NoticeBoard
 from paddle_cluster.elastic.membership.decisions import Slot, compare_slots
 from paddle_cluster.elastic.worker import WorkerNotificationClient
 
 TELL_S = 0.5  # maximum seconds that host discovery waits until rank 0 has received a notice
 
 
+class HostsNotice(NamedTuple):
+    """A notice of changed hosts.
+
+    Attributes: revision: number of notices of the job up to this notice.  result: flags of `HostUpdateResult`.
+    """
+
+    revision: int
+    result: int
+
+
 class Notifier:
-    """The notices of a job, and the client of each worker.
+    """All notices of a job, and the client of each worker.
+
+    Attributes: base: revision of the newest notice before this generation; the workers need only later notices.
 
     Thread safety: every method may be called from any thread.
     """
 
     def __init__(self) -> None:
-        self.board = NoticeBoard()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._notices: list[HostsNotice] = []
+        self._first = 0  # number of notices of earlier drivers
         self._clients: dict[Slot, WorkerNotificationClient] = {}
         self._expected: frozenset[Slot] = frozenset()  # slots that the workers expect in the next generation
-        self._base = 0  # revision of the newest notice before this generation; the workers need only later notices
+        self.base = 0
+
+    @property
+    def revision(self) -> int:
+        """The number of notices."""
+        return self._first + len(self._notices)
+
+    def continue_from(self, revision: int) -> None:
+        """Number the notices after those of an earlier driver."""
+        with self._lock:
+            self._first = revision
 
     def begin_generation(self, slots: Collection[Slot]) -> None:
         """Set the slots of a new generation; all earlier notices are obsolete for its workers."""
         with self._lock:
             self._expected = frozenset(slots)
-            self._base = self.board.revision
+            self.base = self.revision
             self._clients = {slot: client for slot, client in self._clients.items() if slot in self._expected}
 
     def post(self, slots: Collection[Slot], result: int) -> HostsNotice:
@@ -43,7 +70,19 @@ class Notifier:
             if slots:
                 result = compare_slots(self._expected, slots) or result
                 self._expected = frozenset(slots)
-            return self.board.post(result)
+            notice = HostsNotice(self.revision + 1, result)
+            self._notices.append(notice)
+            return notice
+
+    def find_after(self, revision: int) -> HostsNotice | None:
+        """Return the notices after a revision as one notice, or None if there are none.
+
+        The result has the revision of the newest notice and the flags of all notices after the given revision.
+        """
+        with self._lock:
+            newer = self._notices[max(0, revision - self._first) :]
+        result = functools.reduce(operator.or_, (one.result for one in newer), 0)
+        return newer[-1]._replace(result=result) if newer else None
 
     def tell_soon(self, client: WorkerNotificationClient, notice: HostsNotice) -> None:
         """Send a notice to rank 0, and wait at most TELL_S seconds, because the host of rank 0 may be lost.
@@ -61,23 +100,13 @@ class Notifier:
         telling.start()
         telling.join(TELL_S)
 
-    @property
-    def base(self) -> int:
-        """The revision of the newest notice before this generation."""
-        return self._base
-
     def add_client(self, slot: Slot, client: WorkerNotificationClient) -> HostsNotice | None:
         """Store the client of the worker of a slot; return the notice that the worker has missed, or None."""
         with self._lock:
             self._clients[slot] = client
-            return self.board.find_after(self._base)
+            return self.find_after(self.base)
 
-    def has_client(self, slot: Slot) -> bool:
-        """Return whether the addresses of the worker of a slot are known."""
-        with self._lock:
-            return slot in self._clients
-
-    def find_client(self, slot: SlotInfo) -> WorkerNotificationClient | None:
+    def find_client(self, slot: Slot) -> WorkerNotificationClient | None:
         """Return the client of the worker of a slot, or None if the worker has not registered."""
         with self._lock:
-            return self._clients.get((slot.hostname, slot.local_rank))
+            return self._clients.get(slot)

@@ -11,30 +11,152 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import socket
+import sys
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import NamedTuple
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.environment import read_environment
 from paddle_base.runtime.errors import ConfigError, PaddleError
 from paddle_base.runtime.health.places import name_process
 from paddle_base.runtime.health.service_threads import ServiceThread
-from paddle_base.runtime.network.interfaces import resolve_nics
+from paddle_base.runtime.network.interfaces import find_way, resolve_nics
 from paddle_cluster.elastic.collectives.forming import form
-from paddle_cluster.elastic.collectives.group import RankGroup
+from paddle_cluster.elastic.collectives.group import STALL_END_S, STALL_S, Patience, RankGroup
 from paddle_cluster.elastic.collectives.joining import GroupPlan
+from paddle_cluster.elastic.constants import MOST_S, read_seconds
 from paddle_cluster.elastic.errors import HorovodInternalError, RemovedFromJobError
-from paddle_cluster.elastic.process.leaving import end_without_traceback
-from paddle_cluster.elastic.process.placement import (
-    ProcessPlacement,
-    WorkerSettings,
-    describe_foreign,
-    read_placement,
-    read_settings,
-)
-from paddle_cluster.elastic.rendezvous.client import RendezvousClient
+from paddle_cluster.elastic.hosts import SLOT_NUMBERS, list_slot_variables
+from paddle_cluster.elastic.rendezvous_client import GROUP_SCOPE, RendezvousClient
+
+_SLOT = tuple(name.upper() for name in SLOT_NUMBERS)
+
+
+class ProcessPlacement(NamedTuple):
+    """A worker's slot in a generation of the job."""
+
+    hostname: str = "localhost"
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    cross_rank: int = 0
+    cross_size: int = 1
+    generation: int = 0
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables of this slot."""
+        return list_slot_variables(self)
+
+
+class WorkerSettings(NamedTuple):
+    """The settings of a worker for the whole life of the process.
+
+    Attributes:
+    - address, port: address and port of the driver; "": there is no driver.
+    - nic: network interface at which other workers reach this worker, or "".
+    - is_elastic: whether further generations follow.
+    - timeout: maximum seconds until the ranks of a generation have connected.
+    - elastic_timeout: maximum seconds until the driver has begun the next generation.
+    - own_address: address at which other workers reach this worker, or "".
+    """
+
+    address: str = ""
+    port: int = 0
+    nic: str = ""
+    is_elastic: bool = False
+    incarnation: str = ""
+    timeout: float = 30.0
+    elastic_timeout: float = 600.0
+    patience: Patience = Patience()
+    own_address: str = ""
+
+
+def describe_foreign(place: ProcessPlacement, holder: str) -> str:
+    """Return the error of a process that has the variables of a worker and is not the worker."""
+    return (
+        f"hvd.init(): the place of {place.hostname}[{place.local_rank}] belongs to its process {holder.split('.')[0]}, "
+        f"whose variables this process {os.getpid()} has inherited; let a script whose child processes import it call "
+        "hvd.init() below if __name__ == '__main__'"
+    )
+
+
+def read_placement(environ: Mapping[str, str]) -> ProcessPlacement:
+    """Read the slot from the environment.
+
+    Raises: ConfigError: a variable is missing or is no number, or the variables contradict each other.
+    """
+    if not environ.get("HOROVOD_RANK"):
+        return ProcessPlacement()
+    numbers = [_read(environ, f"HOROVOD_{name}") for name in _SLOT]
+    generation = _read(environ, "PADDLE_ELASTIC_GENERATION") if environ.get("PADDLE_ELASTIC_GENERATION") else 0
+    placement = ProcessPlacement._make((environ.get("HOROVOD_HOSTNAME", "localhost"), *numbers, generation))
+    for name, rank, size in zip(_SLOT[::2], numbers[::2], numbers[1::2], strict=True):
+        if rank >= size:
+            raise ConfigError(
+                f"HOROVOD_{name} is {rank}, but the size is {size}; let `paddle elastic run` set the variables"
+            )
+    return placement
+
+
+def read_settings(environ: Mapping[str, str]) -> WorkerSettings:
+    """Read the settings from the environment.
+
+    Raises: ConfigError: a variable is no number.
+    """
+    address = environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR", "")
+    return WorkerSettings(
+        address=address,
+        port=_read(environ, "HOROVOD_GLOO_RENDEZVOUS_PORT") if address else 0,
+        nic=environ.get("HOROVOD_GLOO_IFACE", ""),
+        is_elastic=environ.get("HOROVOD_ELASTIC", "") == "1",
+        incarnation=environ.get("PADDLE_ELASTIC_INCARNATION", ""),
+        timeout=read_seconds(environ, "HOROVOD_GLOO_TIMEOUT_SECONDS", 30.0),
+        elastic_timeout=read_seconds(environ, "HOROVOD_ELASTIC_TIMEOUT", 600.0),
+        patience=_read_patience(environ),
+        own_address=environ.get("PADDLE_ELASTIC_ADDRESS", ""),
+    )
+
+
+def _read_patience(environ: Mapping[str, str]) -> Patience:
+    has_check = environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") in ("", "0")
+    return Patience(
+        read_seconds(environ, "HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S) if has_check else MOST_S,
+        read_seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", STALL_END_S) if has_check else MOST_S,
+        read_seconds(environ, "PADDLE_ELASTIC_SILENCE_SECONDS", Patience.silence),
+    )
+
+
+def _read(environ: Mapping[str, str], name: str) -> int:
+    text = environ.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ConfigError(f"{name} is '{text}', not a number; let `paddle elastic run` set the variables")
+    return int(text)
+
+
+def end_without_traceback() -> None:
+    """Install a hook by which an uncaught RemovedFromJobError ends the process with one line and its exit code.
+
+    The hook is `sys.excepthook`. It passes all other exceptions to the hook that was set before. In a process that has
+    the hook already, this function does nothing.
+    """
+    if getattr(sys.excepthook, "is_of_elastic", False):
+        return
+    before = sys.excepthook
+
+    def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not isinstance(error, RemovedFromJobError):
+            before(kind, error, trace)
+            return
+        glog.warning(str(error))
+        sys.exit(error.exit_code)  # Python ends with the status of a SystemExit that the hook raises
+
+    end.is_of_elastic = True  # type: ignore[attr-defined]
+    sys.excepthook = end
+
 
 HEARTBEAT_S = 2.0  # seconds between two heartbeats
 
@@ -193,16 +315,8 @@ class WorkerMembership:
             raise RemovedFromJobError(
                 f"{place.hostname}[{place.local_rank}] was removed from the elastic job: the driver has no rank for it"
             )
-        self.placement = ProcessPlacement(
-            place.hostname,
-            slot.rank,
-            slot.size or 1,
-            slot.local_rank,
-            slot.local_size or 1,
-            slot.cross_rank,
-            slot.cross_size or 1,
-            generation,
-        )
+        numbers = (getattr(slot, name) for name in SLOT_NUMBERS)
+        self.placement = ProcessPlacement._make((place.hostname, *numbers, generation))
         os.environ.update(self.placement.variables())
 
     def _plan(self) -> GroupPlan:
@@ -210,7 +324,7 @@ class WorkerMembership:
         return GroupPlan(
             place.rank,
             place.size,
-            f"group_{place.generation}",
+            f"{GROUP_SCOPE}{place.generation}",
             self._own_address(),
             self.secret,
             self.settings.timeout,
@@ -226,13 +340,13 @@ class WorkerMembership:
             return resolve_nics(self.settings.nic)[0]
         if self.settings.own_address:
             return self.settings.own_address
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-            probe.connect((self.settings.address, self.settings.port or 9))  # connecting a UDP socket sends nothing
-            return str(probe.getsockname()[0])
+        with contextlib.suppress(OSError):
+            return find_way(self.settings.address)
         return "127.0.0.1"
 
     def _beat(self) -> None:
         is_heard = True
+        # a client of its own, because a heartbeat without an answer has to end before the next one is due
         client = RendezvousClient(self.settings.address, self.settings.port, self.secret, HEARTBEAT_S)
         while True:  # send at once, because the driver ignores a worker's silence before its first heartbeat
             place = self.placement

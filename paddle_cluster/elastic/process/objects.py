@@ -68,8 +68,10 @@ def _pack(value: object, blobs: list[bytes], where: str) -> Any:
     """Return a value as JSON; append the bytes that follow the JSON to `blobs`."""
     if value is None or isinstance(value, bool | str):
         return value
+    # before the numbers: np.float64 is a float, but has to arrive as np.float64
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
+        # a dtype's name does not tell its byte order
         if array.dtype.name not in _DTYPES or array.dtype != _DTYPES[array.dtype.name]:
             raise TypeError(f"{where} is an array of {array.dtype}; {_WHAT}")
         blobs.append(array.tobytes())
@@ -86,6 +88,7 @@ def _pack(value: object, blobs: list[bytes], where: str) -> Any:
         return {"bytes": len(value)}
     if isinstance(value, list | tuple):
         items = [_pack(one, blobs, f"{where}[{number}]") for number, one in enumerate(value)]
+        # a subclass is refused, because it would arrive as another type
         return items if type(value) is list else {"tuple": items} if type(value) is tuple else _refuse(value, where)
     if type(value) is dict:
         pairs = value.items()

@@ -23,9 +23,8 @@ import numpy.typing as npt
 from paddle_base.runtime.errors import ConfigError, DataError
 from paddle_cluster.elastic.collectives.group import CollectiveHandle
 from paddle_cluster.elastic.collectives.requests import DTYPES, REDUCED_DTYPES, CollectiveKind, Reduction, check_name
-from paddle_cluster.elastic.process.membership import WORKER
+from paddle_cluster.elastic.process.membership import WORKER, ProcessPlacement
 from paddle_cluster.elastic.process.objects import dump_object, load_object
-from paddle_cluster.elastic.process.placement import ProcessPlacement
 
 Average, Sum, Min, Max = Reduction.AVERAGE, Reduction.SUM, Reduction.MIN, Reduction.MAX
 AnyArray = npt.NDArray[Any]

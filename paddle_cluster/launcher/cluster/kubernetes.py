@@ -14,7 +14,7 @@ from paddle_base.runtime.kubernetes.client import ANSWER_LIMIT, ApiClient, ApiPl
 from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.cluster.call_slots import SLOTS_PER_SECOND, Pacer, make_slots
 from paddle_cluster.launcher.cluster.pods import ANSWERED, check_pods, find_own, parse_pods
-from paddle_cluster.launcher.errors import ApiError
+from paddle_cluster.launcher.errors import ApiError, NotReadyError
 from paddle_cluster.launcher.settings import TUTORIALS_PODS, LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, parse_json, part, say
 
@@ -150,11 +150,12 @@ class PodApi:
             "check which server answers at KUBERNETES_SERVICE_HOST"
         )
 
-    def read_parallelism(self) -> int | str:
-        """Return the parallelism in the Job's spec, or a text that says why the parallelism is unknown now.
+    def read_parallelism(self) -> int:
+        """Return the parallelism in the Job's spec.
 
         The result is TUTORIALS_PODS if this pod may not read its Job; a pod needs only the right to list pods.
-        Raises: ApiError: the API server does not answer, or its answer is not a Job.
+        Raises: NotReadyError: the parallelism is 0. ApiError: the API server does not answer, or its answer is not a
+            Job.
         """
         path = f"/apis/batch/v1/namespaces/{self.config.job_namespace}/jobs/{self.config.job_name}"
         response = self._send({}, time.monotonic() + REQUEST_TIMEOUT_S, path)
@@ -178,7 +179,9 @@ class PodApi:
                 f"{self.place.url}{path} answered something that is no Job ({problem!r}); set CONF_PADDLE_GRADIENT_NUM"
             ) from None
         found = min(known, default=1)  # a Job never has more pods than completions
-        return found or "the Job's parallelism is 0, and CONF_PADDLE_GRADIENT_NUM is not set"
+        if not found:
+            raise NotReadyError("the Job's parallelism is 0, and CONF_PADDLE_GRADIENT_NUM is not set")
+        return found
 
     def interval(self, unchanged_s: float) -> float:
         """Return the seconds between two lists of pods by a launcher. Args: unchanged_s: seconds without a change."""

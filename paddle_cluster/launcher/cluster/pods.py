@@ -213,24 +213,17 @@ def check_pods(items: list[JsonObject]) -> None:
                 raise ValueError(f"two pods have the {kind} {shorten(text)}")
 
 
-def select_own_job(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> tuple[list[PodStatus], str]:
-    """Return the pods that have this pod's controller, and the UID of that controller ("" if this pod is not listed).
+def own_pods(config: LauncherConfig, podlist: JsonObject) -> JsonObject:
+    """Return the PodList with only the pods that have this pod's controller, or all pods if this pod is not listed.
 
     Pods of an earlier Job with the same name, and other pods with the same label, have another controller.
     """
-    own = find_own(pods, own_ip, own_name)
-    if own is None or not own.controller_uid:
-        return list(pods), ""
-    return [pod for pod in pods if pod.controller_uid == own.controller_uid], own.controller_uid
-
-
-def own_pods(config: LauncherConfig, podlist: JsonObject) -> JsonObject:
-    """Return the PodList with only the pods that select_own_job selects."""
     pods = parse_pods(podlist)
-    own, _ = select_own_job(pods, config.pod_ip, config.pod_name)
-    kept = {id(pod) for pod in own}
-    items = objects(podlist, "items")
-    return {**podlist, "items": [item for item, pod in zip(items, pods, strict=True) if id(pod) in kept]}
+    own = find_own(pods, config.pod_ip, config.pod_name)
+    if own is None or not own.controller_uid:
+        return podlist
+    items = zip(objects(podlist, "items"), pods, strict=True)
+    return {**podlist, "items": [item for item, pod in items if pod.controller_uid == own.controller_uid]}
 
 
 def find_own(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> PodStatus | None:

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 from paddle_cluster.launcher.cluster.pods import IdMap, PodStatus
+from paddle_cluster.launcher.errors import NotReadyError
 from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.text import JsonObject, list_some
 
@@ -72,19 +73,21 @@ def choose_members(
     layout: PodLayout,
     silent: Collection[str],
     late: Collection[str],
-) -> list[PodStatus] | str:
-    """Return the pods with which the leader begins an attempt, or a text that says what the leader waits for.
+) -> list[PodStatus]:
+    """Return the pods with which the leader begins an attempt.
 
     Args: silent: addresses of live pods whose launchers are not connected to the leader. late: addresses of pods whose
         time to connect has passed; the attempt begins without pods that are both silent and late.
+    Raises: NotReadyError: the leader waits for a pod or a launcher.
     """
     missing = [index for index in range(layout.pods) if index not in live and index not in gone]
     if missing:
-        return f"waiting for pods {list_some([*map(str, missing)], ', ')}; kubectl describe says why they are not there"
+        named = list_some([*map(str, missing)], ", ")
+        raise NotReadyError(f"waiting for pods {named}; kubectl describe says why they are not there")
     awaited = [pod for pod in live.values() if pod.ip in silent and pod.ip not in late]
     if awaited:
         places = [f"pod {pod.index} at {pod.ip} ({pod.place})" for pod in awaited]
-        return f"waiting for the launchers of {list_some(places, ', ')}; {WITHOUT_LAUNCHER}"
+        raise NotReadyError(f"waiting for the launchers of {list_some(places, ', ')}; {WITHOUT_LAUNCHER}")
     return [pod for pod in live.values() if pod.ip not in silent]
 
 

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
+from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import IdMap, in_id_order, parse_pods
-from paddle_cluster.launcher.errors import ApiError
+from paddle_cluster.launcher.errors import ApiError, NotReadyError
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, say
 
@@ -69,12 +69,24 @@ class Wait:
         """Return a PodList; a list that begins at the deadline has LAST_LOOK_S for all its pages. Raises: ApiError."""
         return self.api.list_pods(max(LAST_LOOK_S, self._began + self.timeout_s - self.policy.clock()))
 
-    def pause(self, obstacle: str | ApiError, look: Callable[[], Answer | None] | None = None) -> Answer | None:
+    def until(self, ask: Callable[[], Answer], look: Callable[[], Answer | bool | None] | None = None) -> Answer:
+        """Call `ask`, with pauses, until it raises no NotReadyError, and return its answer.
+
+        Args: look: a second source of answers, which is called more often. If it returns True, `ask` is called at once.
+        Raises: see `pause`.
+        """
+        while True:
+            try:
+                return ask()
+            except NotReadyError as obstacle:
+                heard = self.pause(obstacle, look)
+            if heard is not None and not isinstance(heard, bool):
+                return heard
+
+    def pause(self, obstacle: NotReadyError, look: Callable[[], Answer] | None = None) -> Answer | None:
         """Sleep until the next call is allowed. Log the obstacle when it is new, and again every REPEAT_PERIOD_S.
 
-        Args: look: a second source of answers, which is called more often than the API server; its answer ends the
-            pause.
-        Returns: the answer of `look`, or None.
+        Args: look: its answer ends the pause. Returns: this answer, or None.
         Raises: PaddleError: the deadline has passed, or the obstacle is fatal; the obstacle determines the class of the
             error.
         """
@@ -86,12 +98,11 @@ class Wait:
             self.policy.say(f"waiting: {text}")
             self._said, self._said_at = text, now
         if now >= deadline:
-            final = obstacle.final if isinstance(obstacle, ApiError) else PeerUnreachableError
-            raise final(f"gave up after {self.timeout_s:g} s ({self.limit}): {text}")
+            raise obstacle.final(f"gave up after {self.timeout_s:g} s ({self.limit}): {text}")
         pause_s = max(self.api.interval(now - self._changed_at), backoff_s) * self.policy.rng.uniform(1.0, 1.3)
         return self._sleep_until(now + min(pause_s, max(deadline - now, 0.01)), look)
 
-    def _back_off(self, obstacle: str | ApiError) -> float:
+    def _back_off(self, obstacle: NotReadyError) -> float:
         """Return the minimum pause before the next call, which grows with consecutive failures. Raises: PaddleError."""
         if not isinstance(obstacle, ApiError):
             self._failures = 0
@@ -101,7 +112,7 @@ class Wait:
         self._failures += 1
         return max(min(15.0, 0.25 * 2.0**self._failures), obstacle.retry_after_s)
 
-    def _sleep_until(self, end: float, look: Callable[[], Answer | None] | None) -> Answer | None:
+    def _sleep_until(self, end: float, look: Callable[[], Answer] | None) -> Answer | None:
         if not look:
             self.policy.sleep(max(0.0, end - self.policy.clock()))  # `end` may already have passed
             return None
@@ -113,29 +124,6 @@ class Wait:
         return None
 
 
-def wait_for_pods(
-    wait: Wait, decide: Callable[[JsonObject], Answer | str], look: Callable[[], Answer | None] | None = None
-) -> Answer:
-    """List the job's pods until `decide` returns an answer, and return that answer.
-
-    Args: decide: receives a pod list; returns the answer, or a text that says what is missing.
-        look: see Wait.pause.
-    Raises: PaddleError: the deadline has passed; the last obstacle determines the class, for example ApiForbiddenError.
-    """
-    while True:
-        obstacle: str | ApiError
-        try:
-            answer = decide(wait.list_pods())
-            if not isinstance(answer, str):
-                return answer
-            obstacle = answer
-        except ApiError as error:
-            obstacle = error
-        found = wait.pause(obstacle, look)
-        if found is not None:
-            return found
-
-
 def with_number_of_pods(config: LauncherConfig, policy: WaitPolicy, secrets: Secrets) -> LauncherConfig:
     """Return the config; if the environment does not set the number of pods, set it to the Job's parallelism.
 
@@ -144,7 +132,7 @@ def with_number_of_pods(config: LauncherConfig, policy: WaitPolicy, secrets: Sec
     if os.environ.get("CONF_PADDLE_GRADIENT_NUM"):
         return config
     api = PodApi(config, secrets=secrets, is_number_known=False)
-    pods = wait_for_pods(Wait(api, policy), lambda _: api.read_parallelism())
+    pods = Wait(api, policy).until(api.read_parallelism)
     say(f"CONF_PADDLE_GRADIENT_NUM is not set: this Job has {pods} {'pod' if pods == 1 else 'pods'}")
     found = LauncherConfig.from_env({**os.environ, "CONF_PADDLE_GRADIENT_NUM": str(pods)})
     if found.layout.pods > pods:

@@ -7,15 +7,14 @@ import time
 import typing
 from collections.abc import Callable, Iterable
 
-from paddle_base.messages.caller import Caller
-from paddle_base.messages.client_core import ClientCore, ClientPace
+from paddle_base.messages.client_core import Caller, ClientCore, ClientPace
 from paddle_base.messages.envelope import MemberId
 from paddle_base.runtime.backoff import exponential_backoff
 from paddle_base.runtime.errors import ConfigError, LostPeerError
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
-from paddle_cluster.launcher.control.informer import AttemptInformer, find_end_elsewhere
+from paddle_cluster.launcher.control.informer import AttemptInformer, describe_elsewhere, find_later
 from paddle_cluster.launcher.control.protocol import LONGEST_MESSAGE, RENDEZVOUS
-from paddle_cluster.launcher.control.sides import CAUSE_S, Alone, RendezvousHost, RendezvousMember
+from paddle_cluster.launcher.control.sides import CAUSE_S, RendezvousHost, RendezvousMember
 from paddle_cluster.launcher.failures import LOST_POD, make_error
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, say
@@ -38,7 +37,7 @@ class ControlChannel:
         self._config = config
         self._started = time.time_ns()  # names this launcher; an earlier launcher of the pod has another name
         self.informer = AttemptInformer()
-        self.side = Alone()
+        self.side = RendezvousMember()
         self._transport: typing.Any = None  # a ControlServer or ControlClient
         self._served = ""  # the address of the server that this launcher is connected to
         self._admitted: frozenset[str] = frozenset()
@@ -96,7 +95,7 @@ class ControlChannel:
         """Disconnect after all queued messages are sent."""
         if self._transport:
             self._transport.close()
-        self.side, self._transport, self._served = Alone(), None, ""
+        self.side, self._transport, self._served = RendezvousMember(), None, ""
         self.informer.forget()
 
     # ----- The attempt
@@ -113,7 +112,13 @@ class ControlChannel:
 
     def find_end(self, record: JobRecord, trainer_id: int) -> AttemptResult | None:
         """Return the result of an attempt that has ended in another pod, or None while the attempt continues."""
-        return find_end_elsewhere(self.informer.view, record, trainer_id)
+        view = self.informer.view
+        if view.record and (later := find_later(view.record, record)):
+            return later
+        failure = view.failure_in(record)
+        if record.name not in view.ends or (failure and failure["trainer_id"] == trainer_id):
+            return None
+        return AttemptResult(LostPeerError.exit_code, "launcher", describe_elsewhere(failure, record))
 
     def report(self, record: JobRecord, trainer_id: int, result: AttemptResult) -> AttemptResult:
         """Report this pod's result to the other launchers if it is the pod's first failure in the attempt.
@@ -133,7 +138,7 @@ class ControlChannel:
         """Return the first failure of an attempt that has ended, or None if it is unknown after `limit_s` seconds."""
         deadline = time.monotonic() + limit_s
         heard_at = time.monotonic()
-        while time.monotonic() < deadline and isinstance(self.side, RendezvousHost | RendezvousMember):
+        while time.monotonic() < deadline and self.side.has_peers:
             failure = self.informer.view.failure_in(record)
             if failure:
                 return failure

@@ -8,16 +8,17 @@ import json
 import os
 import socket
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
-from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous
+from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, Meeting
 from paddle_cluster.launcher.checkpoints import clear_unfinished, find_saved
-from paddle_cluster.launcher.cluster.pods import IdMap, PodStatus, find_own, own_trainer_id
+from paddle_cluster.launcher.cluster.pods import PodStatus, find_own, own_trainer_id
 from paddle_cluster.launcher.cluster.quorum import JOIN_S
 from paddle_cluster.launcher.cluster.waiting import Wait
-from paddle_cluster.launcher.command_lines import is_local, save_dir_of, wanted_passes
-from paddle_cluster.launcher.control.channel import ControlChannel
+from paddle_cluster.launcher.command_lines import is_local, wanted_passes
 from paddle_cluster.launcher.control.informer import describe_elsewhere
 from paddle_cluster.launcher.control.job_record import read_record, write_record
+from paddle_cluster.launcher.control.launcher import Launcher
 from paddle_cluster.launcher.control.sides import CAUSE_S
 from paddle_cluster.launcher.errors import NEVER_RETRY
 from paddle_cluster.launcher.failures import (
@@ -32,48 +33,42 @@ from paddle_cluster.launcher.failures import (
     say_first_failure,
     write_error,
 )
-from paddle_cluster.launcher.programs.process import Stop, wait_for_any
+from paddle_cluster.launcher.programs.process import wait_for_any
 from paddle_cluster.launcher.resume import Saved, is_finished, pause_after
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, say
 from paddle_cluster.launcher.volume import read_json, volume_errors, write_atomically
 
 FAILURE_LIMIT_S = CAUSE_S + 1.5  # seconds to wait for the first failure
+TEMPORARY = (".report.html.*", ".progress.*", "node_0/.progress.*")  # temporary files of trainer 0 and `paddle report`
 STOPPED_LIMIT_S = 1.0  # seconds to wait for the first failure during the termination grace period of the pod
 
 
-def find_end_of_job(
-    wait: Wait, config: LauncherConfig, passed: Mapping[str, str], history: AttemptHistory, pods: Sequence[PodStatus]
-) -> Rendezvous | None:
-    """Return None if this Job may begin a further attempt, or a Rendezvous without pods if the Job has ended.
+def find_end_of_job(launcher: Launcher, wait: Wait, pods: Sequence[PodStatus]) -> JobRecord | None:
+    """Return None if this Job may begin a further attempt, or its last record, which has finished or has given up.
 
     After the Job's first attempt the wait is longer, because a launcher must keep waiting while the Job replaces a pod
     or a node is drained. Args: pods: the pods of this Job.
     """
+    config = launcher.config
     own = find_own(pods, config.pod_ip, config.pod_name)
     job_uid = own.controller_uid if own else ""
-    record = read_record(config.output)
+    record = read_record(launcher.output)
     is_of_job = bool(job_uid and record and record.job_uid == job_uid)
-    if record and (is_of_job or history.record):
+    if record and (is_of_job or launcher.history.record):
         # additional seconds for the present pods to agree on an attempt without the absent pods
         more_s = config.start_timeout + JOIN_S if config.may_shrink else 0.0
         wait.extend(config.rejoin_timeout + more_s, "REJOIN_TIMEOUT" + " and START_TIMEOUT" * config.may_shrink)
-    if not record or not is_of_job or not has_ended(config, passed, record, pods):
+    if not record or not is_of_job:
+        return None
+    # a pod succeeds after all trainers have left its pserver, and the Job never replaces a succeeded pod
+    has_succeeded = any(pod.phase == "Succeeded" for pod in pods) and not is_local(launcher.passed)
+    saved, passes = find_saved(launcher.save_dir), wanted_passes(launcher.passed)
+    if not (record.given_up or has_succeeded or is_finished(record, saved, record.job_uid, passes)):
         return None
     if not record.given_up and is_left_alone(record, pods, config):
-        settle(config, passed, record, {pod.name[:63] for pod in pods if pod.is_live})
-    return Rendezvous(IdMap(), record if record.given_up else None)
-
-
-def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, pods: Sequence[PodStatus]) -> bool:
-    """Return whether this Job begins no further attempt.
-
-    Args: record: the newest attempt of this Job. pods: the pods of this Job.
-    """
-    # a pod succeeds after all trainers have left its pserver, and the Job never replaces a succeeded pod
-    has_succeeded = any(pod.phase == "Succeeded" for pod in pods) and not is_local(passed)
-    saved = find_saved(save_dir_of(config, passed))
-    return record.given_up or has_succeeded or is_finished(record, saved, record.job_uid, wanted_passes(passed))
+        settle(launcher, record, {pod.name[:63] for pod in pods if pod.is_live})
+    return record
 
 
 def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: LauncherConfig) -> bool:
@@ -87,116 +82,102 @@ def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: Launcher
     )
 
 
-def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, live: Collection[str]) -> None:
+def settle(launcher: Launcher, record: JobRecord, live: Collection[str]) -> None:
     """Complete output/ of a Job that has trained all passes, because trainer 0's pod may have ended before this step.
 
     The function marks job.json and progress.json as finished, makes the report again, and removes incomplete files.
     Args: live: host names of the pods whose launchers may still write files.
     Raises: OSError: job.json cannot be written.
     """
+    output = launcher.output
     if not record.finished:
-        write_record(config.output, dataclasses.replace(record, finished=True))
-    clear_unfinished(save_dir_of(config, passed))
+        write_record(output, dataclasses.replace(record, finished=True))
+    clear_unfinished(launcher.save_dir)
     hosts = tuple(f".{host}" for host in (*live, socket.gethostname()))
     # temporary files of write_atomically
-    begun = [path for path in config.output.glob(".*.json.*.*") if not path.name.endswith(hosts)]
-    for path in (
-        *begun,
-        *config.output.glob(".report.html.*"),
-        *config.output.glob(".progress.*"),
-        *config.output.glob("node_0/.progress.*"),
-    ):
+    begun = [path for path in output.glob(".*.json.*.*") if not path.name.endswith(hosts)]
+    for path in (*begun, *(path for name in TEMPORARY for path in output.glob(name))):
         with contextlib.suppress(OSError):
             path.unlink()
-    progress = read_json(config.output / "progress.json")
+    progress = read_json(output / "progress.json")
     if progress and progress.get("status") != "finished":
         last = {"status": "finished", "message": "", "pass": record.passes - 1}
         done = {"pass_fraction": 1.0, "job_fraction": 1.0, "seconds_left": 0.0}
         with contextlib.suppress(OSError):
-            write_atomically(config.output / "progress.json", json.dumps({**progress, **last, **done}, indent=1) + "\n")
-        make_report(config.output, {**os.environ, "PADDLE_OUTPUT": str(config.output)}, REPORT_LIMIT_S)
+            write_atomically(output / "progress.json", json.dumps({**progress, **last, **done}, indent=1) + "\n")
+        make_report(output, {**os.environ, "PADDLE_OUTPUT": str(output)}, REPORT_LIMIT_S)
 
 
-def finish(
-    config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, trainer_id: int, control: ControlChannel
-) -> None:
+def finish(launcher: Launcher, record: JobRecord, trainer_id: int) -> None:
     """In trainer 0's pod, record that the job has trained all its passes, and notify the other launchers.
 
     In a pod without a trainer, notify trainer 0's launcher that all trainers have left the pserver.
     Raises: VolumeError.
     """
     if not record.roles.runs_trainer(trainer_id):
-        control.side.send("left", {"attempt": record.name})
+        launcher.control.side.send("left", {"attempt": record.name})
     if trainer_id == 0:
-        with volume_errors(config.output):
-            settle(config, passed, record, ())
-        control.side.finish(record)
+        with volume_errors(launcher.output):
+            settle(launcher, record, ())
+        launcher.control.side.finish(record)
 
 
-def conclude(
-    config: LauncherConfig,
-    passed: Mapping[str, str],
-    met: Rendezvous,
-    result: AttemptResult,
-    control: ControlChannel,
-    environ: Mapping[str, str],
-    stop: Stop,
-) -> JobRecord | None:
+def conclude(launcher: Launcher, met: Meeting, result: AttemptResult, environ: Mapping[str, str]) -> JobRecord:
     """Report how an attempt has ended in this pod, and wait for the first failure of the attempt.
 
-    Args: environ: environment of the programs. stop: contains the signal that the pod has received, if any.
+    Args: environ: environment of the programs.
     Returns: the record of the attempt, with its first failure.
     Raises: VolumeError: the end of the job cannot be written.
     """
-    is_stopped = bool(stop.requested)
-    if result.status or result.is_dissolved or not met.record:
-        result, failure = hear_cause(config, met, result, control, is_stopped=is_stopped)
-        return report_end(config, met, result, failure, environ, is_stopped=is_stopped)
-    finish(config, passed, met.record, own_trainer_id(config, met.ids), control)
+    if result.status or result.is_dissolved:
+        result, failure = hear_cause(launcher, met, result)
+        return report_end(launcher, met, result, failure, environ)
+    finish(launcher, met.record, own_trainer_id(launcher.config, met.ids))
     say("training finished")
     return met.record
 
 
-def hear_cause(
-    config: LauncherConfig, met: Rendezvous, result: AttemptResult, control: ControlChannel, *, is_stopped: bool
-) -> tuple[AttemptResult, JsonObject | None]:
+def hear_cause(launcher: Launcher, met: Meeting, result: AttemptResult) -> tuple[AttemptResult, JsonObject | None]:
     """After this pod has reported its result, wait for the first failure of the attempt.
 
-    Args: is_stopped: whether the pod has received a signal; if so, its termination grace period has begun.
+    The wait is short if the pod has received a signal, because its termination grace period has begun.
     Returns: the result, and the first failure (None if nothing has failed or the failure is unknown). If the programs
         of this pod only lost a peer, the result names the first failure.
     """
-    if not met.record or not result.status or result.is_dissolved:
+    if not result.status or result.is_dissolved:
         return result, None
-    failure = control.wait_for_first_failure(met.record, STOPPED_LIMIT_S if is_stopped else FAILURE_LIMIT_S)
-    trainer_id = own_trainer_id(config, met.ids)
-    own = make_error(met.record.name, trainer_id, config.pod_name, result)
+    limit_s = STOPPED_LIMIT_S if launcher.stop.requested else FAILURE_LIMIT_S
+    failure = launcher.control.wait_for_first_failure(met.record, limit_s)
+    trainer_id = own_trainer_id(launcher.config, met.ids)
+    own = make_error(met.record.name, trainer_id, launcher.config.pod_name, result)
     if failure and failure["trainer_id"] != trainer_id and is_passed_on(own):
         result = dataclasses.replace(result, program="launcher", message=describe_elsewhere(failure, met.record))
     return result, failure
 
 
 def report_end(
-    config: LauncherConfig,
-    met: Rendezvous,
+    launcher: Launcher,
+    met: Meeting,
     result: AttemptResult,
     failure: JsonObject | None,
     environ: Mapping[str, str],
-    *,
-    is_stopped: bool,
-) -> JobRecord | None:
+) -> JobRecord:
     """Log how an unfinished attempt has ended in this pod, and record the end in the files of output/.
 
-    Args: failure: the first failure. environ: environment of the programs. is_stopped: see hear_cause.
+    Args: failure: the first failure. environ: environment of the programs.
     Returns: the record of the attempt, with its first failure.
     """
-    ids, record = met.ids, met.record
-    if result.is_dissolved or not record:
+    ids, record, config = met.ids, met.record, launcher.config
+    if result.is_dissolved:
         say(result.message)
         return record
     trainer_id = own_trainer_id(config, ids)
     if failure and failure["program"] == RETURNED_POD:
-        return report_return(config, record, failure, environ, is_first=trainer_id == 0)
+        say(f"attempt {record.attempt} has ended: {failure['message']}")
+        if trainer_id == 0:
+            record = note_failure(config.output, record, failure)
+            begin_report(config.output, environ)
+        return record
     shown = result.message
     # the first failure is in another pod, and a later line of the log describes the failure
     if failure and result.message == describe_elsewhere(failure, record):
@@ -213,43 +194,31 @@ def report_end(
         say(f"first failure reported: {describe_error(failure, record)}")
     if trainer_id == 0:
         if failure:
-            record = record.ended_by(failure)
-            # a write error does no harm, because the record of the next attempt contains the failure, too
-            with contextlib.suppress(OSError):
-                write_record(config.output, record)
-        if is_stopped or result.status in NEVER_RETRY:
-            make_report(config.output, environ, LAST_REPORT_LIMIT_S if is_stopped else REPORT_LIMIT_S)
+            record = note_failure(config.output, record, failure)
+        if launcher.stop.requested or result.status in NEVER_RETRY:
+            make_report(config.output, environ, LAST_REPORT_LIMIT_S if launcher.stop.requested else REPORT_LIMIT_S)
         else:
             begin_report(config.output, environ)
     return record
 
 
-def report_return(
-    config: LauncherConfig, record: JobRecord, failure: JsonObject, environ: Mapping[str, str], *, is_first: bool
-) -> JobRecord:
-    """Log that an attempt has ended because pods have returned; trainer 0's launcher also records the reason.
-
-    Returns: the record of the attempt, with this reason.
-    """
-    say(f"attempt {record.attempt} has ended: {failure['message']}")
-    if is_first:
-        record = record.ended_by(failure)
-        # a write error does no harm, because the record of the next attempt contains the reason, too
-        with contextlib.suppress(OSError):
-            write_record(config.output, record)
-        begin_report(config.output, environ)
+def note_failure(output: Path, record: JobRecord, failure: JsonObject) -> JobRecord:
+    """Write the first failure of an attempt to job.json, and return the record with this failure."""
+    record = record.ended_by(failure)
+    with contextlib.suppress(OSError):  # the record of the next attempt contains the failure, too
+        write_record(output, record)
     return record
 
 
-def pause_before_next(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, stop: Stop) -> None:
+def pause_before_next(launcher: Launcher, record: JobRecord) -> None:
     """Sleep between two attempts; the pause grows with each consecutive attempt that saves nothing new.
 
     Raises: StoppedError: a signal has arrived.
     """
     saved = Saved()
     with contextlib.suppress(OSError):  # the next rendezvous reports an error of the volume
-        saved = find_saved(save_dir_of(config, passed))
-    pause_s = pause_after(record, saved, config.restarts)
+        saved = find_saved(launcher.save_dir)
+    pause_s = pause_after(record, saved, launcher.config.restarts)
     say(f"keeping this pod and its data for the next attempt{f', in {pause_s:g} s' if pause_s else ''}")
-    wait_for_any(pause_s, stop.wakeup)
-    stop.check()
+    wait_for_any(pause_s, launcher.stop.wakeup)
+    launcher.stop.check()

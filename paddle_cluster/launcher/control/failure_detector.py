@@ -5,19 +5,19 @@ The module does no input or output.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from paddle_cluster.launcher.attempts import JobRecord
+from paddle_base.runtime.errors import LostPeerError
+from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
 from paddle_cluster.launcher.errors import NEVER_RETRY
-from paddle_cluster.launcher.failures import LOST_POD, first_failure, is_passed_on, is_stopped
+from paddle_cluster.launcher.failures import LOST_POD, first_failure, is_passed_on, is_stopped, make_error
 from paddle_cluster.launcher.text import JsonObject, list_some
 
 KEPT_ATTEMPTS = 3  # number of attempts whose reports are kept
 
 
-@dataclasses.dataclass(frozen=True)
-class LauncherPlace:
+class LauncherPlace(NamedTuple):
     """The address and pod name of a launcher."""
 
     ip: str
@@ -67,22 +67,22 @@ class FailureDetector:
         """Return whether any launcher has reported about an attempt."""
         return attempt in self._errors
 
-    def judge(self, record: JobRecord, now: float, *, is_late: bool) -> JsonObject | None:
+    def judge(self, record: JobRecord, *, is_late: bool) -> JsonObject | None:
         """Return the first failure of an attempt, or None while it is unknown.
 
         A pod that reports its own error is the cause. A pod that was stopped from outside is the cause only if no pod
         failed by itself, because the Job stops the other pods when a pod fails. If all reports are about a lost peer,
         the cause is a launcher that disconnected without a report. If no launcher disconnected, the first report is
         returned.
-        Args: now: seconds since the epoch.  is_late: whether the time for further reports has passed.
+        Args: is_late: whether the time for further reports has passed.
         """
         errors = self._errors.get(record.name, [])
         first = first_failure(errors, record.name)
         if first and not is_passed_on(first) and (is_late or not is_stopped(first)):
             return first
-        return (self._find_lost(record, errors, now) or first) if is_late else None
+        return (self._find_lost(record, errors) or first) if is_late else None
 
-    def _find_lost(self, record: JobRecord, errors: Iterable[JsonObject], now: float) -> JsonObject | None:
+    def _find_lost(self, record: JobRecord, errors: Iterable[JsonObject]) -> JsonObject | None:
         """Return an error that names the pods of an attempt whose launchers disconnected without a report."""
         told = {error["trainer_id"] for error in errors}
         present = {place.ip for uid, place in self._places.items() if uid in record.pod_uids}
@@ -94,14 +94,6 @@ class FailureDetector:
         if not lost:
             return None
         others = [f"{record.roles.name_pod(number)} ({place})" for number, place in lost[1:]]
-        also = f"; the launchers of {list_some(others, ', ')} disconnected, too"
-        return {
-            "time": now,
-            "attempt": record.name,
-            "trainer_id": lost[0][0],
-            "host": lost[0][1],
-            "program": LOST_POD,
-            "exit_code": 75,
-            "signal": "",
-            "message": f"the pod's launcher disconnected without a report: the pod was lost{also if lost[1:] else ''}",
-        }
+        also = f"; the launchers of {list_some(others, ', ')} disconnected, too" if others else ""
+        message = f"the pod's launcher disconnected without a report: the pod was lost{also}"
+        return make_error(record.name, *lost[0], AttemptResult(LostPeerError.exit_code, LOST_POD, message))

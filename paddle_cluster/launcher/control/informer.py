@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.wakeup import WakeUp
 from paddle_base.runtime.errors import LostPeerError
+from paddle_base.runtime.wakeup import WakeUp
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, failure_in, is_later, parse_record
 from paddle_cluster.launcher.failures import RETURNED_POD, describe_error
 from paddle_cluster.launcher.text import JsonObject, in_one_line, say
@@ -80,7 +80,7 @@ class AttemptInformer:
         with self._lock:
             self._view = AttemptView()
 
-    # ----- The handlers of a client (paddle_base.messages.caller.ClientHandlers)
+    # ----- The handlers of a client (paddle_base.messages.client_core.ClientHandlers)
 
     def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
         """Apply a message of protocol.RENDEZVOUS that trainer 0's launcher has pushed."""
@@ -107,15 +107,11 @@ class AttemptInformer:
         self.wakeup.call()
 
 
-def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) -> AttemptResult | None:
-    """Return the result of an attempt that has ended in another pod, or None. Args: trainer_id: id of this pod."""
-    newest = view.record
-    if newest and newest.job_uid == record.job_uid and is_later(newest, record):
-        message = f"attempt {newest.attempt} has begun without this pod"
-    elif record.name not in view.ends or ((failure := view.failure_in(record)) and failure["trainer_id"] == trainer_id):
+def find_later(newest: JobRecord, record: JobRecord) -> AttemptResult | None:
+    """Return the result of an attempt that a later attempt of the Job has replaced, or None."""
+    if newest.job_uid != record.job_uid or not is_later(newest, record):
         return None
-    else:
-        message = describe_elsewhere(failure, record)
+    message = f"attempt {newest.attempt} has begun without this pod"
     return AttemptResult(LostPeerError.exit_code, "launcher", message)
 
 

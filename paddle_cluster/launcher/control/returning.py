@@ -12,9 +12,8 @@ from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_cluster.launcher.attempts import JobRecord
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import PodStatus, own_pods, parse_pods
-from paddle_cluster.launcher.control.channel import ControlChannel
+from paddle_cluster.launcher.control.launcher import Launcher
 from paddle_cluster.launcher.errors import ApiError
-from paddle_cluster.launcher.settings import LauncherConfig
 
 LOOK_S = 10.0  # seconds between two lists of the pods
 CONNECT_S = 2.0  # seconds for a launcher to accept a connection
@@ -50,12 +49,12 @@ class ReturnWatch:
     Thread safety: the thread replaces the whole list `names`, which the main thread reads.
     """
 
-    def __init__(self, config: LauncherConfig, record: JobRecord, control: ControlChannel, api: PodApi) -> None:
-        """Args: api: the main thread's client, whose tokens this thread also removes from its log lines."""
+    def __init__(self, launcher: Launcher, record: JobRecord) -> None:
         self.names: list[str] = []  # names of the returned pods
         self._heard: set[str] = set()  # UIDs of pods whose launcher was seen running
-        self._config, self._record, self._control = config, record, control
-        self._api = PodApi(config, askers=1, secrets=api.secrets)
+        self._config, self._record, self._control = launcher.config, record, launcher.control
+        # a client of its own, because only one thread may use a client; the tokens are also removed from its log lines
+        self._api = PodApi(launcher.config, askers=1, secrets=launcher.api.secrets)
         self._closed = threading.Event()
         self._thread = ServiceThread(self._run, "returning pods")
 

@@ -1,4 +1,4 @@
-"""The three sides of the control connection: alone, host of the rendezvous, and member of the rendezvous.
+"""The two sides of the control connection: the host of the rendezvous, and a member of the rendezvous.
 
 The host is trainer 0's launcher, which announces attempts and determines the first failure of an attempt.
 """
@@ -8,14 +8,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any
 
-from paddle_base.messages.caller import Caller
-from paddle_base.messages.dispatcher import Dispatcher
+from paddle_base.messages.client_core import Caller
 from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.server_core import MemberAsked, ServerCore
+from paddle_base.messages.server_core import Dispatcher, MemberAsked, ServerCore
 from paddle_cluster.launcher.attempts import JobRecord
 from paddle_cluster.launcher.cluster.pods import IdMap, in_id_order
 from paddle_cluster.launcher.cluster.quorum import WITHOUT_LAUNCHER
@@ -32,22 +30,32 @@ ANSWER_S = 10.0  # seconds for trainer 0's launcher to acknowledge a request
 CAUSE_S = 2.0  # seconds after the first report of a lost peer, within which the failed pod must report the cause
 
 
-class Alone:
-    """A launcher that has no connection yet, or whose job has one pod. `RendezvousHost` is trainer 0's launcher."""
+class RendezvousMember:
+    """A launcher that does not serve.
+
+    Args: caller: the connection to trainer 0's launcher; None: there is none yet, or the job has one pod.
+    Attributes: has_peers: whether other launchers can tell how an attempt has ended.
+    """
+
+    def __init__(self, caller: Caller | None = None) -> None:
+        self._caller, self.has_peers = caller, caller is not None
 
     @property
     def trouble(self) -> str:
         """Why trainer 0's launcher is not reached; "" if it is reached, or if this launcher does not connect to it."""
-        return ""
+        return self._caller.trouble if self._caller else ""
 
     @property
     def is_closed(self) -> bool:
         """Whether this launcher never connects again, because another process has its place."""
-        return False
+        return bool(self._caller and self._caller.is_closed)
 
     def why_not_heard(self, ids: IdMap) -> str:
-        """Describe which launchers of a full set of pods are not connected, or return "" if all are connected."""
-        return ""
+        """Describe which launchers of a full set of pods are not connected, or return "" if all are connected.
+
+        A launcher that does not serve knows only its own connection.
+        """
+        return f"{self._caller.core.name}: {self.trouble}" if self._caller and self.trouble else ""
 
     def find_silent(self, uids: Mapping[str, str]) -> list[str]:
         """Return the addresses of pods whose launchers are not connected to this launcher.
@@ -67,46 +75,24 @@ class Alone:
 
         A report that is lost is repeated in the next hello message.
         """
+        if self._caller:
+            self._caller.submit(kind, body, ANSWER_S)
 
     def judge_late(self, record: JobRecord) -> JsonObject | None:
         """Return the first failure of an earlier attempt, or None if no launcher has reported about that attempt."""
         return None
 
 
-class RendezvousMember(Alone):
-    """A launcher that connects to trainer 0's launcher."""
-
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
-
-    @property
-    def trouble(self) -> str:
-        """See `Alone`."""
-        return self._caller.trouble
-
-    @property
-    def is_closed(self) -> bool:
-        """See `Alone`."""
-        return self._caller.is_closed
-
-    def why_not_heard(self, ids: IdMap) -> str:
-        """See `Alone`."""
-        trouble = self.trouble
-        return f"{self._caller.core.name}: {trouble}" if trouble else ""
-
-    def send(self, kind: str, body: Mapping[str, Any]) -> None:
-        """See `Alone`."""
-        self._caller.submit(kind, body, ANSWER_S)
-
-
-class RendezvousHost(Alone):
-    """Trainer 0's launcher: the handlers of the server (paddle_base.messages.dispatcher.ServerHandlers).
+class RendezvousHost(RendezvousMember):
+    """Trainer 0's launcher: the handlers of the server (paddle_base.messages.server_core.ServerHandlers).
 
     Thread safety: the server's thread calls `joined`, `asked` and `lost`; any thread may call the other methods.
     """
 
     def __init__(self, config: LauncherConfig, realm: str, member: MemberId, informer: AttemptInformer) -> None:
         self.most_peers = max(LEAST_PEERS, 2 * config.layout.pods)  # a pod and its replacement may both be connected
+        super().__init__()
+        self.has_peers = True
         core = ServerCore(RENDEZVOUS, realm, member, most_members=self.most_peers)
         self.dispatcher = Dispatcher(core, self, say)
         self._detector = FailureDetector(member.uid, LauncherPlace(config.pod_ip, config.pod_name))
@@ -114,7 +100,7 @@ class RendezvousHost(Alone):
         self._lock = threading.Lock()
 
     def why_not_heard(self, ids: IdMap) -> str:
-        """See `Alone`."""
+        """See `RendezvousMember`."""
         missing = self.find_silent(ids.uids)
         places = [
             f"{self._name_pod(ids[ip])} at {ip} ({ids.places.get(ip)})" for ip in in_id_order(ids) if ip in missing
@@ -122,17 +108,17 @@ class RendezvousHost(Alone):
         return f"waiting for the launchers of {', '.join(places)}; {WITHOUT_LAUNCHER}" if places else ""
 
     def find_silent(self, uids: Mapping[str, str]) -> list[str]:
-        """See `Alone`."""
+        """See `RendezvousMember`."""
         with self._lock:
             return self._detector.missing(uids)
 
     def begin(self, record: JobRecord) -> None:
-        """See `Alone`."""
+        """See `RendezvousMember`."""
         self._informer.begin(record)
         self._push("begin", {"record": to_text(record)})
 
     def finish(self, record: JobRecord) -> None:
-        """See `Alone`."""
+        """See `RendezvousMember`."""
         self._informer.finish(record.name)
         self._push("done", {"attempt": record.name})
 
@@ -150,7 +136,7 @@ class RendezvousHost(Alone):
             is_new = self._detector.report(error)
             if not is_new or not record or error["attempt"] != record.name:
                 return
-            failure = self._detector.judge(record, time.time(), is_late=False)
+            failure = self._detector.judge(record, is_late=False)
         view = self._informer.view
         is_first = record.name not in view.ends
         if is_first and not failure:
@@ -167,10 +153,10 @@ class RendezvousHost(Alone):
             self._tell_end(record, failure)
 
     def judge_late(self, record: JobRecord) -> JsonObject | None:
-        """See `Alone`."""
+        """See `RendezvousMember`."""
         with self._lock:
             is_told = self._detector.has_reports(record.name)
-            return self._detector.judge(record, time.time(), is_late=True) if is_told else None
+            return self._detector.judge(record, is_late=True) if is_told else None
 
     # ----- Handlers that the server calls
 

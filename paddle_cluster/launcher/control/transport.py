@@ -6,11 +6,11 @@ import errno
 import os
 from collections.abc import Callable
 
-from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
-from paddle_base.messages.gate.gate import GateLimits
+from paddle_base.messages.client_core import Caller
+from paddle_base.messages.gate import GateLimits
 from paddle_base.messages.keys import derive_keys
-from paddle_base.messages.server import ControlAccess, ControlServer
+from paddle_base.messages.server import ControlServer
 from paddle_base.runtime.environment import read_environment
 from paddle_base.runtime.errors import HELD_PORT, PortInUseError
 from paddle_cluster.launcher.control.sides import RendezvousHost
@@ -26,15 +26,15 @@ def open_server(config: LauncherConfig, host: RendezvousHost, admits: Callable[[
     Raises: PortInUseError: another process has the port.
     """
     keys = derive_keys(read_environment(os.environ).secret)
-    access = ControlAccess(keys, admits if keys is None else lambda address: True)
+    admits = admits if keys is None else lambda address: True
     limits = GateLimits(unauthenticated=host.most_peers, peers=host.most_peers)
     try:
         try:
-            return ControlServer(config.pod_ip, config.control_port, host.dispatcher, access, limits)
+            return ControlServer(config.pod_ip, config.control_port, host.dispatcher, keys, admits, limits)
         except OSError as problem:
             if problem.errno != errno.EADDRNOTAVAIL:  # inside the pod, no network interface may have the pod's address
                 raise
-            return ControlServer(EVERY_ADDRESS, config.control_port, host.dispatcher, access, limits)
+            return ControlServer(EVERY_ADDRESS, config.control_port, host.dispatcher, keys, admits, limits)
     except OSError as problem:
         reason = HELD_PORT if problem.errno == errno.EADDRINUSE else problem.strerror
         held = "" if problem.errno != errno.EADDRINUSE else f"end it if it is a launcher of pod {config.pod_name}, or "

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
 
 from paddle_base.runtime.errors import LostPeerError
-from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, is_later
+from paddle_cluster.launcher.attempts import AttemptResult, Meeting
 from paddle_cluster.launcher.checkpoints import find_saved
-from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import IdMap, own_trainer_id
 from paddle_cluster.launcher.cluster.waiting import is_first_live, is_whole
-from paddle_cluster.launcher.command_lines import save_dir_of
-from paddle_cluster.launcher.control.channel import ControlChannel
+from paddle_cluster.launcher.control.informer import find_later
 from paddle_cluster.launcher.control.job_record import read_record, write_record
+from paddle_cluster.launcher.control.launcher import Launcher
 from paddle_cluster.launcher.control.returning import ReturnWatch
 from paddle_cluster.launcher.failures import RETURNED_POD, is_passed_on, make_error
-from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import list_some, say
 
 SILENCE_S = 10.0  # seconds without a connection to trainer 0's launcher, after which trainer 0's pod is checked
@@ -26,28 +23,16 @@ LOOK_PERIOD_S = WATCH_PERIOD_S - 0.1  # minimum seconds between two checks by tr
 
 
 class AttemptWatch:
-    """Detect whether an attempt continues or has ended in another pod.
+    """Detect whether an attempt continues or has ended in another pod."""
 
-    Args: api: client that lists the pods while the pservers start, to check that all pods of the set are still live.
-        passed: flags of the trainer, which contain the save directory.
-    """
-
-    def __init__(
-        self,
-        config: LauncherConfig,
-        ids: IdMap,
-        record: JobRecord,
-        control: ControlChannel,
-        api: PodApi,
-        passed: Mapping[str, str],
-    ) -> None:
-        self.record = record
-        self._save_dir = save_dir_of(config, passed)
-        self._output, self._ids, self._control, self._api = config.output, ids, control, api
-        self._trainer_id = own_trainer_id(config, ids)
+    def __init__(self, launcher: Launcher, met: Meeting) -> None:
+        self.record = record = met.record
+        self._ids, self._control, self._api = met.ids, launcher.control, launcher.api
+        self._save_dir, self._output = launcher.save_dir, launcher.output
+        self._trainer_id = own_trainer_id(launcher.config, met.ids)
         self._looked = self._heard = time.monotonic()
         is_leading = self._trainer_id == 0 and bool(record.absent)
-        self._returning = ReturnWatch(config, record, control, api) if is_leading else None
+        self._returning = ReturnWatch(launcher, record) if is_leading else None
         # number of the pass after the last saved pass, at the time when the first absent pod returned
         self._saved_before: int | None = None
 
@@ -155,7 +140,4 @@ class AttemptWatch:
         if newest is None:
             with contextlib.suppress(OSError):  # the volume is not reachable
                 write_record(self._output, self.record)
-        if newest and newest.job_uid == self.record.job_uid and is_later(newest, self.record):
-            message = f"attempt {newest.attempt} has begun without this pod"
-            return AttemptResult(LostPeerError.exit_code, "launcher", message)
-        return None
+        return find_later(newest, self.record) if newest else None

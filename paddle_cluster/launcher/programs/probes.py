@@ -8,8 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from paddle_base.runtime.health.pages import Health, Pages
-from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.network.pages import Pages, serve
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.programs.process import Program
 from paddle_cluster.launcher.settings import LauncherConfig
@@ -97,9 +96,7 @@ def watch_pod(config: LauncherConfig, health: PodHealth) -> None:
         return
     try:
         pages = Pages(lambda: health.judge()[0], lambda: health.judge()[1])
-        server = Health([config.pod_ip], config.metrics_port, pages)
+        serve([config.pod_ip], config.metrics_port, pages, is_vital=True)  # a pod without answers would end
     except OSError as problem:
         place = f"{config.pod_ip}:{config.metrics_port}"
         say(f"WARNING: cannot listen on {place} (CONF_PADDLE_METRICS_PORT): {problem.strerror}; probes get no answer")
-        return
-    ServiceThread(server.serve, "health").start()  # probes without answers would end the pod without a reason

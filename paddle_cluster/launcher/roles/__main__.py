@@ -27,7 +27,7 @@ from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.programs.process import Stop, end_process, exit_code_of, wait_for_any
 from paddle_cluster.launcher.roles.plan import INIT, KNOWN_TO_ROLES, ROLES, TRAINER, RoleError, RolePlan, plan_role
-from paddle_cluster.launcher.roles.scaling import Scaler
+from paddle_cluster.launcher.roles.scaling import scale_to_zero
 from paddle_cluster.launcher.settings import warn_of_misspelt
 from paddle_cluster.launcher.text import LauncherLog, end_in_one_line, say
 
@@ -139,7 +139,7 @@ def finish(plan: RolePlan, stop: Stop, secrets: Secrets) -> None:
 def _scale_down(target: str, stop: Stop, secrets: Secrets) -> None:
     while not stop.requested:
         try:
-            is_there = Scaler(os.environ, secrets).scale_to_zero(target)
+            is_there = scale_to_zero(target, os.environ, secrets)
             say(f"the job is over: {target} {'is scaled to 0' if is_there else 'does not exist'}")
             return
         except ApiError as problem:

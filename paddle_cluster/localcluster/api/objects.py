@@ -97,6 +97,7 @@ def pod_object(state: PodState) -> dict[str, Any]:
         "finalizers": ["batch.kubernetes.io/job-tracking"],
     }
     if state.deleted is not None:
+        # as in Kubernetes: the end of the grace period, and not the moment of the request
         metadata["deletionTimestamp"] = timestamp(state.deleted + state.grace_seconds)
         metadata["deletionGracePeriodSeconds"] = int(state.grace_seconds)
     spec = {
@@ -107,7 +108,7 @@ def pod_object(state: PodState) -> dict[str, Any]:
         "terminationGracePeriodSeconds": int(state.grace_seconds),
     }
     if state.waiting[0] == "Unschedulable" and state.phase == "Pending":
-        del spec["nodeName"]
+        del spec["nodeName"]  # the scheduler sets it
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": _status(state)}
 
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shutil
 import socket
 import ssl
-import sys
 import threading
 import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import trustme
 
+from paddle_base.runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits
 from paddle_cluster.localcluster.api.routes import ApiResponse, Hook, Routes, parse_request
 from paddle_cluster.localcluster.api.store import PodStore
 from paddle_cluster.localcluster.errors import HostError
@@ -27,6 +28,8 @@ from paddle_cluster.localcluster.scratch import PREFIX, Scratch
 
 IDLE_SECONDS = 300.0
 MOST_BODY_BYTES = 3 << 20  # maximum of the API server of Kubernetes
+LISTEN_BACKLOG = 1024  # a thousand launchers can connect at once
+LIMITS = FrontLimits(unproven=2048, of_address=2048, proven=4096)
 
 
 def peak_rate(times: Sequence[float], window: float = 1.0) -> float:
@@ -73,28 +76,19 @@ class ApiServer:
         self._lock = threading.Lock()
         self._routes = Routes(store, secrets.token_urlsafe(24) if token == "" else token, namespace, service_account)
         self._scratch = Scratch(f"{PREFIX}ca-")
-        self._directory = self._scratch.path
         authority = trustme.CA()
-        authority.cert_pem.write_to_path(self._directory / "ca.crt")
+        authority.cert_pem.write_to_path(self._scratch.path / "ca.crt")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert(host, "localhost", "kubernetes.default.svc").configure_cert(context)
         try:
-            self._server = _Server((host, 0), self, context)
+            listener = socket.create_server((host, 0), backlog=LISTEN_BACKLOG)
         except OSError as error:
             self._scratch.remove()
-            raise HostError(f"cannot serve the API on {host}: {error.strerror}") from error
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="api", daemon=True)
-        self._thread.start()
-
-    @property
-    def host(self) -> str:
-        """The address."""
-        return str(self._server.server_address[0])
-
-    @property
-    def port(self) -> int:
-        """The port."""
-        return int(self._server.server_address[1])
+            raise HostError(f"cannot serve the API on {host}: {os.strerror(error.errno or 0)}") from error
+        self.host, self.port = listener.getsockname()
+        self._connections = _TlsConnections(self, context)
+        handlers = FrontHandlers(lambda *_: Admitted(None), self._connections.serve, peeks=True)
+        self._front = Front([listener], handlers, LIMITS)
 
     @property
     def url(self) -> str:
@@ -104,7 +98,7 @@ class ApiServer:
     @property
     def ca_file(self) -> str:
         """The CA certificate that verifies the server."""
-        return str(self._directory / "ca.crt")
+        return str(self._scratch.path / "ca.crt")
 
     @property
     def token(self) -> str | None:
@@ -153,10 +147,9 @@ class ApiServer:
         """Stop the server, close all connections, and wait until all threads have ended."""
         if not self.closed.is_set():
             self.closed.set()
-            self._server.shutdown()
-            self._thread.join()
-            self._server.cut_connections()
-            self._server.server_close()
+            self._front.close()
+            self._connections.cut()
+            self._front.close(IDLE_SECONDS)
             self._scratch.remove()
 
     def __enter__(self) -> ApiServer:
@@ -168,41 +161,36 @@ class ApiServer:
         self.close()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # server_close waits only for threads that are not daemons
-    request_queue_size = 1024  # a thousand launchers can connect at once
+class _TlsConnections:
+    """The open connections; each is served in a thread of the front, from the TLS handshake to the last request."""
 
-    def __init__(self, address: tuple[str, int], api: ApiServer, context: ssl.SSLContext):
-        self.api = api
+    def __init__(self, api: ApiServer, context: ssl.SSLContext) -> None:
+        self._api: Any = api
         self._context = context
-        self._connections: set[socket.socket] = set()
+        self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
-        super().__init__(address, _Handler)
 
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Do the TLS handshake in the connection's own thread, where a stalled client blocks no other client."""
-        request.settimeout(IDLE_SECONDS)
-        request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with self._context.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:
+    def serve(self, stream: socket.socket, address: str, data: bytes, facts: object) -> bool:
+        stream.settimeout(IDLE_SECONDS)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._context.wrap_socket(stream, server_side=True, do_handshake_on_connect=False) as connection:
             with self._lock:
-                self._connections.add(connection)
-                if self.api.closed.is_set():
-                    return
+                self._open.add(connection)
+                if self._api.closed.is_set():
+                    return False
             try:
                 connection.do_handshake()
-                super().finish_request(connection, client_address)
+                _Handler(connection, (address, 0), self._api)
+            except (OSError, ValueError):  # clients may break their connections
+                pass
             finally:
                 with self._lock:
-                    self._connections.discard(connection)
+                    self._open.discard(connection)
+        return False
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing about broken connections, because clients may close them."""
-        if not isinstance(sys.exc_info()[1], (OSError, ValueError)):
-            super().handle_error(request, client_address)
-
-    def cut_connections(self) -> None:
+    def cut(self) -> None:
         with self._lock:
-            for connection in self._connections:
+            for connection in self._open:
                 try:
                     # SSLSocket's own shutdown would drop the TLS state that the reading thread still uses
                     socket.socket.shutdown(connection, socket.SHUT_RDWR)
@@ -212,7 +200,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
+    server: Any  # an ApiServer
 
     def _answer(self) -> None:
         length = self.headers.get("Content-Length") or "0"
@@ -221,9 +209,9 @@ class _Handler(BaseHTTPRequestHandler):
             response = ApiResponse.failure(400, "BadRequest", f"Content-Length is not in [0, {MOST_BODY_BYTES}]")
         else:
             self.rfile.read(int(length))
-            response = self.server.api.respond(self.command, self.path, self.headers)
+            response = self.server.respond(self.command, self.path, self.headers)
         if response.hang:
-            self.server.api.closed.wait()
+            self.server.closed.wait()
             self.close_connection = True
             return
         headers = {"Content-Type": response.content_type, "Content-Length": str(len(response.body)), **response.headers}

@@ -10,18 +10,29 @@ from typing import Any
 import yaml
 
 from paddle_cluster.localcluster.errors import ManifestError
-from paddle_cluster.localcluster.job.rules import Rule, parse_rules
 
 Object = Mapping[str, Any]
 
 # exceptions of PyYAML for a value that does not fit its tag, for example `!!int ""`, and for too many nested lists
 _WRONG_VALUE = (ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
 HIDDEN = "(not shown)"
+ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")  # of a rule of podFailurePolicy
 
 
 def is_hidden(name: str) -> bool:
     """Return whether the value of a variable is printed nowhere, because its name says that it is a secret."""
     return re.search("SECRET|TOKEN|PASSWORD|KEY", name.upper()) is not None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule of a podFailurePolicy: it tests the exit code (operator and values), or the pod's conditions."""
+
+    action: str
+    operator: str = ""
+    values: frozenset[int] = frozenset()
+    container: str = ""
+    conditions: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -350,3 +361,41 @@ def _optional_integer(parent: Object, key: str) -> int | None:
 def _integer(parent: Object, key: str, default: int) -> int:
     value = _optional_integer(parent, key)
     return default if value is None else value
+
+
+def parse_rules(policy: Any, per_index: bool) -> tuple[Rule, ...]:
+    """Return the rules of a `podFailurePolicy` object.
+
+    Raises: ManifestError: if an action or operator is unknown, if exit codes are not ascending or occur twice, or if
+    the operator In has the value 0.
+    """
+    rules = []
+    for number, entry in enumerate((policy or {}).get("rules") or []):
+        where = f"podFailurePolicy.rules[{number}]"
+        action = entry.get("action")
+        if action not in ACTIONS:
+            raise ManifestError(f"{where}.action is {action!r}: expected one of {', '.join(ACTIONS)}")
+        if action == "FailIndex" and not per_index:
+            raise ManifestError(f"{where}.action FailIndex needs backoffLimitPerIndex")
+        codes, conditions = entry.get("onExitCodes"), entry.get("onPodConditions")
+        if bool(codes) == bool(conditions):
+            raise ManifestError(f"{where} needs either onExitCodes or onPodConditions")
+        if codes:
+            rules.append(_exit_code_rule(action, codes, where))
+        else:
+            pairs = tuple((str(item.get("type")), str(item.get("status", "True"))) for item in conditions)
+            rules.append(Rule(action, conditions=pairs))
+    return tuple(rules)
+
+
+def _exit_code_rule(action: str, codes: Mapping[str, Any], where: str) -> Rule:
+    operator, values = codes.get("operator"), codes.get("values") or []
+    if operator not in ("In", "NotIn"):
+        raise ManifestError(f"{where}.onExitCodes.operator is {operator!r}, expected In or NotIn")
+    if not values or not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        raise ManifestError(f"{where}.onExitCodes.values is {values!r}: a list of numbers is needed")
+    if list(values) != sorted(set(values)):
+        raise ManifestError(f"{where}.onExitCodes.values must be ascending, without repetitions: {sorted(set(values))}")
+    if operator == "In" and 0 in values:
+        raise ManifestError(f"{where}.onExitCodes.values must not contain 0 if the operator is In")
+    return Rule(action, operator, frozenset(values), str(codes.get("containerName") or ""))

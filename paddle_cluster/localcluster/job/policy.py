@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from paddle_cluster.localcluster.job.manifest import JobSpec
-from paddle_cluster.localcluster.job.rules import Rule
+from paddle_cluster.localcluster.job.manifest import JobSpec, Rule
 
 LONGEST_BACKOFF = 36.0  # longest delay as a multiple of the first delay; Kubernetes has delays of 10 s to 6 minutes
 

@@ -74,8 +74,9 @@ def supervise(program: int, wake: int) -> int:
                     os.kill(program, signal.SIGTERM)
             else:  # the command K, or the end of file
                 kill_descendants()
-                listening = [wake] if not command else listening
+                listening = [wake] if not command else listening  # the end of file is always ready
         status = reap(program)
+    # again, because a process may have forked after it was listed
     while kill_descendants():
         with contextlib.suppress(ChildProcessError):
             os.waitpid(-1, 0)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from paddle_base.runtime.kubernetes.text import parse_quantity
 from paddle_cluster.localcluster.errors import ManifestError, OptionError
 from paddle_cluster.localcluster.job.manifest import HIDDEN, EnvVar, JobSpec, Volume, VolumeMount, is_hidden
 from paddle_cluster.localcluster.pods.paths import PathMap, Replacement
-from paddle_cluster.localcluster.pods.quantity import resource_value
 from paddle_cluster.localcluster.pods.scripts import FOLDER, LAUNCHER, START_SCRIPT, name_scripts
 
 TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -171,13 +173,30 @@ def _field_value(path: str, name: str, job: JobSpec, identity: PodIdentity) -> s
     return values[path]
 
 
+def _resource_value(reference: Mapping[str, Any], resources: Mapping[str, Any], name: str) -> str:
+    """Return the value of a `resourceFieldRef`: the resource divided by the divisor, rounded up.
+
+    Raises: ManifestError: if the container does not state this resource (a cluster would use the node's value).
+    """
+    field = str(reference.get("resource", ""))
+    kind, _, resource = field.partition(".")
+    stated = (resources.get(kind) or {}).get(resource)
+    if stated is None:
+        raise ManifestError(f"env {name}: the container states no {field}")
+    try:
+        divisor = parse_quantity(str(reference.get("divisor") or "1")) or 1
+        return str(math.ceil(parse_quantity(str(stated)) / divisor))
+    except ValueError as error:
+        raise ManifestError(f"env {name}: {error}") from error
+
+
 def _reference(variable: EnvVar, job: JobSpec, identity: PodIdentity) -> str | None:
     """Return the value of a valueFrom, or None for an optional key of a ConfigMap or Secret (there are none here)."""
     source = variable.source or {}
     if "fieldRef" in source:
         return _field_value(str(source["fieldRef"].get("fieldPath")), variable.name, job, identity)
     if "resourceFieldRef" in source:
-        return resource_value(source["resourceFieldRef"], job.container.resources, variable.name)
+        return _resource_value(source["resourceFieldRef"], job.container.resources, variable.name)
     for kind in ("secretKeyRef", "configMapKeyRef"):
         if kind in source:
             if source[kind].get("optional"):
@@ -291,6 +310,7 @@ def _tell(
     secrets = {value for name, value in {**env, **host.extra_env}.items() if is_hidden(name)}
     for variable in job.container.env:
         was_mapped = variable.name not in host.extra_env and paths.replace(variable.value) != variable.value
+        # what `ours` replaces is told below, with a placeholder, because it differs between the pods
         if was_mapped and env[variable.name] == ours.get(variable.name, env[variable.name]):
             if is_hidden(variable.name):
                 told.append(Replacement("env", variable.name, "(replaced, not shown)"))

@@ -13,11 +13,11 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.command import FlagValues, run_program
 from paddle_base.runtime.errors import stopped_by
 from paddle_base.runtime.health.metrics import Exposition
-from paddle_base.runtime.health.pages import Pages, watch
-from paddle_base.runtime.network.interfaces import ANY_ADDRESS, resolve_nic
+from paddle_base.runtime.kubernetes.client import ApiPlace, find_place
+from paddle_base.runtime.network.interfaces import resolve_nics
+from paddle_base.runtime.network.pages import Pages, watch
 from paddle_cluster.master.autoscaler import flags
 from paddle_cluster.master.autoscaler.amounts import parse_caps
-from paddle_cluster.master.autoscaler.api import ApiPlace, find_place
 from paddle_cluster.master.autoscaler.loop import Autoscaler, AutoscalerOptions
 from paddle_cluster.master.autoscaler.metrics import AutoscalerMetrics
 from paddle_cluster.master.autoscaler.mirror import EVERYWHERE
@@ -32,7 +32,7 @@ def _run(arguments: list[str]) -> int:
     line = flags.parse(arguments)
     if line.text("log_json"):
         glog.to_json(line.text("log_json"), role="autoscaler", number=line.text("lease"), attempt="")
-    glog.info("commandline: " + " ".join(["paddle autoscaler", *arguments]) + " ", at="Util.cpp:166")
+    line.log_command("paddle autoscaler", arguments)
     place = find_place(os.environ)
     autoscaler = Autoscaler(place, _make_options(line, place))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -65,8 +65,7 @@ def _watch(autoscaler: Autoscaler, line: FlagValues) -> None:
         return
     metrics = AutoscalerMetrics(autoscaler)
     pages = Pages(metrics.why_stuck, lambda: autoscaler.why_not_ready, Exposition(metrics.read))
-    nic = line.text("nics").strip()
-    watch([resolve_nic(nic) if nic else ANY_ADDRESS], line.number("metrics_port"), pages)
+    watch(resolve_nics(line.text("nics")), line.number("metrics_port"), pages)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from paddle_base.runtime.kubernetes.text import parse_quantity
+
 # pairs of a resource and its amount, sorted by the name of the resource; the unit for CPUs is a thousandth of a CPU
 Requests = tuple[tuple[str, int], ...]
 
 EVERY = "*"  # in caps: every namespace that has no cap of its own
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_QUANTITY = re.compile(r"\+?([0-9]{1,18}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})([a-zA-Z]{0,2}|[eE][+-]?[0-9]{1,2})")
-_UNITS = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _LARGEST = 1 << 62  # Kubernetes refuses larger amounts
 # the resources without a prefix; each other resource is a domain, "/" and a name
 _RESOURCE = re.compile(
@@ -25,26 +24,14 @@ _RESOURCE = re.compile(
 MOST_NAMES = 100  # maximum number of resources of a pod; a node has about ten
 
 
-def parse_quantity(text: object, *, is_cpu: bool = False) -> int:
+def parse_amount(text: object, *, is_cpu: bool = False) -> int:
     """Return a quantity as an integer, rounded up.
 
     The unit is a thousandth of a CPU for CPUs, and the resource's own unit (such as a byte) otherwise.
 
     Raises: ValueError: the text is not a quantity.
     """
-    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
-    if not match:
-        raise ValueError(f"{str(text)[:40]!r} is not a Kubernetes quantity")
-    number, suffix = Decimal(match[1]), match[2]
-    if suffix in _BINARY:
-        number *= 1 << _BINARY[suffix]
-    elif suffix in _UNITS:
-        number = number.scaleb(_UNITS[suffix])
-    elif suffix[:1] in "eE" and suffix[1:]:
-        number = number.scaleb(int(suffix[1:]))
-    else:
-        raise ValueError(f"{str(text)[:40]!r} is not a Kubernetes quantity")
-    number *= 1000 if is_cpu else 1
+    number = parse_quantity(text) * (1000 if is_cpu else 1)
     whole = int(min(number, Decimal(_LARGEST)))
     return min(whole + (whole < number), _LARGEST)
 
@@ -55,7 +42,7 @@ def read_amounts(given: object) -> dict[str, int]:
         return {}
     if not isinstance(given, dict):
         raise ValueError("the resources are not a JSON object")
-    return {str(name): parse_quantity(text, is_cpu=name == "cpu") for name, text in given.items()}
+    return {str(name): parse_amount(text, is_cpu=name == "cpu") for name, text in given.items()}
 
 
 def parse_caps(text: str) -> dict[str, dict[str, int]]:

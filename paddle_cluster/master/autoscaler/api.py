@@ -1,4 +1,4 @@
-"""The API client that the autoscaler uses, and `JobWriter`, which changes the parallelism of Jobs."""
+"""`JobWriter` changes the parallelism of Jobs, and leaves alone where the API server refuses changes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from paddle_base.runtime.errors import PaddleError
-from paddle_base.runtime.kubernetes.client import OPENED, ApiClient, ApiPlace, ApiProblem, find_place
-
-__all__ = [
-    "OPENED",
-    "ApiClient",
-    "ApiPlace",
-    "ApiProblem",
-    "ChangeRefusals",
-    "JobWriter",
-    "ParallelismWish",
-    "explain",
-    "find_place",
-]
+from paddle_base.runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem
 
 APPLY = "kubectl apply -k k8s/tasks/autoscaler"
 NEEDED = f"{APPLY} gives the autoscaler's account its rights"

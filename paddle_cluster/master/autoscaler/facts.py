@@ -151,6 +151,7 @@ def read_job(item: Mapping[str, Any]) -> JobFacts | None:
     ends = [
         one for one in status.get("conditions") or [] if one.get("type") in ("Complete", "Failed", "SuccessCriteriaMet")
     ]
+    # a Job without completions starts no pod any more when one has succeeded
     is_over = any(one.get("status") == "True" for one in ends) or bool(status.get("succeeded"))
     template = spec["template"]["spec"]
     queue = (metadata.get("labels") or {}).get(QUEUE) or ""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from paddle_base.runtime.command import FlagValues, format_flags
 from paddle_base.runtime.errors import UsageError
-from paddle_base.runtime.gflags import Flag, Status, index_flags, read_arguments
+from paddle_base.runtime.gflags import Flag, Status, index_flags
 from paddle_cluster.master.autoscaler.amounts import parse_caps
 
 _S = Status.SUPPORTED
@@ -37,7 +37,7 @@ def parse(argv: Sequence[str]) -> FlagValues:
 
     Raises: UsageError: a flag is malformed, out of bounds, or unknown; the message then names the closest known flag.
     """
-    flags = FlagValues({flag.name: flag.default for flag in FLAGS.values()} | read_arguments(argv, FLAGS))
+    flags = FlagValues.read(argv, FLAGS)
     for name, least in (("interval", 0.1), ("resync", 10), ("start_timeout", 1)):
         if flags.seconds(name) < least:
             raise UsageError(f"--{name} is '{flags.text(name)}'; it must be at least {least}s")

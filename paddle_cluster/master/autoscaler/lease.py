@@ -13,7 +13,7 @@ from typing import Any
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import LeaseLostError
 from paddle_base.runtime.health.service_threads import ServiceThread
-from paddle_cluster.master.autoscaler.api import ApiClient, ApiProblem
+from paddle_base.runtime.kubernetes.client import ApiClient, ApiProblem
 
 DURATION_S = 15  # seconds for which a lease is valid after its last renewal
 RENEW_S = 2.0
@@ -126,7 +126,9 @@ class ClusterLease(ServiceThread):
         if item is None:
             self._client.ask("POST", self._path, made)
         else:
+            # with the resourceVersion that was read: of two programs that write, one gets a conflict
             self._client.ask("PUT", f"{self._path}/{self._name}", made)
+        # the time before the request: this program has to give up before another one may take over
         self._renewed = begun
         if not self.leads:
             self.took_over = item is not None

@@ -13,12 +13,10 @@ from paddle_base.runtime.backoff import exponential_backoff
 from paddle_base.runtime.errors import ConfigError, PaddleError
 from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.health.steady_time import steady_time
+from paddle_base.runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem
 from paddle_cluster.master.autoscaler.amounts import EVERY
 from paddle_cluster.master.autoscaler.api import (
     APPLY,
-    ApiClient,
-    ApiPlace,
-    ApiProblem,
     ChangeRefusals,
     JobWriter,
     ParallelismWish,
@@ -264,7 +262,7 @@ class Autoscaler:
                 glog.info(f"{job.key} was changed by another program at the same time; trying again")
                 self._wake = 0.0
             else:
-                failure = failure or problem
+                failure = failure or problem  # the changes that were sent before are noted first
         if failure:
             raise failure
 

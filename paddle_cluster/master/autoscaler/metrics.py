@@ -29,8 +29,7 @@ class AutoscalerMetrics:
 
     def why_stuck(self) -> str:
         """Return "" if the loop has run recently, otherwise the problem."""
-        age = self._liveness.age
-        return f"the main loop of the autoscaler has made no progress for {age:.0f} s" if age > STUCK_S else ""
+        return self._liveness.why_stuck("autoscaler", STUCK_S)
 
     def read(self) -> Iterator[Sample]:
         """Yield the current values."""

@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.backoff import exponential_backoff
-from paddle_cluster.master.autoscaler.api import OPENED, ApiClient, ApiProblem, advise
+from paddle_base.runtime.kubernetes.client import OPENED, ApiClient, ApiProblem
+from paddle_cluster.master.autoscaler.api import advise
 from paddle_cluster.master.autoscaler.facts import JobFacts, NodeFacts, PodFacts, read_job, read_node, read_pod
 
 WELL_S = 15.0  # seconds without a failure after which the delay before a retry is short again

@@ -126,6 +126,7 @@ def share_out(cluster: ClusterRoom, jobs: Sequence[TrainerJob], first: Sequence[
             if given[index] < most[index]:
                 heapq.heapreplace(heap, rank(index))
                 continue
+        # room only shrinks here, so a job that found none finds none later
         heapq.heappop(heap)
     return given
 

@@ -82,7 +82,7 @@ def make_snapshot(
         if index is None:
             if pod.node:
                 map_room.take(pod)
-            elif not (pod.is_gated or pod.is_terminating):
+            elif not (pod.is_gated or pod.is_terminating):  # the scheduler looks for no node for such a pod
                 queue.append(pod)
             continue
         lowest = min(lowest, pod.priority)
@@ -95,6 +95,7 @@ def make_snapshot(
             placed[index][node] += 1
     demands: Counter[tuple[Amounts, Placement]] = Counter()
     for pod in queue:
+        # a pod of lower priority does not get the room that a trainer wants
         if lowest == math.inf or pod.priority >= lowest:
             demands[map_room.amounts(pod.requests), pod.placement] += 1
     room = ClusterRoom(

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from paddle_base.registry.directory import DirectoryClaim, DirectoryRegistry, scan, volume_errors
 from paddle_base.registry.interface import LEADER
-from paddle_base.runtime.durable_files import sync_directory
+from paddle_base.runtime.durable_files import write_mark
 from paddle_base.runtime.errors import DamagedError, LeaseLostError
 from paddle_cluster.master.store.interface import MOST_JOBS, Leadership, MasterStore, Write
 from paddle_cluster.master.store.segment import encode_record, encode_state, read_segment
@@ -99,34 +99,30 @@ class DirectoryLeadership:
     def resign(self) -> None:
         """See `Leadership`."""
         self.claim.release()
-        if self._segment is not None:
-            os.close(self._segment)
-            self._segment = None
+        self._close()
 
     # -----
 
     def _begin(self, pairs: dict[str, str]) -> None:
         """Write a new segment that begins with these keys and values; later writes are appended to this segment."""
-        staging = self._path.with_name(f".{self._path.name}.writing")
-        handle = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-        try:
-            size = sum(_write_all(handle, data) for data in encode_state(pairs))
-            os.fsync(handle)
-            staging.rename(self._path)
-        except BaseException:
-            os.close(handle)
-            raise
-        sync_directory(self._directory)
-        if self._segment is not None:
-            os.close(self._segment)
-        self._segment, self._bytes, self._first_bytes = handle, size, size
+        write_mark(self._path, encode_state(pairs))
+        self._close()
+        self._segment = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        self._bytes = self._first_bytes = os.fstat(self._segment).st_size
 
     def _append(self, data: bytes) -> None:
         if self._segment is None:
             raise LeaseLostError("this master has not loaded the state, or has resigned")
-        _write_all(self._segment, data)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._segment, rest) :]
         os.fdatasync(self._segment)
         self._bytes += len(data)
+
+    def _close(self) -> None:
+        if self._segment is not None:
+            os.close(self._segment)
+            self._segment = None
 
 
 def _list_segments(directory: Path) -> list[Path]:
@@ -139,10 +135,3 @@ def _has_claim(directory: Path) -> bool:
         return scan(directory).newest(LEADER) > 0
     except (NotADirectoryError, DamagedError):
         return False
-
-
-def _write_all(handle: int, data: bytes) -> int:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
-    return len(data)

@@ -8,7 +8,7 @@ from typing import Any
 
 from paddle_base.messages.envelope import MemberId
 from paddle_cluster.master.tasks.events import TaskWanted
-from paddle_cluster.master.tasks.records import Hold, Phase, PutHead, PutPass, PutTask, TaskStatus
+from paddle_cluster.master.tasks.records import Hold, Phase, PutTask, TaskStatus
 from paddle_cluster.master.tasks.state import MasterState
 from paddle_cluster.master.tasks.turn import Turn
 
@@ -124,7 +124,7 @@ def end_pass(turn: Turn) -> bool:
     if head is None or not state.gives_tasks or table.todo or table.pending:
         return False
     account = table.account(turn.now)
-    turn.change(PutPass(account))
+    turn.change(account)
     turn.note(
         f"pass {head.pass_number} is done: {account.done} tasks finished, {account.discarded} discarded, "
         f"{account.dispatches} dispatched, {account.samples} samples",
@@ -132,11 +132,11 @@ def end_pass(turn: Turn) -> bool:
     )
     if not account.done:
         reason = f"all {len(table.files)} tasks of pass {head.pass_number} have failed; see the log for the reasons"
-        turn.change(PutHead(dataclasses.replace(head, phase=Phase.FAILED, reason=reason)))
+        turn.change(dataclasses.replace(head, phase=Phase.FAILED, reason=reason))
     elif head.pass_number + 1 >= state.settings.num_passes:
-        turn.change(PutHead(dataclasses.replace(head, phase=Phase.SAVING)))
+        turn.change(dataclasses.replace(head, phase=Phase.SAVING))
     else:
-        turn.change(PutHead(dataclasses.replace(head, pass_number=head.pass_number + 1)))
+        turn.change(dataclasses.replace(head, pass_number=head.pass_number + 1))
     return True
 
 

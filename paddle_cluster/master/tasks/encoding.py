@@ -34,10 +34,6 @@ from paddle_cluster.master.tasks.records import (
     PassAccount,
     Phase,
     PutFiles,
-    PutHead,
-    PutMember,
-    PutNumber,
-    PutPass,
     PutTask,
     SaveSlot,
     TaskMember,
@@ -59,22 +55,19 @@ def encode_change(change: Change) -> Write:
     """Return the key and value of a change."""
     if isinstance(change, PutTask):
         return f"task/{change.number:08d}", dump_compact(_list_task(change.record))
-    if isinstance(change, PutHead):
-        return "state", dump_compact({"version": VERSION, **dataclasses.asdict(change.head)})
+    if isinstance(change, Head):
+        return "state", dump_compact({"version": VERSION, **dataclasses.asdict(change)})
     if isinstance(change, PutFiles):
         return f"files/{change.digest[:16]}/{change.number:08d}", dump_compact(change.tasks)
-    if isinstance(change, PutNumber):
-        owner = change.number.id
-        return _member_key("number", owner.uid), dump_compact([owner.uid, owner.incarnation, change.number.number])
-    if isinstance(change, PutMember):
-        member = change.member
-        return _member_key("member", member.id.uid), dump_compact([member.id.uid, member.id.incarnation, member.joined])
+    if isinstance(change, MemberNumber):
+        return _member_key("number", change.id.uid), dump_compact([*change.id, change.number])
+    if isinstance(change, TaskMember):
+        return _member_key("member", change.id.uid), dump_compact([*change.id, change.joined])
     if isinstance(change, DropMember):
         return _member_key("member", change.uid), None
-    if isinstance(change, PutPass):
-        return f"pass/{change.account.pass_number:08d}", dump_compact(dataclasses.asdict(change.account))
-    slot = change.slot
-    return "save", dump_compact([slot.member.uid, slot.member.incarnation, slot.until, slot.pass_number, slot.block])
+    if isinstance(change, PassAccount):
+        return f"pass/{change.pass_number:08d}", dump_compact(dataclasses.asdict(change))
+    return "save", dump_compact([*change.member, change.until, change.pass_number, change.block])
 
 
 def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: float, leader: int = 0) -> MasterState:

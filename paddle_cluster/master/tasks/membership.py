@@ -17,7 +17,7 @@ from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.server_core import HELD, REPLACED
 from paddle_cluster.master.tasks import dispatch
 from paddle_cluster.master.tasks.events import JoinRefusal, MemberIn, MemberLeaves, MemberOut, MemberWelcome
-from paddle_cluster.master.tasks.records import DropMember, MemberEvent, MemberNumber, PutMember, PutNumber, TaskMember
+from paddle_cluster.master.tasks.records import DropMember, MemberEvent, MemberNumber, TaskMember
 from paddle_cluster.master.tasks.state import MasterState
 from paddle_cluster.master.tasks.turn import Turn
 
@@ -38,9 +38,9 @@ def take_member(turn: Turn, event: MemberIn) -> None:
         known = None
     if numbered is None or numbered.id != member:
         numbered = MemberNumber(member, next_number(state))
-        turn.change(PutNumber(numbered))
+        turn.change(numbered)
     if known is None:
-        turn.change(PutMember(TaskMember(member, turn.now)))
+        turn.change(TaskMember(member, turn.now))
         state.history.append(MemberEvent(turn.now, member, numbered.number, JOINED))
         turn.note(f"{member} has joined as trainer {numbered.number}; members: {len(state.members)}")
     else:

@@ -168,7 +168,8 @@ class PassAccount:
         return max(0, self.dispatches - self.done - len(self.reported))
 
 
-# ----- Changes: the decisions of a step. Each change concerns one key, and the changes are stored in order.
+# ----- Changes: the decisions of a step. Each change concerns one key, and the changes are stored in order. A record
+# from above is the change that gives its key this content.
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,45 +190,11 @@ class PutFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class PutHead:
-    """The head has a new content."""
-
-    head: Head
-
-
-@dataclass(frozen=True, slots=True)
-class PutNumber:
-    """A member has this number, which is stored before the member."""
-
-    number: MemberNumber
-
-
-@dataclass(frozen=True, slots=True)
-class PutMember:
-    """A member has joined."""
-
-    member: TaskMember
-
-
-@dataclass(frozen=True, slots=True)
 class DropMember:
     """A member has left."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class PutSave:
-    """A member may now save the model of a pass."""
-
-    slot: SaveSlot
-
-
-@dataclass(frozen=True, slots=True)
-class PutPass:
-    """A pass has ended."""
-
-    account: PassAccount
-
-
-Change = PutTask | PutFiles | PutHead | PutNumber | PutMember | DropMember | PutSave | PutPass
+# the number of a member is stored before the member
+Change = PutTask | PutFiles | Head | MemberNumber | TaskMember | DropMember | SaveSlot | PassAccount

@@ -41,9 +41,6 @@ from paddle_cluster.master.tasks.records import (
     Hold,
     Phase,
     PutFiles,
-    PutHead,
-    PutPass,
-    PutSave,
     PutTask,
     SaveSlot,
     TaskStatus,
@@ -93,7 +90,7 @@ def _take_dataset(turn: Turn, event: DatasetGiven) -> None:
     for number, part in enumerate(split_tasks(event.tasks)):
         turn.change(PutFiles(event.digest, number, part))
     head = Head(event.digest, event.config, event.files, len(event.tasks))
-    turn.change(PutHead(head))
+    turn.change(head)
     turn.note(f"the data set has {event.files} files in {len(event.tasks)} tasks, digest {event.digest[:16]}")
     turn.answer(event.ticket, describe_dataset(head))
 
@@ -189,7 +186,7 @@ def _count_repeated(turn: Turn, event: TaskReported) -> None:
         key = (event.number, event.epoch)
         if key not in account.reported and len(account.reported) < MOST_REPORTED:
             reported, repeated = (*account.reported, key), account.repeated + event.samples
-            turn.change(PutPass(dataclasses.replace(account, repeated=repeated, reported=reported)))
+            turn.change(dataclasses.replace(account, repeated=repeated, reported=reported))
     elif event.pass_number == state.table.pass_number:
         known = {epoch for epoch, _ in record.repeats}
         if event.epoch not in known and len(known) < MOST_REPEATS:
@@ -244,7 +241,7 @@ def _take_save(turn: Turn, event: SaveWanted) -> None:
         answer = BUSY
     else:
         answer = GRANTED
-        turn.change(PutSave(SaveSlot(event.member, turn.now + event.block, event.pass_number, event.block)))
+        turn.change(SaveSlot(event.member, turn.now + event.block, event.pass_number, event.block))
         turn.note(f"{event.member} saves the model of pass {event.pass_number}")
     turn.answer(event.ticket, {"state": answer})
 
@@ -264,7 +261,7 @@ def _take_saved(turn: Turn, event: SaveDone) -> None:
         first, last = head.saved + 1, event.pass_number - 1
         which = f"pass {first} is" if first == last else f"the passes {first} to {last} are"
         turn.note(f"the model of {which} not saved, because a later pass has ended", is_warning=True)
-    turn.change(PutHead(dataclasses.replace(head, saved=event.pass_number, phase=phase)))
+    turn.change(dataclasses.replace(head, saved=event.pass_number, phase=phase))
     turn.note(f"{event.member} has saved the model of pass {event.pass_number}")
     turn.answer(event.ticket, {"accepted": True, "reason": ""})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 from dataclasses import dataclass
 
-from paddle_cluster.master.tasks.estimate import DurationEstimate
 from paddle_cluster.master.tasks.events import TaskWanted, Ticket
 from paddle_cluster.master.tasks.presence import Presence
 from paddle_cluster.master.tasks.records import (
@@ -17,11 +16,6 @@ from paddle_cluster.master.tasks.records import (
     PassAccount,
     Phase,
     PutFiles,
-    PutHead,
-    PutMember,
-    PutNumber,
-    PutPass,
-    PutSave,
     PutTask,
     SaveSlot,
     TaskMember,
@@ -33,6 +27,8 @@ MOST_NAMED = 20  # maximum discarded tasks in the line about the end of the job
 MOST_CHARACTERS = (
     2500  # maximum characters of the line about the end; `paddle_base.registry.records.MOST_REASON` is larger
 )
+GAIN, DEVIATION_GAIN = 1 / 8, 1 / 4  # RFC 6298, section 2: alpha and beta
+MEANS, DEVIATIONS = 2.0, 4.0  # factors of the mean and of the mean deviation in the limit; RFC 6298 has 1 and 4
 
 
 @dataclass(frozen=True)
@@ -54,6 +50,36 @@ class TaskSettings:
     member_lease: float = 3.0
     speculate: bool = False
     ranks: int = 0
+
+
+class DurationEstimate:
+    """A moving mean of durations, and of their deviations.
+
+    Args: least, most: bounds of the limit in seconds; `most` is the limit without data.
+    """
+
+    def __init__(self, least: float, most: float) -> None:
+        self.mean = 0.0
+        self.deviation = 0.0
+        self.known = 0
+        self._least, self._most = min(least, most), most
+
+    def add(self, seconds: float) -> None:
+        """Add a duration; it may be wrong by any amount if the dispatch began under a leader with another clock."""
+        seconds = min(max(0.0, seconds), self._most)
+        if self.known:
+            self.deviation += DEVIATION_GAIN * (abs(seconds - self.mean) - self.deviation)
+            self.mean += GAIN * (seconds - self.mean)
+        else:
+            self.mean, self.deviation = seconds, seconds / 2
+        self.known += 1
+
+    def limit(self, failures: int) -> float:
+        """Return the time limit of a task in seconds. Each failure doubles the limit, which may have been too short."""
+        if not self.known:
+            return self._most
+        plain = max(self._least, MEANS * self.mean + DEVIATIONS * self.deviation)
+        return min(self._most, plain * 2.0 ** min(failures, 32))
 
 
 class MasterState:
@@ -127,20 +153,20 @@ class MasterState:
         """Apply a change to the part of the state that is also in the store."""
         if isinstance(change, PutTask):
             self.table.put(change.number, change.record)
-        elif isinstance(change, PutMember):
-            self.members[change.member.id.uid] = change.member
-        elif isinstance(change, PutNumber):
-            self.numbers[change.number.id.uid] = change.number
+        elif isinstance(change, TaskMember):
+            self.members[change.id.uid] = change
+        elif isinstance(change, MemberNumber):
+            self.numbers[change.id.uid] = change
         elif isinstance(change, DropMember):
             self.members.pop(change.uid, None)
-        elif isinstance(change, PutSave):
-            self.save = change.slot
-        elif isinstance(change, PutPass):
-            self.accounts[change.account.pass_number] = change.account
+        elif isinstance(change, SaveSlot):
+            self.save = change
+        elif isinstance(change, PassAccount):
+            self.accounts[change.pass_number] = change
         elif isinstance(change, PutFiles):
             self._parts += change.tasks
-        elif isinstance(change, PutHead):
-            self._put_head(change.head)
+        elif isinstance(change, Head):
+            self._put_head(change)
 
     def _put_head(self, head: Head) -> None:
         before, self.head = self.head, head

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from paddle_cluster.prepare.errors import InputError, writing_to
+from paddle_base.runtime.errors import DataError
+from paddle_cluster.prepare.errors import write_pieces, writing_to
 from paddle_cluster.prepare.input import tar
 from paddle_cluster.prepare.input.packed import from_start, unpacked
 from paddle_cluster.prepare.limits import DEPTH, FILES, Meter
@@ -25,13 +26,16 @@ DAMAGES = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, Runt
 # errors of the file system if a member cannot be created, for example because its directory is a file
 IMPOSSIBLE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
 
+Members = Iterator[tuple[str, Iterator[bytes]]]
+"""The files of an archive: (name, pieces of the content)."""
+
 
 def unpack_if_archive(descriptor: int, name: str, folder: Path, disk: Meter, memory: Meter) -> bool:
     """Unpack a zip archive or a tar archive (packed or not) into a new directory; return False for any other file.
 
     Args: descriptor, name: the file, and its name for messages.  folder: the new directory.
-    Raises: InputError: if the archive is damaged, if a member is a link or a device or lies outside the directory, or
-    if the number of files or bytes exceeds a limit.  OutputError: if the files cannot be written.
+    Raises: DataError: if the archive is damaged, if a member is a link or a device or lies outside the directory, or
+    if the number of files or bytes exceeds a limit.  VolumeError: if the files cannot be written.
     """
     with unpacked(from_start(descriptor), name, disk.fresh(), memory.limit) as content:
         is_tar = tar.is_tar(content.read(tar.BLOCK))
@@ -43,34 +47,33 @@ def unpack_if_archive(descriptor: int, name: str, folder: Path, disk: Meter, mem
         folder.mkdir()
     if is_tar:
         with unpacked(from_start(descriptor), name, disk, memory.limit) as content:
-            for member in tar.members(content, name):
-                _write(member.pieces(), _target(folder, member.name), member.name)
+            _write_all(tar.members(content, name), folder)
     else:
         with from_start(descriptor) as source:
-            _unpack_zip(source, name, folder, disk, memory)
+            _write_all(_members_of_zip(source, name, disk, memory), folder)
     return True
 
 
-def _unpack_zip(source: IO[bytes], name: str, folder: Path, disk: Meter, memory: Meter) -> None:
+def _members_of_zip(source: IO[bytes], name: str, disk: Meter, memory: Meter) -> Members:
     with _reading(name):
         archive = zipfile.ZipFile(_Directory(source, name, memory))  # type: ignore[arg-type]
     if len(archive.filelist) > FILES:
-        raise InputError(f"archive {name} has more than {FILES} members; give it in parts")
+        raise DataError(f"archive {name} has more than {FILES} members; give it in parts")
     for member in archive.filelist:
         if member.is_dir():
             continue
         _require_plain(member)
-        _write(_pieces(archive, member, name, disk), _target(folder, member.filename), member.filename)
+        yield member.filename, _pieces(archive, member, name, disk)
 
 
 def _require_plain(member: zipfile.ZipInfo) -> None:
     file_type = (member.external_attr >> 16) & 0o170000
     if file_type not in (0, 0o100000):
-        raise InputError(f"archive member {member.filename!r} is a link or a device; only plain files are unpacked")
+        raise DataError(f"archive member {member.filename!r} is a link or a device; only plain files are unpacked")
     if member.flag_bits & ENCRYPTED:
-        raise InputError(f"archive member {member.filename!r} is encrypted; make the archive without a password")
+        raise DataError(f"archive member {member.filename!r} is encrypted; make the archive without a password")
     if member.compress_type not in STORED_OR_DEFLATED:
-        raise InputError(
+        raise DataError(
             f"archive member {member.filename!r} is packed by method {member.compress_type}, which cannot be unpacked "
             "piece by piece; make the archive with deflate, or as a tar"
         )
@@ -105,7 +108,7 @@ class _Directory:
         if size < 0:
             size = os.fstat(self._source.fileno()).st_size - self._source.tell()
         if size > self._most:
-            raise InputError(
+            raise DataError(
                 f"archive {self._name}: its list of members has {size} bytes, and must fit into memory; set "
                 f"{self._memory.variable} to 16 times that number, or give the archive in parts"
             )
@@ -117,30 +120,27 @@ def _reading(name: str) -> Iterator[None]:
     try:
         yield
     except DAMAGES as error:
-        raise InputError(f"archive {name} is damaged: {error}; give another copy of it") from error
+        raise DataError(f"archive {name} is damaged: {error}; give another copy of it") from error
 
 
 def _target(folder: Path, name: str) -> Path:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
-        raise InputError(f"archive member {name!r} lies outside the archive's folder")
+        raise DataError(f"archive member {name!r} lies outside the archive's folder")
     if len(parts) > DEPTH or any(len(os.fsencode(part)) > NAME_BYTES for part in parts):
-        raise InputError(f"archive member {name[:100]!r}... has too long a name; rename it")
+        raise DataError(f"archive member {name[:100]!r}... has too long a name; rename it")
     return folder.joinpath(*parts)
 
 
-def _write(pieces: Iterator[bytes], target: Path, name: str) -> None:
-    with writing_to(target):
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            output = target.open("wb")
-        except OSError as error:
-            if error.errno not in IMPOSSIBLE:
-                raise
-            raise InputError(f"archive member {name!r} cannot be a file: {error.strerror}; rename it") from error
-    with output:
-        for piece in pieces:
-            with writing_to(target):
-                output.write(piece)
+def _write_all(members: Members, folder: Path) -> None:
+    for name, pieces in members:
+        target = _target(folder, name)
         with writing_to(target):
-            output.flush()
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                output = target.open("wb")
+            except OSError as error:
+                if error.errno not in IMPOSSIBLE:
+                    raise
+                raise DataError(f"archive member {name!r} cannot be a file: {error.strerror}; rename it") from error
+        write_pieces(pieces, output, target)

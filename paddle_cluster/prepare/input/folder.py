@@ -1,19 +1,19 @@
 """Reads files below a directory; a link that leads out of the directory is an error.
 
-The module resolves each path itself, component by component, from the descriptor of the directory. The module therefore
-opens the file that it has checked, even if another process replaces a component meanwhile. The module follows links
-that stay inside the directory, because the files of mounted ConfigMaps and Secrets are links. The module opens only
-regular files, because opening a FIFO would block.
+The module follows links that stay inside the directory, because the files of mounted ConfigMaps and Secrets are links.
+It first finds the path without links to which a name leads. It then opens this path component by component, and follows
+no link, so another process that replaces a component meanwhile only causes an error. The module opens only regular
+files, because opening a FIFO would block.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from paddle_cluster.prepare.errors import InputError
+from paddle_base.runtime.errors import DataError
 from paddle_cluster.prepare.limits import DEPTH, FILES
 
 LINKS = 40  # maximum number of links that are followed for one name; Linux has the same limit
@@ -49,11 +49,12 @@ class Folder:
         """Return the descriptor of a regular file or a directory, for reading.
 
         Args: name: relative to this directory, with `/` between components.
-        Raises: InputError: if a link leads out of the directory or is circular, or if the name belongs to a special
+        Raises: DataError: if a link leads out of the directory or is circular, or if the name belongs to a special
         file, such as a device.  OSError: if the name does not exist or is not readable.
         """
         try:
-            return _Way(self.path, self._root, name).open()
+            parts, mode = self._resolve(name)
+            return self._open_directory(parts) if stat.S_ISDIR(mode) else self._open_file(parts, name)
         except OSError as error:
             error.filename = str(self.path / name)
             raise
@@ -66,7 +67,7 @@ class Folder:
         Args: linked: whether to enter links to directories.  hidden: whether to include names that begin with a dot.
         leave_out: called with the descriptor of each directory and its name relative to this directory; returns whether
         to skip the directory.
-        Raises: InputError: if there are too many entries or levels, or a link is circular, or leads to nothing or out
+        Raises: DataError: if there are too many entries or levels, or a link is circular, or leads to nothing or out
         of the directory.
         """
         root = os.open(".", DIRECTORY, dir_fd=self._root)
@@ -78,9 +79,96 @@ class Folder:
     def kind(self, name: str) -> int:
         """Return the mode of the file that a name leads to, without opening it.
 
-        Raises: InputError, OSError: for the same reasons as `open`.
+        Raises: DataError, OSError: for the same reasons as `open`.
         """
-        return _Way(self.path, self._root, name).status().st_mode
+        return self._resolve(name)[1]
+
+    def _resolve(self, name: str) -> tuple[list[str], int]:
+        """Return the components of the path to which a name leads, without links, and the mode of the file there."""
+        found: list[str] = []
+        left = list(reversed(PurePosixPath(name).parts))
+        links = 0
+        while left:
+            part = left.pop()
+            if part == "..":
+                if not found:
+                    raise self._leaves(name)
+                found.pop()
+                continue
+            place = "/".join((*found, part))
+            mode = self._mode_of(place, name, by_link=links > 0)
+            if stat.S_ISLNK(mode):
+                links += 1
+                if links > LINKS:
+                    raise DataError(f"{self.path / name} is a link that forms a loop; remove it")
+                target = PurePosixPath(os.readlink(place, dir_fd=self._root))
+                if target.is_absolute():
+                    target, found = self._from_root(target, name), []
+                left += reversed(target.parts)
+            elif not stat.S_ISDIR(mode):
+                if left:
+                    raise NotADirectoryError(20, "Not a directory")
+                return [*found, part], mode
+            elif len(found) >= DEPTH:
+                raise DataError(f"{self.path / name}: directories are more than {DEPTH} deep; name a smaller folder")
+            else:
+                found.append(part)
+        return found, stat.S_IFDIR
+
+    def _mode_of(self, place: str, name: str, *, by_link: bool) -> int:
+        try:
+            return os.stat(place, dir_fd=self._root, follow_symlinks=False).st_mode
+        except FileNotFoundError as error:
+            if not by_link:
+                raise
+            raise DataError(
+                f"{self.path / name} is a link to a path that does not exist; remove the link, or create the file or "
+                "folder that the link points to"
+            ) from error
+
+    def _from_root(self, target: PurePosixPath, name: str) -> PurePosixPath:
+        """Return an absolute link's target relative to the folder; `_resolve` checks each `..` in the result."""
+        for root in (self.path.absolute(), self.path.resolve()):
+            if target.is_relative_to(root):
+                return target.relative_to(root)
+        raise self._leaves(name)
+
+    def _leaves(self, name: str) -> DataError:
+        return DataError(
+            f"{self.path / name} is a link that leads out of {self.path}; replace the link by the file itself, or "
+            "name the place that the link leads to"
+        )
+
+    def _open_directory(self, parts: Sequence[str], flags: int = DIRECTORY) -> int:
+        here = os.dup(self._root)
+        try:
+            for part in parts:
+                above, here = here, os.open(part, PLACE | os.O_NOFOLLOW, dir_fd=here)
+                os.close(above)
+            return os.open(".", flags, dir_fd=here)
+        finally:
+            os.close(here)
+
+    def _open_file(self, parts: Sequence[str], name: str) -> int:
+        here = self._open_directory(parts[:-1], PLACE)
+        try:
+            # check the type before the file is opened, because opening a device can start an action
+            self._require_file(os.stat(parts[-1], dir_fd=here, follow_symlinks=False).st_mode, name)
+            descriptor = os.open(parts[-1], FILE, dir_fd=here)
+        finally:
+            os.close(here)
+        try:
+            self._require_file(os.fstat(descriptor).st_mode, name)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _require_file(self, mode: int, name: str) -> None:
+        if not stat.S_ISREG(mode):
+            kinds = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a link by now"))
+            kind = next((kind for fits, kind in kinds if fits(mode)), "a device")
+            raise DataError(f"{self.path / name} is {kind}; only regular files are read, so remove it from the folder")
 
 
 class _Walk:
@@ -99,9 +187,9 @@ class _Walk:
         here = (facts.st_dev, facts.st_ino)
         shown = self._folder.path / place
         if here in above:
-            raise InputError(f"{shown} is a link that forms a loop; remove it")
+            raise DataError(f"{shown} is a link that forms a loop; remove it")
         if len(above) > DEPTH:
-            raise InputError(f"{shown}: directories are more than {DEPTH} deep; name a smaller folder")
+            raise DataError(f"{shown}: directories are more than {DEPTH} deep; name a smaller folder")
         for name, kind in self._entries(directory, place):
             if stat.S_ISDIR(kind):
                 below = self._folder.open(name)
@@ -120,7 +208,7 @@ class _Walk:
             for entry in entries:
                 self._passed += 1
                 if self._passed > FILES:
-                    raise InputError(f"{self._folder.path} has more than {FILES} files; name a smaller folder")
+                    raise DataError(f"{self._folder.path} has more than {FILES} files; name a smaller folder")
                 name = str(place / entry.name)
                 if entry.name.startswith(".") and not self._hidden:
                     continue
@@ -130,111 +218,3 @@ class _Walk:
                     if stat.S_ISDIR(kind) and not self._linked:
                         continue
                 yield name, kind
-
-
-class _Way:
-    """The path from a directory to a name, with a descriptor of each directory on the path, to which `..` returns."""
-
-    def __init__(self, path: Path, root: int, name: str) -> None:
-        self._shown = path / name
-        self._path = path
-        self._passed = [os.dup(root)]
-        self._left = list(reversed(PurePosixPath(name).parts))
-        self._links = 0
-
-    def open(self) -> int:
-        """Return the descriptor of the file or directory to which the path leads."""
-        try:
-            last = self._go()
-            here = self._passed[-1]
-            return os.open(".", DIRECTORY, dir_fd=here) if last is None else self._open_file(last)
-        finally:
-            self._close()
-
-    def status(self) -> os.stat_result:
-        """Return the status of the file or directory to which the path leads, without opening it."""
-        try:
-            last = self._go()
-            here = self._passed[-1]
-            return os.fstat(here) if last is None else os.stat(last, dir_fd=here, follow_symlinks=False)
-        finally:
-            self._close()
-
-    def _close(self) -> None:
-        while self._passed:
-            os.close(self._passed.pop())
-
-    def _go(self) -> str | None:
-        """Go through all directories of the path. Return the last component, or None if the path is a directory."""
-        while self._left:
-            part = self._left.pop()
-            if part == "..":
-                if len(self._passed) == 1:
-                    raise self._leaves()
-                os.close(self._passed.pop())
-                continue
-            mode = self._mode_of(part)
-            if stat.S_ISLNK(mode):
-                self._follow(part)
-            elif stat.S_ISDIR(mode):
-                if len(self._passed) > DEPTH:
-                    raise InputError(f"{self._shown}: directories are more than {DEPTH} deep; name a smaller folder")
-                self._passed.append(os.open(part, PLACE | os.O_NOFOLLOW, dir_fd=self._passed[-1]))
-            elif self._left:
-                raise NotADirectoryError(20, "Not a directory")
-            else:
-                return part
-        return None
-
-    def _mode_of(self, part: str) -> int:
-        try:
-            return os.stat(part, dir_fd=self._passed[-1], follow_symlinks=False).st_mode
-        except FileNotFoundError as error:
-            if not self._links:
-                raise
-            raise InputError(
-                f"{self._shown} is a link to a path that does not exist; remove the link, or create the file or folder "
-                "that the link points to"
-            ) from error
-
-    def _follow(self, part: str) -> None:
-        self._links += 1
-        if self._links > LINKS:
-            raise InputError(f"{self._shown} is a link that forms a loop; remove it")
-        target = os.readlink(part, dir_fd=self._passed[-1])
-        if target.startswith("/"):
-            target = self._from_root(target)
-            while len(self._passed) > 1:
-                os.close(self._passed.pop())
-        self._left += reversed(PurePosixPath(target).parts)
-
-    def _from_root(self, target: str) -> str:
-        """Return an absolute link's target relative to the folder; `_go` checks each `..` in the result."""
-        for root in (self._path.absolute(), self._path.resolve()):
-            if PurePosixPath(target).is_relative_to(root):
-                return str(PurePosixPath(target).relative_to(root))
-        raise self._leaves()
-
-    def _leaves(self) -> InputError:
-        return InputError(
-            f"{self._shown} is a link that leads out of {self._path}; replace the link by the file itself, or "
-            "name the place that the link leads to"
-        )
-
-    def _open_file(self, name: str) -> int:
-        here = self._passed[-1]
-        # check the type before the file is opened, because opening a device can start an action
-        self._require_file(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode)
-        descriptor = os.open(name, FILE, dir_fd=here)
-        try:
-            self._require_file(os.fstat(descriptor).st_mode)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-    def _require_file(self, mode: int) -> None:
-        if not stat.S_ISREG(mode):
-            kinds = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a link by now"))
-            kind = next((name for fits, name in kinds if fits(mode)), "a device")
-            raise InputError(f"{self._shown} is {kind}; only regular files are read, so remove it from the folder")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
-from paddle_cluster.prepare.errors import InputError, InputMissingError
+from paddle_base.runtime.errors import DataError, MissingInputError
 from paddle_cluster.prepare.input.folder import Folder
-from paddle_cluster.prepare.input.outputs import Outputs
 from paddle_cluster.prepare.input.packed import CHUNK, from_start, unpacked
 from paddle_cluster.prepare.limits import LINE_BYTES, OBJECT_BYTES, Meter
+from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.values import MARKER
+
+NAMED = 5  # maximum number of directories that a log line names
 
 
 class Input:
@@ -23,7 +26,7 @@ class Input:
     Args: path: the path of the input, for messages.  disk: counts all unpacked bytes that are read.  memory: counts the
     bytes that a source holds in memory.  descriptor: the descriptor of the one file.  folder: the directory; None for
     one file.  out_dir: a directory to skip.
-    Raises: InputError: if prepare has created the directory, or for the reasons of `Folder.files`.
+    Raises: DataError: if prepare has created the directory, or for the reasons of `Folder.files`.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class Input:
         """Return a reader of the unpacked bytes of a file.
 
         Args: disk: the meter that counts the bytes; None: the input's own meter.
-        Raises: InputMissingError: if the name is a directory.  InputError, OSError: for the reasons of `Folder.open`.
+        Raises: MissingInputError: if the name is a directory.  DataError, OSError: for the reasons of `Folder.open`.
         """
         meter = self.disk if disk is None else disk
         if self._folder is None:
@@ -82,13 +85,13 @@ class Input:
             file = open(descriptor, "rb")  # noqa: PTH123, SIM115
         except IsADirectoryError:
             os.close(descriptor)
-            raise InputMissingError(f"{self.path / name} is a directory; a file of that name is needed") from None
+            raise MissingInputError(f"{self.path / name} is a directory; a file of that name is needed") from None
         return unpacked(file, name, meter, self.memory.limit)
 
     def read(self, name: str) -> bytes:
         """Return the whole content of a file, and count its bytes as held in memory.
 
-        Raises: InputMissingError, InputError, OSError: for the reasons of `open`.
+        Raises: MissingInputError, DataError, OSError: for the reasons of `open`.
         """
         with self.open(name) as file:
             parts = []
@@ -100,21 +103,21 @@ class Input:
     def raw_lines(self, name: str, disk: Meter | None = None) -> Iterator[bytes]:
         """Yield the lines of a file including line ends; only one line is held in memory.
 
-        Raises: InputError: if a line is longer than LINE_BYTES, or for the reasons of `open`.
+        Raises: DataError: if a line is longer than LINE_BYTES, or for the reasons of `open`.
         """
         with self.open(name, disk) as file:
             number = 0
             while line := file.readline(LINE_BYTES + 1):
                 number += 1
                 if len(line) > LINE_BYTES:
-                    raise InputError(f"{name} line {number}: it is longer than {LINE_BYTES} bytes; cut it into several")
+                    raise DataError(f"{name} line {number}: it is longer than {LINE_BYTES} bytes; cut it into several")
                 yield line
 
     def lines(self, name: str, encoding: str) -> Iterator[str]:
         """Yield the lines of a text file without line ends.
 
         Args: encoding: `auto` means UTF-8 if the whole file is valid UTF-8, else Latin-1.
-        Raises: InputError: if the bytes are not valid in the encoding, or for the reasons of `raw_lines`.
+        Raises: DataError: if the bytes are not valid in the encoding, or for the reasons of `raw_lines`.
         """
         codec = self.find_encoding(name) if encoding == "auto" else encoding
         for number, line in enumerate(self.raw_lines(name), start=1):
@@ -135,30 +138,50 @@ class Input:
     def hold(self, line: str, name: str) -> None:
         """Count a line that a source keeps in memory.
 
-        Raises: InputError: if all counted lines together exceed DATA_MAX_MEMORY.
+        Raises: DataError: if all counted lines together exceed DATA_MAX_MEMORY.
         """
         self.memory.take(len(line) + OBJECT_BYTES, name)
 
 
 def _files(path: Path, folder: Folder, out_dir: Path | None) -> list[str]:
-    """Return the names of the files below a directory, except files that prepare has written."""
-    outputs = Outputs(out_dir)
-    names = folder.files(leave_out=outputs.take)
+    """Return the names of the files below a directory, except files that prepare has written.
+
+    A second run must not read the shards of the first run. Directories that are left out are named in the log.
+    """
+    found: list[str] = []
+    try:
+        own = out_dir.stat() if out_dir is not None else None
+    except OSError:  # OUT_DIR need not exist
+        own = None
+
+    def is_output(directory: int, name: PurePosixPath) -> bool:
+        if own is not None and os.path.samestat(os.fstat(directory), own):
+            found.append(f"{name} (OUT_DIR)")
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(MARKER, dir_fd=directory, follow_symlinks=False)
+            found.append(f"{name} (it has a {MARKER})")
+            return True
+        return False
+
+    names = folder.files(leave_out=is_output)
     if MARKER in names:
-        raise InputError(
+        raise DataError(
             f"{path} has a {MARKER}, so prepare made this directory; name the original data, or the data directory of "
             "one shard"
         )
-    outputs.tell(path)
+    if found:
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        say(f"{path}: directories that prepare made are not read: {', '.join(sorted(found)[:NAMED])}{more}")
     return names
 
 
 def decode(line: bytes, encoding: str, name: str, number: int) -> str:
     """Return a line of a file as text, without a byte order mark in the first line.
 
-    Raises: InputError: if the line is not valid in the encoding.
+    Raises: DataError: if the line is not valid in the encoding.
     """
     try:
         return line.decode("utf-8-sig" if encoding == "utf-8" and number == 1 else encoding)
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} line {number}: the text is not {encoding}: {error}; set DATA_ENCODING") from error
+        raise DataError(f"{name} line {number}: the text is not {encoding}: {error}; set DATA_ENCODING") from error

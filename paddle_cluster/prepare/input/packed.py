@@ -8,9 +8,9 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable
-from typing import IO, Protocol
+from typing import IO
 
-from paddle_cluster.prepare.errors import InputError
+from paddle_base.runtime.errors import DataError
 from paddle_cluster.prepare.limits import Meter
 
 CHUNK = 1 << 16  # number of packed bytes that are read at a time
@@ -23,21 +23,6 @@ def from_start(descriptor: int) -> IO[bytes]:
     """Return a reader that begins at the first byte of a file. Closing the reader leaves the descriptor open."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     return open(descriptor, "rb", closefd=False)
-
-
-class Unpacker(Protocol):
-    """The common interface of the unpackers. The standard modules bz2 and lzma have an interface with these names."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the stream has ended."""
-
-    @property
-    def unused_data(self) -> bytes:
-        """The bytes after the end of the stream."""
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Return the next bytes, at most `max_length`."""
 
 
 class _Gzip:
@@ -58,6 +43,9 @@ class _Gzip:
         return self._unpacker.decompress(self._unpacker.unconsumed_tail + data, max_length)
 
 
+Unpacker = _Gzip | bz2.BZ2Decompressor | lzma.LZMADecompressor
+
+
 def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
     """Return the constructor of the unpacker for a stream that begins with `start`; None: the stream is not packed."""
     if start.startswith(b"\x1f\x8b"):
@@ -70,7 +58,7 @@ def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
 
 
 def unpacked(source: IO[bytes], name: str, meter: Meter, memory: int) -> io.BufferedReader:
-    """Return a reader of a file's bytes, which unpacks a packed file. Reading a damaged file raises InputError.
+    """Return a reader of a file's bytes, which unpacks a packed file. Reading a damaged file raises DataError.
 
     Args: source: the file, read from its first byte.  name: the name of the file, for messages.  meter: counts the
     unpacked bytes.  memory: maximum number of bytes that the unpacker may need (only xz needs many bytes, for its
@@ -116,11 +104,11 @@ class _Stream(io.RawIOBase):
                 piece = self._unpacker.decompress(self._fresh, most)
             except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError) as error:
                 if "Memory usage limit" in str(error):
-                    raise InputError(
+                    raise DataError(
                         f"{self._name}: unpacking it needs more memory than DATA_MAX_MEMORY; raise this variable, "
                         "or pack the file with gzip"
                     ) from error
-                raise InputError(f"{self._name} is damaged: {error}; give another copy of it") from error
+                raise DataError(f"{self._name} is damaged: {error}; give another copy of it") from error
             if self._unpacker.eof:
                 self._begin_anew(self._unpacker.unused_data)
                 if piece:
@@ -130,7 +118,7 @@ class _Stream(io.RawIOBase):
             if piece:
                 return piece
             if not self._fresh:
-                raise InputError(f"{self._name} is cut off; give another copy of it")
+                raise DataError(f"{self._name} is cut off; give another copy of it")
         return b""
 
     def _begin_anew(self, rest: bytes) -> None:
@@ -142,5 +130,5 @@ class _Stream(io.RawIOBase):
         self._unpacker = None
         if rest:
             if self._make is None or _unpacker_of(self._fresh, 0) is None:
-                raise InputError(f"{self._name} has more bytes after its packed data; give another copy of it")
+                raise DataError(f"{self._name} has more bytes after its packed data; give another copy of it")
             self._unpacker = self._make()

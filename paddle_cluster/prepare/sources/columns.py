@@ -92,7 +92,7 @@ class ColumnSummary:
         """Add one field to the statistics.
 
         Args: name, line: the place of the field, for messages.
-        Raises: InputError: if the distinct values exceed DATA_MAX_MEMORY.
+        Raises: DataError: if the distinct values exceed DATA_MAX_MEMORY.
         """
         if not field or field.isspace() or field.strip() in self._missing_words:
             self.missing += 1

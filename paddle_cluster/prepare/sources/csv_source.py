@@ -11,13 +11,13 @@ import csv
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from random import Random
 
-from paddle_cluster.prepare.dataset import Source, Split
-from paddle_cluster.prepare.errors import InputError, InputMissingError, writing_to
+from paddle_base.runtime.errors import DataError, MissingInputError
+from paddle_cluster.prepare.dataset import Source, Split, arrange
+from paddle_cluster.prepare.errors import writing_to
 from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.input.packed import SUFFIXES
@@ -25,7 +25,7 @@ from paddle_cluster.prepare.sources.classes import warn_of_classes
 from paddle_cluster.prepare.sources.label import LabelColumn
 from paddle_cluster.prepare.sources.spool import Appender, LabelledRow, Spool
 from paddle_cluster.prepare.sources.table import DelimitedTable, warn_of_ids, warn_of_mixed
-from paddle_cluster.prepare.split import file_names, is_held_out, is_test_file
+from paddle_cluster.prepare.split import Dealer, is_held_out, is_test_file
 from paddle_cluster.prepare.values import Settings
 
 TABLES, TEXTS = (".csv", ".tsv"), (".txt", ".data")
@@ -35,8 +35,8 @@ STATISTICS = "columns.json"
 def read_csv(settings: Settings, scratch: Path) -> Split:
     """Split the rows of one or more tables into shards, and compute the statistics of the columns.
 
-    Raises: InputMissingError: if there is no table.  InputError: if rows have different lengths, there are no rows, or
-    the label is not a column.  OutputError: if scratch is full.
+    Raises: MissingInputError: if there is no table.  DataError: if rows have different lengths, there are no rows, or
+    the label is not a column.  VolumeError: if scratch is full.
     """
     with fetch(settings, scratch) as data:
         names, test_names = _files(data)
@@ -55,7 +55,7 @@ def _files(data: Input) -> tuple[list[str], list[str]]:
     )
     training = [name for name in found if not is_test_file(name)]
     if not training:
-        raise InputMissingError(f"{data.path} has no table; it needs files *.csv, *.tsv, *.txt or *.data")
+        raise MissingInputError(f"{data.path} has no table; it needs files *.csv, *.tsv, *.txt or *.data")
     return training, [name for name in found if name not in training]
 
 
@@ -69,7 +69,7 @@ class _Writing:
         self._label = LabelColumn(table, settings)
         self._skipped = {table.place_of("CSV_SKIP", name) for name in settings.csv_skip}
         if self._label.place in self._skipped:
-            raise InputError(f"CSV_SKIP has {settings.csv_label}, the column of CSV_LABEL; remove it from CSV_SKIP")
+            raise DataError(f"CSV_SKIP has {settings.csv_label}, the column of CSV_LABEL; remove it from CSV_SKIP")
         with writing_to(scratch):
             for folder in (self._folder, scratch / "training", scratch / "test"):
                 folder.mkdir()
@@ -98,7 +98,7 @@ class _Writing:
         has_own = bool(test_names)
         training, test = self._count(has_own)
         if not training.total():
-            raise InputError("the table has no training rows; give a table with rows")
+            raise DataError("the table has no training rows; give a table with rows")
         missing = {"", *self._settings.csv_missing}
         named = [(name, number) for name, number in self._label.classes.items() if name.strip() not in missing]
         warn_of_classes(*({name: part[number] for name, number in named} for part in (training, test)))
@@ -111,7 +111,7 @@ class _Writing:
         fraction = self._settings.test_fraction
         for position, row in enumerate(self._training.in_order()):
             yield not has_own and is_held_out(position, fraction), self._dealt(row)
-        for row in self._test.as_they_came():
+        for row in self._test.in_order():
             yield True, self._dealt(row)
 
     def _dealt(self, row: LabelledRow) -> LabelledRow:
@@ -137,8 +137,11 @@ class _Writing:
             [str(self._file(False, part % count, part // count)) for part in parts],
             [str(self._file(True, shard)) for shard in range(self._test_shards if test.total() else 0)],
         ]
-        classes = self._label.classes
-        dealers = [_Dealer(counts, classes, len(files[kind])) for kind, counts in enumerate((training, test))]
+        ordered = [number for _, number in sorted(self._label.classes.items())] or [0]
+        dealers = [
+            Dealer({number: counts[number] for number in ordered}, len(files[kind]))
+            for kind, counts in enumerate((training, test))
+        ]
         if self._table.header is not None and self._settings.csv_header == "keep":
             first = _Encoder(self._table.delimiter)(self._table.header)
             for path in (*files[0], *files[1]):
@@ -155,20 +158,14 @@ class _Writing:
         return self._folder / f"{'test' if is_test else 'train'}-{shard}-{number}"
 
     def _describe(self, training: int, test: int) -> Split:
-        names, is_whole = self._names, self._settings.test_data == "whole"
-        training_names = file_names(names[0], self._settings.shard_files)
-        shards: list[dict[str, bytes | Path]] = [
-            {name: self._file(False, shard, number) for number, name in enumerate(training_names)}
-            for shard in range(self._settings.split_count)
-        ]
-        common: dict[str, bytes | Path] = {"train.list": "".join(f"data/{one}\n" for one in training_names).encode()}
-        if test:
-            common["test.list"] = f"data/{names[1]}\n".encode()
-            if is_whole:
-                common[names[1]] = self._file(True, 0)
-        for shard, files in enumerate(shards if test and not is_whole else ()):
-            files[names[1]] = self._file(True, shard)
-        common[STATISTICS] = self._statistics(training, test)
+        counts = range(self._settings.split_count), range(self._settings.shard_files)
+        shards, common = arrange(
+            self._names,
+            [[self._file(False, shard, number) for number in counts[1]] for shard in counts[0]],
+            [self._file(True, shard) for shard in range(self._test_shards if test else 0)],
+            {STATISTICS: self._statistics(training, test)},
+            self._settings,
+        )
         facts = {"columns": len(self._table.columns), "delimiter": self._table.delimiter}
         return Split(training, test, shards, common, facts)
 
@@ -193,24 +190,6 @@ class _Writing:
         is_class = place == self._label.place and self._label.task == "classes"
         about = self._table.columns[place].describe(is_class=is_class)
         return {**about, "skipped": True} if place in self._skipped else about
-
-
-class _Dealer:
-    """Distributes rows to shards like `split.deal`, but needs only the number of rows of each class."""
-
-    def __init__(self, counts: Mapping[int, int], classes: Mapping[str, int], shards: int) -> None:
-        ordered = [number for _, number in sorted(classes.items())] or [0]
-        begins = [0]
-        for number in ordered:
-            begins.append(begins[-1] + counts.get(number, 0))
-        self._next = {number: begin for number, (begin, _) in zip(ordered, pairwise(begins), strict=True)}
-        self._shards = shards
-
-    def deal(self, label: int) -> int:
-        """Return the shard for the next row of a class."""
-        card = self._next[label]
-        self._next[label] = card + 1
-        return card % self._shards
 
 
 class _Encoder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddle_cluster.prepare.errors import InputError
+from paddle_base.runtime.errors import DataError
 from paddle_cluster.prepare.limits import OBJECT_BYTES
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.sources.columns import ColumnSummary
@@ -36,7 +36,7 @@ class LabelColumn:
     def class_of(self, fields: Sequence[str]) -> int:
         """Return the number of a row's class, or 0 without a label.
 
-        Raises: InputError: if there are too many classes.
+        Raises: DataError: if there are too many classes.
         """
         if self.place is None or self._asked == "number" or self._is_full:
             return 0
@@ -52,7 +52,7 @@ class LabelColumn:
     def decide(self) -> None:
         """Find out after the last row what the label is, and log it.
 
-        Raises: InputError: if the label should be numbers, but has other words.
+        Raises: DataError: if the label should be numbers, but has other words.
         """
         if self._column is None:
             return
@@ -76,11 +76,11 @@ class LabelColumn:
             return
         if self._asked == "number":
             name, line, field = column.first_other or ("the table", 1, "")
-            raise InputError(
+            raise DataError(
                 f"{name} line {line}: the label {column.name!r} has {field[:60]!r}, which is not a number; correct it, "
                 "or add it to CSV_MISSING, or set CSV_TASK=classes"
             )
-        raise InputError(
+        raise DataError(
             f"the column CSV_LABEL={column.name} has more than {CLASSES} values; set CSV_TASK=number if it has numbers "
             "to predict, or unset CSV_LABEL, because such a column names no classes"
         )

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from paddle_base.runtime.errors import DataError, MissingInputError
 from paddle_cluster.prepare.dataset import Dataset, Source
-from paddle_cluster.prepare.errors import InputError, InputMissingError
 from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.limits import Meter
@@ -30,12 +30,12 @@ PICKLE_PROTOCOL = 2  # the newest pickle protocol that a script of 2017 can read
 def read_movielens(settings: Settings, scratch: Path) -> Dataset:
     """Return ratings as lines `user::movie::score::time`, with meta.bin and meta.json as common files.
 
-    Raises: InputMissingError: if ratings.dat, users.dat or movies.dat is missing.  InputError: if a line is malformed.
+    Raises: MissingInputError: if ratings.dat, users.dat or movies.dat is missing.  DataError: if a line is malformed.
     """
     with fetch(settings, scratch) as data:
         folder = data.nearest("ratings.dat")
         if folder is None:
-            raise InputMissingError(f"{data.path} has no ratings.dat; it needs the files of ml-1m")
+            raise MissingInputError(f"{data.path} has no ratings.dat; it needs the files of ml-1m")
         encoding = settings.data_encoding
         ratings = _records(data, folder / "ratings.dat", 4, encoding)
         users = list(_records(data, folder / "users.dat", 5, encoding))
@@ -68,7 +68,7 @@ def dataset_of_ratings(
 
 def _records(data: Input, place: PurePosixPath, fields: int, encoding: str) -> Iterator[Record]:
     if not data.has(place):
-        raise InputMissingError(
+        raise MissingInputError(
             f"{data.path / place} does not exist; expected ratings.dat, users.dat and movies.dat as in ml-1m"
         )
     for number, line in enumerate(data.lines(str(place), encoding), start=1):
@@ -76,7 +76,7 @@ def _records(data: Input, place: PurePosixPath, fields: int, encoding: str) -> I
             continue
         record = line.split("::")
         if len(record) != fields:
-            raise InputError(f"{place.name} line {number}: {len(record)} fields instead of {fields}, separated by '::'")
+            raise DataError(f"{place.name} line {number}: {len(record)} fields instead of {fields}, separated by '::'")
         data.hold(line, str(place))
         yield record
 
@@ -85,10 +85,10 @@ def _rating(number: int, record: Record, meta: Mapping[str, Mapping[Any, Any]]) 
     user, movie, score, _ = record
     line = "::".join(record)
     if not RATING.fullmatch(line):
-        raise InputError(f"ratings.dat line {number}: not four whole numbers: {line[:100]!r}")
+        raise DataError(f"ratings.dat line {number}: not four whole numbers: {line[:100]!r}")
     for kind, key in (("user", int(user)), ("movie", int(movie))):
         if key not in meta[kind]:
-            raise InputError(f"ratings.dat line {number}: {kind} {key} is not in {kind}s.dat")
+            raise DataError(f"ratings.dat line {number}: {kind} {key} is not in {kind}s.dat")
     return LabelledLine(line, score)
 
 
@@ -136,7 +136,7 @@ def _describe(
 ) -> dict[Any, Any]:
     """Return the description that the demo's config and provider read: `__meta__` -> fields, and id -> values."""
     if not keys or not all(_is_number(key) for key in keys):
-        raise InputError(f"{name}: it is empty, or it has an id that is not a whole number")
+        raise DataError(f"{name}: it is empty, or it has an id that is not a whole number")
     ids = [int(key) for key in keys]
     id_field = {"type": "id", "min": min(ids), "max": max(ids), "count": len(set(ids)), "is_key": True}
     described: dict[Any, Any] = {

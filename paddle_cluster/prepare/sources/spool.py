@@ -1,25 +1,29 @@
-"""Stores rows on disk, and reads them in shuffled order. The memory does not grow with the number of rows.
+"""Stores rows on disk, and reads them in the order of their keys. The memory does not grow with the number of rows.
 
-Each row has a random key in [0, 1). The rows are distributed to files by ranges of keys, until each file fits into
-memory. Reading takes the files one by one, and sorts the rows of each file by key. The order of the rows is the order
-of `split.shuffle`.
+This is an external merge sort: each file has some rows, sorted by key, and reading merges the files. The order of the
+rows is the order of `split.shuffle`, if the keys are random numbers.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from paddle_cluster.prepare.errors import writing_to
+from paddle_cluster.prepare.limits import OBJECT_BYTES
 
-PIECE = 8 << 20  # maximum bytes of a file that is sorted in memory
-FAN = 64  # number of files into which a larger file is split
-NARROW = 2.0**-48  # minimum width of a range of keys that is split; the keys of a narrower range may be equal
+PIECE = 16 << 20  # maximum bytes of rows that are sorted in memory
+FAN = 64  # maximum number of files that are merged at a time
 BUFFER = 8 << 20  # maximum bytes that wait to be written, for all files together
 RECORD = struct.Struct("<dII")  # a row's header: key, class, number of bytes of the row
-READ = 1 << 20
+READ = 1 << 16
+
+Record = tuple[float, int, bytes]  # key, class, row
 
 
 class LabelledRow(NamedTuple):
@@ -32,7 +36,7 @@ class LabelledRow(NamedTuple):
 class Appender:
     """Appends to more files than can be open at the same time.
 
-    Raises: OutputError: from `add` and `flush`, if a file cannot be written.
+    Raises: VolumeError: from `add` and `flush`, if a file cannot be written.
     """
 
     def __init__(self) -> None:
@@ -57,81 +61,67 @@ class Appender:
 
 
 class Spool:
-    """Stores rows with their keys. A spool can return its rows repeatedly, in the order of the keys or of arrival.
+    """Stores rows with their keys. A spool can return its rows repeatedly; rows with equal keys stay in their order.
 
     Args: folder: an empty directory for the files of the spool.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._first = folder / "rows"
-        self._into = str(self._first)
-        self._dealt: dict[Path, list[Path]] = {}
-        self._appender = Appender()
+        self._folder = folder
+        self._names = itertools.count()
+        self._files: list[Path] = []  # each is sorted, and holds rows that arrived before those of the next file
+        self._held: list[Record] = []
+        self._bytes = 0
         self.count = 0
 
     def add(self, key: float, row: LabelledRow) -> None:
         """Add a row; all rows must be added before the first row is read.
 
-        Raises: OutputError: if the row cannot be written.
+        Raises: VolumeError: if the row cannot be written.
         """
-        self._appender.add(self._into, RECORD.pack(key, row.label, len(row.text)), row.text)
+        self._held.append((key, row.label, row.text))
+        self._bytes += len(row.text) + OBJECT_BYTES
         self.count += 1
-
-    def as_they_came(self) -> Iterator[LabelledRow]:
-        """Yield all rows in the order of arrival. Do not call this function after `in_order`, which moves the rows."""
-        self._appender.flush()
-        if self.count:
-            for _, label, text in _records(self._first):
-                yield LabelledRow(text, label)
+        if self._bytes > PIECE:
+            self._write_held()
 
     def in_order(self) -> Iterator[LabelledRow]:
-        """Yield all rows ordered by key; rows with equal keys stay in the order of arrival.
+        """Yield all rows ordered by key.
 
-        Raises: OutputError: if the pieces cannot be written.
+        Raises: VolumeError: if a file cannot be written.
         """
-        self._appender.flush()
-        if self.count:
-            yield from self._ordered(self._first, 0.0, 1.0)
+        self._write_held()
+        while len(self._files) > FAN:
+            parts = [self._files[begin : begin + FAN] for begin in range(0, len(self._files), FAN)]
+            self._files = [self._merge(part) for part in parts]
+        for _, label, text in _merged(self._files):
+            yield LabelledRow(text, label)
 
-    def _ordered(self, path: Path, low: float, width: float) -> Iterator[LabelledRow]:
-        """Yield the rows of a file with keys in [low, low + width). The first call splits a large file."""
-        if path not in self._dealt and path.stat().st_size > PIECE and width > NARROW:
-            self._dealt[path] = self._deal(path, low, width)
-        if path not in self._dealt:
-            yield from _sorted(path)
-            return
-        for number, piece in enumerate(self._dealt[path]):
-            if piece.exists() or piece in self._dealt:
-                yield from self._ordered(piece, low + number * width / FAN, width / FAN)
+    def _write_held(self) -> None:
+        if self._held:
+            self._files.append(self._write(sorted(self._held, key=itemgetter(0))))
+        self._held, self._bytes = [], 0
 
-    def _deal(self, path: Path, low: float, width: float) -> list[Path]:
-        pieces = [path.with_name(f"{path.name}-{number}") for number in range(FAN)]
-        into = [str(piece) for piece in pieces]
-        for key, label, text in _records(path):
-            # without min and max, rounding could give the index -1 or FAN
-            place = min(max(int((key - low) / width * FAN), 0), FAN - 1)
-            self._appender.add(into[place], RECORD.pack(key, label, len(text)), text)
-        self._appender.flush()
-        with writing_to(path):
-            path.unlink()
-        return pieces
+    def _merge(self, files: list[Path]) -> Path:
+        merged = self._write(_merged(files))
+        for file in files:
+            file.unlink()
+        return merged
+
+    def _write(self, records: Iterable[Record]) -> Path:
+        path = self._folder / str(next(self._names))
+        with writing_to(path), path.open("wb") as output:
+            for key, label, text in records:
+                output.write(RECORD.pack(key, label, len(text)) + text)
+        return path
 
 
-def _records(path: Path) -> Iterator[tuple[float, int, bytes]]:
+def _merged(files: Iterable[Path]) -> Iterator[Record]:
+    return heapq.merge(*map(_records, files), key=itemgetter(0))
+
+
+def _records(path: Path) -> Iterator[Record]:
     with path.open("rb", READ) as file:
         while header := file.read(RECORD.size):
             key, label, length = RECORD.unpack(header)
             yield key, label, file.read(length)
-
-
-def _sorted(path: Path) -> Iterator[LabelledRow]:
-    content = path.read_bytes()
-    found: list[tuple[float, int, int, int]] = []
-    place = 0
-    while place < len(content):
-        key, label, length = RECORD.unpack_from(content, place)
-        found.append((key, place + RECORD.size, length, label))
-        place += RECORD.size + length
-    found.sort()
-    for _, begin, length, label in found:
-        yield LabelledRow(content[begin : begin + length], label)

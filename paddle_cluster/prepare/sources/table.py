@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from paddle_cluster.prepare.errors import InputError
+from paddle_base.runtime.errors import DataError
 from paddle_cluster.prepare.input.inputs import Input, decode
 from paddle_cluster.prepare.limits import LINE_BYTES, Meter
 from paddle_cluster.prepare.log import say
@@ -55,13 +55,13 @@ class DelimitedTable:
         self.delimiter = settings.csv_delimiter or find_delimiter(_first_lines(data, names[0], self._encoding))
         header, begin = self._option, self._begin()
         if not begin:
-            raise InputError(f"{names[0]} has no rows; remove it, or give another file")
+            raise DataError(f"{names[0]} has no rows; remove it, or give another file")
         self._first = begin[0]
         has_header = header in ("keep", "drop") or (
             header == "auto" and _is_header(begin, {settings.csv_label, *settings.csv_skip})
         )
         if header == "auto" and len(begin) == 1 and _are_names(begin[0]):
-            raise InputError(
+            raise DataError(
                 f"{names[0]} has a header line and no rows: {self._first.shown}; give a table with rows, or set "
                 "CSV_HEADER=none if that line is a row"
             )
@@ -76,7 +76,7 @@ class DelimitedTable:
         """Return the position of the column that a setting gives by its name, or by its number from 1.
 
         Args: option: the name of the setting, for messages.
-        Raises: InputError: if there is no such column; the message names the columns, and says what line 1 is.
+        Raises: DataError: if there is no such column; the message names the columns, and says what line 1 is.
         """
         names = [column.name for column in self.columns]
         for known in (names, [name.strip() for name in names]):
@@ -90,12 +90,12 @@ class DelimitedTable:
         numbers = f"a number from 1 to {len(names)}" if len(names) > 1 else "1"
         if self.header is None:
             why = "by CSV_HEADER=none" if self._option == "none" else "not for a header"
-            raise InputError(
+            raise DataError(
                 f"{what}: {self._first.place} is taken for a row, {why}: {self._first.shown}; set CSV_HEADER=drop if "
                 f"this line names the columns, or give {numbers}"
             )
         listed = ", ".join(names)[:LISTED]
-        raise InputError(f"{what}; the columns of {self._first.place} are {listed}; give one of them, or {numbers}")
+        raise DataError(f"{what}; the columns of {self._first.place} are {listed}; give one of them, or {numbers}")
 
     def _begin(self) -> list[TableRow]:
         """Return the first rows of the table, by which a header is recognised: two rows, and more if they are short."""
@@ -111,12 +111,12 @@ class DelimitedTable:
     def rows(self) -> Iterator[TableRow]:
         """Yield all rows except headers, after adding their fields to the statistics of the columns.
 
-        Raises: InputError: if a row has more or fewer columns than the first row, or the file is not a table.
+        Raises: DataError: if a row has more or fewer columns than the first row, or the file is not a table.
         """
         for name in self._names:
             for number, row in enumerate(self._rows_of(name)):
                 if len(row.fields) != len(self.columns):
-                    raise InputError(
+                    raise DataError(
                         f"{row.place}: {len(row.fields)} columns instead of {len(self.columns)} as in "
                         f"{self._first.place}, with {self.delimiter!r} between them: {row.shown}; "
                         "correct it, or set CSV_DELIMITER"
@@ -133,7 +133,7 @@ class DelimitedTable:
         """Reject a file whose first row has texts in all columns that held only numbers in earlier files."""
         numbers = [field for column, field in zip(self.columns, row.fields, strict=True) if column.is_number]
         if numbers and all(field.strip() and read_number(field) is None for field in numbers):
-            raise InputError(
+            raise DataError(
                 f"{row.place} looks like a header, but {self._first.name} has another header: {row.shown}; give "
                 "all files the same header, or none"
             )
@@ -148,13 +148,13 @@ class DelimitedTable:
             try:
                 fields = next(reader, None)
             except csv.Error as error:
-                raise InputError(
+                raise DataError(
                     f"{name} line {lines.first}: {error}; quote such fields, and double the quotes in them"
                 ) from error
             if fields is None:
                 return
             if len(fields) > COLUMNS:
-                raise InputError(f"{name} line {lines.first}: it has more than {COLUMNS} columns; set CSV_DELIMITER")
+                raise DataError(f"{name} line {lines.first}: it has more than {COLUMNS} columns; set CSV_DELIMITER")
             if fields:
                 yield TableRow(name, lines.first, fields)
 
@@ -182,12 +182,12 @@ class _Lines:
         self.number += 1
         self._held += len(line)
         if self._held > LINE_BYTES:
-            raise InputError(
+            raise DataError(
                 f"{self._name} line {self.first}: the row is longer than {LINE_BYTES} bytes; look for a quote that is "
                 "not closed"
             )
         if b"\0" in line:
-            raise InputError(f"{self._name} line {self.number}: it has a zero byte; save the table as UTF-8 text")
+            raise DataError(f"{self._name} line {self.number}: it has a zero byte; save the table as UTF-8 text")
         return decode(line, self._codec, self._name, self.number)
 
 

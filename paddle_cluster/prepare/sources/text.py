@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from paddle_base.runtime.errors import DataError
 from paddle_cluster.prepare.dataset import Dataset, Source
-from paddle_cluster.prepare.errors import InputError
 from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.limits import OBJECT_BYTES, Meter
@@ -28,7 +28,7 @@ MADE_HERE = re.compile(r"train\..*|test\.(txt|list)|pred\.list|dict\.txt|labels\
 def read_quick_start(settings: Settings, scratch: Path) -> Dataset:
     """Return text as lines `label<TAB>words`, with a dictionary and lists of labels as common files.
 
-    Raises: InputError: if a directory has no text in a known format, or a line has no label.
+    Raises: DataError: if a directory has no text in a known format, or a line has no label.
     """
     with fetch(settings, scratch) as data:
         folder = data.nearest("train.txt")
@@ -50,7 +50,7 @@ def dataset_of_text(samples: Sequence[LabelledLine], settings: Settings, memory:
     Args: memory: counts the bytes of the dictionary.
     """
     if not samples:
-        raise InputError("the text has no samples")
+        raise DataError("the text has no samples")
     training, test = hold_out(shuffle(samples, settings.seed), settings.test_fraction)
     return _numbered(training, test, {}, settings, memory)
 
@@ -97,7 +97,7 @@ def _raw(data: Input, settings: Settings) -> Iterator[tuple[str, LabelledLine]]:
         return
     tabbed = [name for name, suffix in files if data.is_file or suffix in (".txt", ".tsv")]
     if not tabbed:
-        raise InputError(
+        raise DataError(
             f"{data.path.name}: no text found; expected train.txt (the tutorial's format), *.pos and *.neg, "
             "*.csv with CSV_LABEL, or *.txt and *.tsv with lines label<TAB>words"
         )
@@ -135,7 +135,7 @@ def _labelled(data: Input, name: str, encoding: str) -> Iterator[LabelledLine]:
         if not tab or not label.strip():
             is_table = PurePosixPath(name).suffix == ".csv"
             hint = "; if it is a row of a table, set CSV_LABEL to the column of the labels" if is_table else ""
-            raise InputError(f"{name} line {number}: the line is not of the form label<TAB>words: {line[:60]!r}{hint}")
+            raise DataError(f"{name} line {number}: the line is not of the form label<TAB>words: {line[:60]!r}{hint}")
         data.hold(line, name)
         yield LabelledLine(" ".join(text.split()), label.strip())
 

@@ -109,6 +109,7 @@ class Gradients:
             return []
         state.counters.step_seconds += self._clock() - began
         progress.batch += 1
+        # as ParameterServer2.cpp: the log counts the batches of trainer 0, because trainers are not in step
         if trainer.number == 0:
             state.batch += 1
             if self._log_period and state.batch % self._log_period == 0:

@@ -47,6 +47,7 @@ class Passes:
             raise BugError(f"{trainer} starts a pass at the invalid batch {message.argument}")
         trainer.take(message, "asked for the start of a pass")
         trainer.progress.is_waiting, trainer.progress.starts_at = True, message.argument
+        # a trainer that has left starts no further pass, and the others would wait for it without end
         left = [other for other in self._sessions.trainers.values() if other.has_left]
         if left:
             return self._fail_early_leave(left[0], trainer)

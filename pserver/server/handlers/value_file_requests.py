@@ -6,12 +6,15 @@ from functools import partial
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError
+from paddle_base.runtime.schema import Text
 from pserver.server.handlers.background_task import BackgroundTask
 from pserver.server.service_state import ServiceState
 from pserver.server.session_table import SessionTable
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire import notes
 from pserver.wire.protocol import Message, Op
+
+_DIRECTORY = Text(notes.MAX_TEXT)
 
 
 class ValueFileRequests:
@@ -34,7 +37,7 @@ class ValueFileRequests:
         from pserver.store import value_files
 
         rounds = self._state.require_rounds()
-        directory = notes.get_text(message.note, "directory")
+        directory = notes.get(message.note, "directory", _DIRECTORY)
         if trainer.number != 0 or self._task or not directory.startswith("/"):
             raise BugError(
                 f"{trainer} cannot save or load values in '{directory}': only trainer 0 may request it, with an "

@@ -7,6 +7,6 @@ docs/pserver.md describes the differences from other services.
 - `values` receives initial values from any trainer, and answers FETCH.
 - `async_pushes` receives asynchronous gradients; a repeated gradient counts once.
 - `round_requests` makes synchronous rounds in two phases.
-- `captures` describes the content of a service's snapshot.
+- `service_snapshot` describes the content of a service's snapshot.
 - `service` is the whole service.
 """

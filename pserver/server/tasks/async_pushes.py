@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paddle_base.runtime import glog
+from paddle_base.runtime.schema import Integer
 from pserver.aggregate.staleness import TaskStaleness
 from pserver.server.arithmetic import Steps, advance_pass
 from pserver.server.service_state import ServiceState, length_of
@@ -13,6 +14,8 @@ from pserver.server.tasks.sessions import TaskSessions
 from pserver.server.trainer_session import Outgoing, TrainerSession
 from pserver.wire import notes, protocol, views
 from pserver.wire.protocol import Message, MessageFlag, Op
+
+_NEW_PUSH = Integer(1, MAX_PUSH)
 
 
 class AsyncPushes:
@@ -47,7 +50,7 @@ class AsyncPushes:
     def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Receive a piece of a gradient. After the last piece, apply the gradient, unless the push is repeated."""
         number, steps, progress = trainer.number, self._steps, trainer.progress
-        push = notes.get_integer(message.note, "push", 1, MAX_PUSH)
+        push = notes.get(message.note, "push", _NEW_PUSH)
         pass_number = views.read_pass(message.note)
         is_new = push > self._sessions.roster.last_push(number)
         if is_new:

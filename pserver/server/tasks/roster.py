@@ -6,13 +6,15 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paddle_base.runtime.errors import BugError
+from paddle_base.runtime.schema import Integer, Items, Row, Text
 from pserver.wire import notes, views
 from pserver.wire.notes import show
 
 MAX_KNOWN = 1 << 16  # maximum number of trainers; above it, the absent trainers that joined first are removed
 MAX_UID = 256  # maximum characters of a UID
 MAX_PUSH = (1 << 63) - 1  # maximum number of a push
+UID, PUSH = Text(MAX_UID), Integer(0, MAX_PUSH)
+ROSTER = Items(Row((views.NUMBER, UID, notes.INTEGER, PUSH)), notes.MAX_VALUES)
 
 
 @dataclass
@@ -76,18 +78,7 @@ class Roster:
 
     @classmethod
     def read(cls, rows: Sequence[Any]) -> Roster:
-        """Return the roster from the JSON that `write` has returned.
-
-        Raises: BugError: the JSON is not a roster.
-        """
+        """Return the roster from the JSON that `write` has returned, and that has the shape ROSTER."""
         made = cls()
-        for row in rows[-MAX_KNOWN:]:
-            if not isinstance(row, list) or len(row) != 4 or not isinstance(row[1], str):
-                raise BugError(f"it has an invalid entry for a trainer: {show(row)}")
-            number, uid, incarnation, push = row
-            if not (notes.is_integer(number, 0, views.MAX_NUMBER) and notes.is_integer(incarnation)):
-                raise BugError(f"it has an invalid entry for a trainer: {show(row)}")
-            if not notes.is_integer(push, 0, MAX_PUSH):
-                raise BugError(f"it has an invalid entry for a trainer: {show(row)}")
-            made._known[number] = KnownTrainer(uid, incarnation, push)
+        made._known = {number: KnownTrainer(*known) for number, *known in rows[-MAX_KNOWN:]}
         return made

@@ -99,7 +99,7 @@ class RoundRequests:
 
     def commit(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Apply the gradients of the prepared round unless an earlier request has done so; answer with the values."""
-        key, view = views.read_key(message.note), notes.get_integer(message.note, "view", 1, views.MAX_EPOCH)
+        key, view = views.read_key(message.note), notes.get(message.note, "view", views.EPOCH)
         began = self._clock()
         if self.rounds.commit(key, view):
             self._state.counters.step_seconds += self._clock() - began

@@ -16,8 +16,8 @@ from pserver.server.handlers.passes import MAX_REASON
 from pserver.server.service import Handler, Service
 from pserver.server.service_state import STALL_PERIOD
 from pserver.server.tasks.async_pushes import AsyncPushes
-from pserver.server.tasks.captures import ServiceCapture, TaskRecord, read_capture, write_capture
 from pserver.server.tasks.round_requests import RoundRequests
+from pserver.server.tasks.service_snapshot import ServiceSnapshot, TaskRecord, make_snapshot, read_snapshot
 from pserver.server.tasks.sessions import TaskSessions
 from pserver.server.tasks.values import TaskValues, Writing
 from pserver.server.trainer_session import Outgoing, TrainerSession
@@ -33,7 +33,7 @@ class TaskService(Service):
 
     Attributes: on_values: a function that is called with the service when all initial values have arrived, before they
     are acknowledged. If it returns a snapshot, the service waits until the snapshot is written. The values do not
-    change during this wait, so that `capture` needs no copies. If the snapshot fails, the service ends with the error.
+    change during this wait, so `take_snapshot` needs no copies. If the snapshot fails, the service ends with the error.
     """
 
     is_task_job = True
@@ -64,7 +64,7 @@ class TaskService(Service):
         """The number of steps since the start of the run; 0 if the service has no values yet."""
         return self.state.rounds.shard.steps if self.state.rounds else 0
 
-    def capture(self, *, copies: bool = True) -> ServiceCapture | None:
+    def take_snapshot(self, *, copies: bool = True) -> ServiceSnapshot | None:
         """Return the state of the service between two messages, or None if the service has no values.
 
         Args: copies: whether the arrays are copied. Otherwise they are valid only until the next step.
@@ -73,14 +73,14 @@ class TaskService(Service):
             return None
         if isinstance(self._pushes, RoundRequests):
             self._record.done, self._record.own = self._pushes.rounds.done, self._pushes.rounds.own
-        return write_capture(self.state.rounds.shard, self._record, copies=copies)
+        return make_snapshot(self.state.rounds.shard, self._record, copies=copies)
 
-    def restore(self, capture: ServiceCapture) -> None:
-        """Restore a capture, before any trainer has joined the service.
+    def restore(self, taken: ServiceSnapshot) -> None:
+        """Restore a snapshot, before any trainer has joined the service.
 
-        Raises: DamagedError: the parts of the capture are inconsistent.
+        Raises: DamagedError: the parts of the snapshot are inconsistent.
         """
-        shard, record = read_capture(capture, self.options.threads)
+        shard, record = read_snapshot(taken, self.options.threads)
         self.sessions.roster = record.roster
         self._begin(shard, record)
 

@@ -12,7 +12,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, ConfigError, LostPeerError, PaddleError
 from pserver.server.admission import Identity, refuse_difference, refuse_hello
 from pserver.server.session_table import SessionTable
-from pserver.server.tasks.roster import MAX_UID, Roster
+from pserver.server.tasks.roster import UID, Roster
 from pserver.server.trainer_session import Outgoing, TrainerSession, make_error
 from pserver.wire import notes, protocol, views
 from pserver.wire.authentication import TOKEN_BYTES
@@ -61,7 +61,7 @@ class TaskSessions(SessionTable):
         try:
             if not notes.is_integer(message.trainer, 0, views.MAX_NUMBER):
                 raise BugError(f"its number is {message.trainer}")
-            uid, incarnation = notes.get_text(hello, "uid", MAX_UID), notes.get_integer(hello, "incarnation")
+            uid, incarnation = notes.get(hello, "uid", UID), notes.get(hello, "incarnation", notes.INTEGER)
         except PaddleError as exc:
             return BugError(f"{one}: the hello of {caller} is invalid: {exc}")
         before = self.trainers.get(message.trainer)

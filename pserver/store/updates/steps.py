@@ -62,6 +62,7 @@ class TouchedRows:
         by_row = group.settings.decay is not None and group.settings.decay.by_row
         if not rows.size:
             return
+        # the compiled loop reads one gradient, and neither clips nor decays
         is_plain = len(gradients) == 1 and not (group.settings.clip or by_row)
         if is_plain and self._step_in_place(group, gradients[0], rows):
             return
@@ -73,6 +74,7 @@ class TouchedRows:
             w, arrays = values.take(some, axis=0), {name: one.take(some, axis=0) for name, one in matrices.items()}
             scratch = data.scratch_like(w)
             g = self._sum_rows(group, gradients, some)
+            # a catch-up of all rows is noted once in `settled`, and not in each row's clock
             group.method.update(w, g, arrays, scratch, np.maximum(steps[clock, None], group.settled))
             steps[clock] = data.steps
             if by_row:

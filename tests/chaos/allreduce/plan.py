@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeVar
+
+from chaos.plan import deal
 
 ROLES = ("worker", "agent", "host", "driver")
 HARMS = ("kill", "freeze", "cut", "stop")
@@ -19,7 +19,6 @@ HOSTS = 3
 LASTING = {"short": 1.0, "long": 7.0}  # seconds of a freeze or cut; the timeouts of a trial are 2 to 5 s
 # (committed fraction of the steps, number of hosts from there on); five hosts are more than the job can use
 SCALES = ((0.15, 2), (0.4, 5), (0.7, 3))
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,8 @@ def make_allreduce_trials(count: int, seed: int, *, can_cut: bool = True) -> lis
     Args: can_cut: whether a network can be cut; if not, a program is frozen instead.
     """
     rng = random.Random(f"all-reduce {seed}")
-    pairs, scaled = _deck(list(product(ROLES, HARMS)), rng), _deck((False, True), rng)
-    moments = _deck((*MOMENTS, "step", "step"), rng)
+    pairs, scaled = deal(list(product(ROLES, HARMS)), rng), deal((False, True), rng)
+    moments = deal((*MOMENTS, "step", "step"), rng)
     trials = []
     for number in range(count):
         blows = [_make_blow(*next(pairs), next(moments), rng, can_cut)]
@@ -98,9 +97,3 @@ def _make_blow(role: str, harm: str, moment: str, rng: random.Random, can_cut: b
     share = rng.uniform(0.0, 0.95) if first is None or first.moment != "step" else rng.uniform(first.share, 0.95)
     is_pod = (harm in ("kill", "stop") or (role, harm) == ("driver", "freeze")) and rng.random() < 0.5
     return Blow(role, harm, moment, share, rng.randrange(12), lasts, is_pod)
-
-
-def _deck(cards: Sequence[Item], rng: random.Random) -> Iterator[Item]:
-    """Yield all cards in random order, then all of them again in another order, without end."""
-    while True:
-        yield from rng.sample(list(cards), len(cards))

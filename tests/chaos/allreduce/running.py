@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,16 +23,9 @@ def run_allreduce_trial(
     such a namespace.
     """
     folder = directory / trial.name
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    spec = {"trial": asdict(trial), "directory": str(folder), "isolated": isolated}
-    (folder / "spec.json").write_text(json.dumps(spec))
-    command = [*before, sys.executable, "-m", "chaos.allreduce.trial", str(folder / "spec.json")]
-    status = processes.run(command, folder / "trial.log", TRIAL_BOUND)
-    if status != 0 or not (folder / "result.json").exists():
-        fault = f"the trial's process ended with {status}; see {folder / 'trial.log'}"
-        return AllReduceReport(trial, str(folder), faults=[fault])
-    return read_allreduce_report(folder)
+    spec = {"trial": asdict(trial), "isolated": isolated}
+    fault = processes.run_trial("chaos.allreduce.trial", folder, spec, before, TRIAL_BOUND)
+    return AllReduceReport(trial, str(folder), faults=[fault]) if fault else read_allreduce_report(folder)
 
 
 def describe_allreduce(report: AllReduceReport) -> str:
@@ -43,6 +33,4 @@ def describe_allreduce(report: AllReduceReport) -> str:
     missed = f", not done: {'; '.join(report.missed)}" if report.missed else ""
     times = f"{report.seconds:.1f} s, {report.pause:.1f} s without a commit"
     text = f"{report.trial}; {report.generations} generations, {times}{missed}"
-    if not report.faults:
-        return f"passed  {text}"
-    return f"FAILED  {text}\n" + "\n".join(f"        {fault}" for fault in [*report.faults, f"see {report.directory}"])
+    return report.describe_end(text)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from chaos.allreduce.plan import HARMS, LATER_MOMENTS, ROLES, Blow
 from chaos.allreduce.trial import AllReduceReport
+from chaos.reports import align
 
 HEADS = ("what", "harm", "trials", "missed", "failed", "seconds (max)", "longest pause (max)")
 
@@ -25,10 +26,7 @@ def format_allreduce_table(reports: Sequence[AllReduceReport]) -> str:
         rows += _row("second", moment, some, lambda blow, own=moment: blow.moment == own)
     rows += _row("scaled", "all", [one for one in reports if one.trial.is_scaled], lambda _: True)
     rows += _row("all", "all", reports, lambda _: True)
-    widths = [max(len(row[place]) for row in rows) for place in range(len(HEADS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return align(rows)
 
 
 def _row(

@@ -5,7 +5,6 @@ SPEC is a JSON file: {trial, directory, isolated}; the result goes to <directory
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Collection
@@ -19,10 +18,11 @@ from chaos.allreduce.course import AllReduceCourse
 from chaos.allreduce.job import AllReduceJob
 from chaos.allreduce.plan import BATCH, EPOCHS, SAMPLES, AllReduceTrial, Blow
 from chaos.processes import end_with_runner
+from chaos.reports import SavedReport
 
 
 @dataclass
-class AllReduceReport:
+class AllReduceReport(SavedReport):
     """The result of a trial.
 
     done: the harms, with the seconds since its start.  missed: blows that found no target.  pause: the longest time
@@ -37,11 +37,6 @@ class AllReduceReport:
     done: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-
-    def save(self) -> None:
-        """Write the report to the trial's directory."""
-        text = json.dumps(dataclasses.asdict(self), indent=1)
-        (Path(self.directory) / "result.json").write_text(text + "\n")
 
 
 def read_allreduce_trial(content: dict[str, Any]) -> AllReduceTrial:

@@ -1,6 +1,6 @@
 """`python -m chaos.tasks`: run random trials of task jobs, and print a table; the exit status is 1 if any failed.
 
-Every fifth trial is an all-reduce job with a name such as 1-a007, which `python -m chaos.allreduce` runs too; the other
+Every fifth trial is an all-reduce job with a name such as 1-a007, and with --allreduce every trial is one; the other
 trials have trainers and parameter servers. A name defines the whole trial, whatever --count is. The directories of
 failed trials are kept, with all logs, the store, the output and result.json; other directories are removed.
 """
@@ -8,14 +8,12 @@ failed trials are kept, with all logs, the store, the output and result.json; ot
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from etcd_process import BINARY
@@ -25,7 +23,7 @@ from chaos.allreduce.plan import AllReduceTrial, make_allreduce_trials
 from chaos.allreduce.running import describe_allreduce, run_allreduce_trial
 from chaos.allreduce.table import format_allreduce_table
 from chaos.allreduce.trial import AllReduceReport
-from chaos.processes import TrialProcesses, run_side_by_side, run_until_interrupted
+from chaos.processes import TrialProcesses, run_and_show, run_side_by_side, run_until_interrupted
 from chaos.tasks.plan import FILES, SHORT, ElasticTrial, make_elastic_trials
 from chaos.tasks.static import measure_static_error
 from chaos.tasks.table import format_elastic_table
@@ -49,6 +47,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--strangers", action="store_true", help="with hostile connections to every port (chaos.strangers)"
     )
+    parser.add_argument("--allreduce", action="store_true", help="only all-reduce jobs")
     parser.add_argument("--only", default="", help="only the trial of this name, such as 1-007 or 1-a007")
     parser.add_argument("--directory", type=Path, help="where the trials live (default: a new one)")
     return parser.parse_args(argv)
@@ -86,22 +85,14 @@ class ElasticRunner:
         if isinstance(trial, AllReduceTrial):
             return run_allreduce_trial(trial, self.directory, self._before, self.isolated is not None, self._processes)
         folder = self.directory / trial.name
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
         spec = {
             "trial": asdict(trial),
-            "directory": str(folder),
             "data": str(self._data(trial.data, 1) / "0" / "data"),
             "reference": self._references[f"{trial.data}-{trial.mode}"],
             "isolated": self.isolated is not None,
         }
-        (folder / "spec.json").write_text(json.dumps(spec))
-        command = [*self._before, sys.executable, "-m", "chaos.tasks.trial", str(folder / "spec.json")]
-        status = self._processes.run(command, folder / "trial.log", TRIAL_BOUND)
-        if status != 0 or not (folder / "result.json").exists():
-            fault = f"the trial's process ended with {status}; see {folder / 'trial.log'}"
-            return ElasticReport(trial, str(folder), faults=[fault])
-        return read_elastic_report(folder)
+        fault = self._processes.run_trial("chaos.tasks.trial", folder, spec, self._before, TRIAL_BOUND)
+        return ElasticReport(trial, str(folder), faults=[fault]) if fault else read_elastic_report(folder)
 
     def _data(self, data: str, count: int) -> Path:
         return self.directory / f"{data}-{count}"
@@ -141,9 +132,7 @@ def describe(report: ElasticReport | AllReduceReport) -> str:
         return describe_allreduce(report)
     error = "" if report.error is None else f", test error {report.error:.2%}"
     text = f"{report.trial}; {report.trained} samples{error}, {report.seconds:.1f} s"
-    if not report.faults:
-        return f"passed  {text}"
-    return f"FAILED  {text}\n" + "\n".join(f"        {fault}" for fault in [*report.faults, f"see {report.directory}"])
+    return report.describe_end(text)
 
 
 def run_trials(arguments: argparse.Namespace, directory: Path, reports: list[ElasticReport | AllReduceReport]) -> None:
@@ -153,6 +142,8 @@ def run_trials(arguments: argparse.Namespace, directory: Path, reports: list[Ela
     if runner.isolated is None:
         print("no network namespace can be made here (root, or user namespaces, and `ip`): no cuts", flush=True)
     trials = make_mixed_trials(arguments.count, arguments.seed, TEXTS.is_dir(), runner.isolated is not None)
+    if arguments.allreduce:
+        trials = [*make_allreduce_trials(arguments.count, arguments.seed, can_cut=runner.isolated is not None)]
     if arguments.only:
         trials = find_trial(arguments.only, TEXTS.is_dir(), runner.isolated is not None)
     if not trials:
@@ -169,32 +160,20 @@ def run_trials(arguments: argparse.Namespace, directory: Path, reports: list[Ela
     run_side_by_side(runner.run, trials, arguments.jobs, processes, hear)
 
 
+def show_tables(reports: Sequence[ElasticReport | AllReduceReport]) -> str:
+    """Return a table for each kind of trial that was run."""
+    tasks = [report for report in reports if isinstance(report, ElasticReport)]
+    reduced = [report for report in reports if isinstance(report, AllReduceReport)]
+    tables = [format_elastic_table(tasks)] if tasks else []
+    return "\n\n".join(tables + ([format_allreduce_table(reduced)] if reduced else []))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run everything and return the exit status."""
     arguments = parse_arguments(argv)
     if not BINARY.exists():
         subprocess.run([ROOT / "tests" / "etcd" / "build"], check=True)
-    directory = (arguments.directory or Path(tempfile.mkdtemp(prefix="chaos-"))).absolute()
-    directory.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
-    reports: list[ElasticReport | AllReduceReport] = []
-    try:
-        run_trials(arguments, directory, reports)
-    except KeyboardInterrupt:
-        if arguments.directory is None and not any(report.faults for report in reports):
-            shutil.rmtree(directory, ignore_errors=True)
-        raise
-    for made, show in ((ElasticReport, format_elastic_table), (AllReduceReport, format_allreduce_table)):
-        if some := [report for report in reports if isinstance(report, made)]:
-            print(f"\n{show(some)}")
-    failed = sorted(report.trial.name for report in reports if report.faults)
-    print(f"\n{len(reports) - len(failed)} of {len(reports)} trials passed in {time.monotonic() - began:.0f} s")
-    if failed:
-        print(f"failed: {', '.join(failed)} of seed {arguments.seed}; their logs: {directory}", file=sys.stderr)
-        return 1
-    if arguments.directory is None:
-        shutil.rmtree(directory, ignore_errors=True)
-    return 0
+    return run_and_show(arguments.directory, arguments.seed, partial(run_trials, arguments), show_tables)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeVar
+
+from chaos.plan import deal
 
 ROLES = ("master", "standby", "etcd", "pserver", "trainer")
 HARMS = ("kill", "freeze", "cut", "stop")
@@ -23,7 +24,6 @@ JITTER_S = 0.15  # seconds of a task, about
 # (count, seed) of `make chaos-tasks-short`: every harm hits every role, in a first or a second strike; and the
 # all-reduce jobs among the trials have all roles and all harms
 SHORT = (17, 7008)
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def make_elastic_trials(count: int, seed: int, *, has_texts: bool = False, can_c
     network can be cut; if not, a program is frozen instead.
     """
     rng = random.Random(seed)
-    pairs = _deck(list(product(ROLES, HARMS)), rng)
-    modes, stores, scaled = _deck(MODES, rng), _deck((*STORES, "directory"), rng), _deck((False, True), rng)
-    data = _deck(("digits",) * 9 + ("texts",), rng)
+    pairs = deal(list(product(ROLES, HARMS)), rng)
+    modes, stores, scaled = deal(MODES, rng), deal((*STORES, "directory"), rng), deal((False, True), rng)
+    data = deal(("digits",) * 9 + ("texts",), rng)
     trials = []
     for number in range(count):
         first = _make_strike(*next(pairs), rng, can_cut)
@@ -116,9 +116,3 @@ def _make_strike(role: str, harm: str, rng: random.Random, can_cut: bool) -> Str
 
 def _pass_end(rng: random.Random) -> float:
     return rng.randint(1, PASSES - 1) / PASSES
-
-
-def _deck(cards: Sequence[Item], rng: random.Random) -> Iterator[Item]:
-    """Yield all cards in random order, then all of them again in another order, without end."""
-    while True:
-        yield from rng.sample(list(cards), len(cards))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from chaos.reports import align
 from chaos.tasks.plan import HARMS, MODES, ROLES, STORES, Strike
 from chaos.tasks.trial import ElasticReport
 
@@ -25,10 +26,7 @@ def format_elastic_table(reports: Sequence[ElasticReport]) -> str:
             rows += _row(mode, f"all, {store}", some, _strikes(some))
     rows += _row("scaled", "all", [one for one in reports if one.trial.is_scaled], None)
     rows += _row("all", "all", reports, _strikes(reports))
-    widths = [max(len(row[place]) for row in rows) for place in range(len(HEADS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return align(rows)
 
 
 def _strikes(reports: Sequence[ElasticReport]) -> list[Strike]:

@@ -5,7 +5,6 @@ SPEC is a JSON file: {trial, directory, data, reference, isolated}; the result g
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import signal
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 from chaos import network
 from chaos.processes import end_with_runner
+from chaos.reports import SavedReport
 from chaos.tasks import verdict
 from chaos.tasks.job import ElasticJob, read
 from chaos.tasks.model import measure_error
@@ -40,7 +40,7 @@ LOOK_S = 0.01
 
 
 @dataclass
-class ElasticReport:
+class ElasticReport(SavedReport):
     """The result of a trial. done: the harms, with the seconds since its start."""
 
     trial: ElasticTrial
@@ -51,11 +51,6 @@ class ElasticReport:
     error: float | None = None
     trained: int = 0
     faults: list[str] = field(default_factory=list)
-
-    def save(self) -> None:
-        """Write the report to the trial's directory."""
-        text = json.dumps(dataclasses.asdict(self), indent=1)
-        (Path(self.directory) / "result.json").write_text(text + "\n")
 
 
 def read_trial(content: dict[str, Any]) -> ElasticTrial:

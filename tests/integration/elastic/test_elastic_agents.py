@@ -10,9 +10,10 @@ from pathlib import Path
 import elastic_hold
 import elastic_worker
 import pytest
-from elastic_agents import LIMIT_S, SECRET, Agents, started_agents, until
+from elastic_agents import LIMIT_S, SECRET, Agents, started_agents
 from ports import free_ports
 from test_elastic_run import run, started, wait_for_end
+from waiting import until
 
 from paddle_cluster.elastic.launch import main
 
@@ -44,7 +45,7 @@ def read(path: Path) -> str:
 
 
 def wait_for_size(directory: Path, size: int) -> None:
-    until(f"{size} workers", lambda: read(directory / "size") == str(size))
+    until(lambda: read(directory / "size") == str(size), f"{size} workers")
 
 
 def read_pids(directory: Path, names: str = "127.0.0.?.?") -> dict[str, str]:
@@ -103,7 +104,7 @@ def test_sigterm_of_a_driver_that_hands_over_leaves_the_workers(tmp_path: Path, 
     flags = list_flags(agents, "--store-dir", "store", "--hand-over")
     worker = [sys.executable, elastic_worker.__file__, "pid", "pid", "see", "stop"]
     with started(tmp_path, *flags, worker=worker) as process:
-        until("the workers", lambda: len(list(tmp_path.glob("pid.?"))) == 3)
+        until(lambda: len(list(tmp_path.glob("pid.?"))) == 3, "the workers")
         pids = [read(tmp_path / f"pid.{rank}") for rank in range(3)]
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 143
@@ -121,17 +122,17 @@ def test_workers_of_an_agent_end_when_there_is_no_driver(tmp_path: Path) -> None
         with started(
             tmp_path, *flags, worker=[sys.executable, elastic_worker.__file__, "pid", "pid", "hang"]
         ) as process:
-            until("the worker", lambda: read(tmp_path / "pid.0") != "")
+            until(lambda: read(tmp_path / "pid.0") != "", "the worker")
             process.kill()
             process.wait(LIMIT_S)
         wait_for_end(int(read(tmp_path / "pid.0")))
-        until("the line", lambda: "no driver has sent a request about it" in agents.log(A))
+        until(lambda: "no driver has sent a request about it" in agents.log(A), "the line")
 
 
 def test_sigterm_of_a_driver_ends_the_workers_of_agents(tmp_path: Path, agents: Agents) -> None:
     worker = ["sh", "-c", "echo $$ > new.$HOROVOD_RANK; mv new.$HOROVOD_RANK pid.$HOROVOD_RANK; exec sleep 600"]
     with started(tmp_path, *list_flags(agents), worker=worker) as process:
-        until("the workers", lambda: len(list(tmp_path.glob("pid.?"))) == 3)
+        until(lambda: len(list(tmp_path.glob("pid.?"))) == 3, "the workers")
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT_S)
     assert process.returncode == 143

@@ -44,10 +44,6 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     [
         (["stop"], "there is no command 'paddle elastic stop'; there are 'run' and 'agent'"),
         (["run", "-np", "1"], "the command of a worker is missing, e.g. python train.py"),
-        (["run", *COMMAND], "-np is missing; give the number of workers with which the job begins"),
-        (["run", "-np", "2", "--max-np", "1", *COMMAND], "--max-np is 1, which is less than -np, 2"),
-        (["run", "-np", "1", "--slots-per-host", "0", *COMMAND], "--slots-per-host is 0; it has to be at least 1"),
-        (["run", "-np", "1", "--port", "99999", *COMMAND], "a port is at most 65535"),
         (
             ["run", "-np", "1", "--agents", *COMMAND],
             "agents and driver need the same secret; set PADDLE_SECRET or PADDLE_SECRET_FILE",
@@ -110,10 +106,3 @@ def test_74_the_output_cannot_be_written(told: ToldEnd) -> None:
     said = "--output-filename: file/output cannot be written: Not a directory; make room, or name another directory"
     assert (status, said in line) == (VolumeError.exit_code, True), line
     assert status == 74
-
-
-def test_0_and_the_status_of_the_worker(told: ToldEnd) -> None:
-    assert told.of("run", "-np", "1", *COMMAND)[0] == 0
-    status, line = told.of("run", "-np", "2", sys.executable, "-c", "raise SystemExit(9)")
-    assert status == 9
-    assert "ended with status 9, as the first of " in line

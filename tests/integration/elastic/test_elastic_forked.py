@@ -27,10 +27,9 @@ import paddle.elastic as hvd
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import UsageError
 from paddle_cluster.elastic import launch
-from paddle_cluster.elastic.job.workers import run_job
-from paddle_cluster.elastic.launching.call import FunctionCall
-from paddle_cluster.elastic.launching.function import run_function
-from paddle_cluster.elastic.launching.judging import JobFailedError
+from paddle_cluster.elastic.job import run_job
+from paddle_cluster.elastic.launching.function import FunctionCall, run_function
+from paddle_cluster.elastic.membership.results import JobFailedError
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE = 60.0
@@ -46,15 +45,6 @@ def run_on_two(func: Callable[..., Any], *args: Any, **options: Any) -> list[Any
     return launch.run(func, args, num_proc=2, hosts="localhost:2", **options)
 
 
-def test_a_local_function_runs_on_the_workers() -> None:
-    def place() -> tuple[int, int]:
-        hvd.init()
-        total = hvd.allreduce(np.array([hvd.rank() + 1.0]), op=hvd.Sum)
-        return hvd.rank(), int(total[0])
-
-    assert run_on_two(place) == [(0, 3), (1, 3)]
-
-
 def list_secret_files() -> list[str]:
     """Return the descriptors of this process that lead to a secret."""
     found = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
@@ -66,15 +56,6 @@ def test_no_secret_of_an_earlier_job_is_open_in_the_driver_or_its_workers() -> N
     for _ in range(2):
         assert run_on_two(list_secret_files) == [[], []]
         assert list_secret_files() == []
-
-
-def test_r1_run_with_hosts_and_a_local_function() -> None:
-    def place() -> tuple[int, int]:
-        hvd.init()
-        return hvd.rank(), hvd.size()
-
-    numbers = {"num_proc": 2, "min_num_proc": 2, "max_num_proc": 2}
-    assert launch.run(place, hosts="localhost:2,127.0.0.1:2", use_gloo=True, **numbers) == [(0, 2), (1, 2)]
 
 
 def test_run_elastic_takes_a_function_and_horovods_own_attributes_alone() -> None:
@@ -101,20 +82,6 @@ def test_a_lambda_has_the_array_of_its_closure_and_any_arguments() -> None:
         lambda path, lock: (float(values.sum()), path.name, lock.locked()), Path("a/b"), threading.Lock()
     )
     assert found == [(float(values.sum()), "b", False)] * 2
-
-
-def test_output_has_prefixes_and_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    def say() -> None:
-        print("says", os.environ["HOROVOD_RANK"])
-        os.write(2, b"warns\n")
-
-    run_on_two(say, output_filename=str(tmp_path))
-    output, errors = capfd.readouterr()
-    for rank in ("0", "1"):
-        assert f"[{rank}]<stdout>:says {rank}\n" in output
-        assert f"[{rank}]<stderr>:warns\n" in errors
-        assert (tmp_path / f"rank.{rank}" / "stdout").read_text() == f"says {rank}\n"
-        assert (tmp_path / f"rank.{rank}" / "stderr").read_text() == "warns\n"
 
 
 def end_with_three() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from pathlib import Path
 
 import elastic_worker
 import pytest
 from test_elastic_run import LIMIT_S, run, started, wait_for
+from waiting import until
 
 from paddle.command import main
 
@@ -31,11 +31,7 @@ class ToldStatus:
 
     def wait_for(self, text: str) -> list[str]:
         """Return what it says as soon as a text is in its first line."""
-        until = time.monotonic() + LIMIT_S
-        while text not in (found := self.lines())[0]:
-            assert time.monotonic() < until, found
-            time.sleep(0.05)
-        return found
+        return until(lambda: found if text in (found := self.lines())[0] else None, text) or []
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ import os, sys
 from pathlib import Path
 import numpy as np
 from paddle_cluster.elastic.process import operations as hvd
-from paddle_cluster.elastic.process.loop import reset_worker
+from paddle_cluster.elastic.state import reset_worker
 from paddle_cluster.elastic.process.membership import WORKER
 from paddle_cluster.elastic.state import ObjectState, run_fn
 

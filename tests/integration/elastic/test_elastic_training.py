@@ -7,7 +7,12 @@ import os
 import sys
 from pathlib import Path
 
+import elastic_hold
+import elastic_training
+from elastic_agents import LIMIT_S
 from forked import server
+from test_elastic_run import run, started
+from waiting import until
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 100.0
@@ -41,3 +46,34 @@ def test_the_example_learns(tmp_path: Path) -> None:
     output = run_job(tmp_path, sys.executable, str(ROOT / "examples/allreduce/train.py"))
     (last,) = [line for line in output.splitlines() if "epoch 3: 3 workers, error" in line]
     assert float(last.rpartition(" ")[2]) < 0.05
+
+
+def test_a_loop_goes_on_when_a_worker_dies_and_when_another_one_comes(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("localhost:2\n")
+    flags = ["-np", "2", "--min-np", "1", "--host-discovery-script", "cat hosts", "--failures-per-host", "2"]
+    status, lines, log = run(tmp_path, *flags, worker=[sys.executable, elastic_training.__file__, "8"])
+    assert status == 0, log
+    assert lines == [f"[{rank}]<stdout>:3 workers, steps lost or counted twice: 0" for rank in range(3)]
+    assert "generation 3 has 3 workers" in log
+
+
+def test_a_worker_that_the_driver_has_removed_leaves_with_one_line_and_status_75(tmp_path: Path) -> None:
+    """It left with the traceback of a RemovedFromJobError and status 1, as if its script had a fault."""
+    (tmp_path / "hosts").write_text("localhost:2\n")
+    flags = ["-np", "2", "--min-np", "1", "--host-discovery-script", "cat hosts", "--failures-per-host", "2"]
+    script = f"{sys.executable} {elastic_hold.__file__} {tmp_path}; s=$?; echo $s > ended.$HOROVOD_RANK; exit $s"
+    size, ended = tmp_path / "size", tmp_path / "ended.1"
+    with started(tmp_path, *flags, worker=["sh", "-c", script]) as process:
+        until(lambda: size.exists() and size.read_text() == "2", "two workers")
+        (tmp_path / "hosts.new").write_text("localhost:1\n")
+        (tmp_path / "hosts.new").replace(tmp_path / "hosts")
+        until(lambda: ended.exists() and bool(ended.read_text()), "the end of the removed worker")
+        (tmp_path / "stop").touch()
+        output, log = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, log
+    assert ended.read_text() == "75\n"
+    lines = (output + log).splitlines()
+    assert "Traceback" not in output + log
+    (said,) = [line for line in lines if "removed from" in line]
+    assert said.startswith("[1]<stderr>:W")
+    assert said.endswith("localhost[1] was removed from the elastic job: the driver has no rank for it")

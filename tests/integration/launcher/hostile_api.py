@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import trustme
-from builders import pod, podlist
 
 Script = Callable[["HostileApi", bytes], Iterable[bytes]]  # returns the answer to a request, in pieces
 PAUSE_S = 0.5  # between two pieces of a slow answer
@@ -144,22 +143,3 @@ def spell(text: str) -> bytes:
 
 
 # ----- Pods
-
-OWN = pod("127.0.0.1")
-
-
-def one_pod(**changed: Any) -> dict[str, Any]:
-    """Returns a list of this pod, with parts changed: `metadata__uid=3` changes metadata.uid, `spec=[]` the whole."""
-    item: dict[str, Any] = json.loads(json.dumps(OWN))
-    for name, value in changed.items():
-        place, _, inner = name.partition("__")
-        if inner:
-            item[place][inner] = value
-        else:
-            item[place] = value
-    return podlist(item)  # type: ignore[arg-type]
-
-
-def items(*values: Any) -> dict[str, Any]:
-    """Returns a list of these items, whatever they are."""
-    return {"kind": "PodList", "metadata": {}, "items": list(values)}

@@ -7,17 +7,15 @@ import gzip
 from collections.abc import Iterator
 from typing import Any
 
+from builders import items, one_pod
 from hostile_api import (
-    OWN,
     HostileApi,
     Script,
     answer,
     bomb,
     for_ever,
     head,
-    items,
     later,
-    one_pod,
     say,
     silence,
     slowly,
@@ -45,10 +43,6 @@ class Case:
 
 def stays(script: Script, said: str, **others: Any) -> Case:
     return Case(script, said, 69, stays=True, **others)
-
-
-def bad_pod(said: str, **changed: Any) -> Case:
-    return Case(answer(one_pod(**changed)), rf"{NO_PODLIST} \(items\[0\]: {said}")
 
 
 def echo(api: HostileApi, request: bytes) -> list[bytes]:
@@ -118,49 +112,13 @@ CASES: dict[str, Case] = {
     "another protocol is offered": Case(say(head(101, Upgrade="h2c")), "answered 101", 78),
     "no content": Case(say(head(204)), "answered 204", 78),
     "a redirect": Case(answer(b"", 307, Location="https://127.0.0.1:1/"), "answered 307", 78),
-    # no JSON, or another
+    # no JSON, or another; tests/unit/launcher/test_launcher_bad_lists.py has more
     "nothing in it": Case(answer(b""), NO_PODLIST),
     "HTML": stays(answer(b"<html>sign in</html>"), f"{NO_PODLIST}.*<html>sign in"),
     "lists, nested": Case(answer(b"[" * 1_000_000), f"{NO_PODLIST} .the JSON text is nested too deep"),
-    "objects, nested": Case(answer(b'{"items":' * 100_000), f"{NO_PODLIST} .the JSON text is nested too deep"),
     "an error, nested": Case(answer(b'{"message":' * 100_000, 500), "answered 500: "),
     "an error of another type": Case(answer({"message": [["x"]]}, 500), "answered 500: "),
-    "NaN": Case(answer(b'{"items": NaN}'), "NaN is no value of JSON"),
-    "a number of 100,000 digits": Case(answer(b'{"items": ' + b"9" * 100_000 + b"}"), NO_PODLIST),
-    "bytes that are no text": Case(answer(b'{"items": ["\xff"]}'), NO_PODLIST),
-    "null": Case(answer(None), f"{NO_PODLIST} .the object has no items"),
-    "items in an object": Case(answer({"items": {"0": OWN}}), "items is an object, expected a list"),
-    "a number for a pod": Case(answer(items(7)), r"items\[0\] is 7, expected an object"),
     "null for a pod": Case(answer(items(None)), r"items\[0\] is null, expected an object"),
-    "a list's metadata as a list": Case(answer({"items": [], "metadata": [1]}), "metadata is a list"),
-    "a continue that is a number": Case(answer({"items": [], "metadata": {"continue": 3}}), "continue is 3"),
-    # pods of parts that are none
-    "metadata null": bad_pod("metadata.name is missing", metadata=None),
-    "metadata as a text": bad_pod('metadata is "x", expected an object', metadata="x"),
-    "a name that is a number": bad_pod("name is 7, expected a text", metadata__name=7),
-    "a uid that is a list": bad_pod("uid is a list, expected a text", metadata__uid=[[]]),
-    "labels as a list": bad_pod("labels is a list, expected an object", metadata__labels=["a"]),
-    "an index that is a number": bad_pod(
-        "batch.kubernetes.io/job-completion-index is 0",
-        metadata__labels={"batch.kubernetes.io/job-completion-index": 0},
-    ),
-    "owners as a text": bad_pod("ownerReferences is", metadata__ownerReferences="x"),
-    "a time that is a number": bad_pod("deletionTimestamp is 1", metadata__deletionTimestamp=1),
-    "status as a text": bad_pod('status is "Running"', status="Running"),
-    "a phase that is a list": bad_pod("phase is a list", status__phase=["Running"]),
-    "an address that is a number": bad_pod("podIP is 2130706433", status__podIP=2130706433),
-    "two addresses in one": bad_pod("podIP is .*, expected an IP address", status__podIP="127.0.0.1,10.9.9.9"),
-    "an address with a line break": bad_pod("podIP is", status__podIP="127.0.0.1\nx"),
-    "conditions that are numbers": bad_pod(r"conditions\[0\] is 1", status__conditions=[1]),
-    "containers in an object": bad_pod("containerStatuses is an object", status__containerStatuses={"a": 1}),
-    "an exit code that is a text": bad_pod(
-        "exitCode is",
-        status__containerStatuses=[{"state": {"terminated": {"reason": "Error", "exitCode": "1"}}}],
-    ),
-    "two pods of one name": stays(answer(items(OWN, OWN)), "two pods have the name"),
-    "two pods of one uid": Case(
-        answer(items(OWN, one_pod(metadata__name="another")["items"][0])), "two pods have the uid"
-    ),
     # texts that are meant for the log
     "an error that ends its line": stays(
         answer({"message": "no\n2026-01-01 00:00:00 start_paddle: training finished\x1b[2J"}, 500),

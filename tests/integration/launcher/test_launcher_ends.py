@@ -21,8 +21,7 @@ from launching import make_launcher
 
 import start_paddle
 from paddle.utils import status
-from paddle_cluster.launcher.attempts import JobRecord, Rendezvous
-from paddle_cluster.launcher.cluster.pods import IdMap
+from paddle_cluster.launcher.attempts import JobRecord, Meeting
 from paddle_cluster.launcher.cluster.waiting import WaitPolicy
 from paddle_cluster.launcher.control.job_record import write_record
 from paddle_cluster.launcher.settings import LauncherConfig
@@ -111,7 +110,7 @@ def lay_out(root: Path, picture: Path) -> LauncherConfig:
     return config
 
 
-def come_back(config: LauncherConfig, *pods: PodBuilder) -> Rendezvous:
+def come_back(config: LauncherConfig, *pods: PodBuilder) -> Meeting | None:
     with responses.RequestsMock() as answers:
         answers.get(URL, json=podlist(*pods))
         return start_paddle.meet(make_launcher(config, WaitPolicy(5.0), num_passes=str(PASSES)))
@@ -141,7 +140,7 @@ def test_a_kill_anywhere_behind_the_last_pass_leaves_a_job_that_says_it_has_fini
         was_told = read(output / "progress.json").get("status") if (output / "progress.json").exists() else None
         unfinished += was_told == "training"
         reports.clear()
-        assert come_back(config, REPLACED, *PODS[1:]) == Rendezvous(IdMap()), picture
+        assert come_back(config, REPLACED, *PODS[1:]) is None, picture
         assert read(output / "job.json")["finished"] is True, picture
         assert left_over(output) == [], picture
         assert [path.name for path in (output / "state").glob("*") if not (path / "done").exists()] == [], picture
@@ -161,9 +160,9 @@ def test_while_pod_0_may_still_write_the_others_touch_nothing(tmp_path: Path, pi
     config = lay_out(tmp_path, picture)
     before = left_over(config.output)
     own = pod("10.0.0.9", f"{JOB}-1-new").indexed(1)
-    assert come_back(config, PODS[0], own, PODS[2]) == Rendezvous(IdMap())
+    assert come_back(config, PODS[0], own, PODS[2]) is None
     assert left_over(config.output) == before and read(config.output / "job.json")["finished"] is False
-    assert come_back(config, PODS[0].phase("Failed"), own, PODS[2]) == Rendezvous(IdMap())
+    assert come_back(config, PODS[0].phase("Failed"), own, PODS[2]) is None
     assert left_over(config.output) == [] and read(config.output / "job.json")["finished"] is True
 
 

@@ -21,6 +21,9 @@ import pytest
 from builders import pod_environment
 from forked import server
 
+from paddle_base.runtime.network import pages
+from paddle_base.runtime.network.front import Front
+from paddle_cluster.launcher.programs import probes
 from paddle_cluster.launcher.programs.probes import PodHealth, watch_pod
 from paddle_cluster.launcher.settings import LauncherConfig
 
@@ -218,17 +221,12 @@ def served(health: PodHealth, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    threads: list[Any] = []
-
-    def make_thread(serve: Any, _: str) -> Any:
-        threads.append(serve.__self__)
-        return threads[0]
-
-    monkeypatch.setattr("paddle_cluster.launcher.programs.probes.ServiceThread", make_thread)
+    fronts: list[Front] = []
+    monkeypatch.setattr(probes, "serve", lambda *args, **options: fronts.append(pages.serve(*args, **options)))
     environ = pod_environment(CONF_PADDLE_METRICS_PORT=str(port), POD_IP="127.0.0.1")
     watch_pod(LauncherConfig.from_env(environ), health)
     yield port
-    threads[0].stop()
+    fronts[0].close()
 
 
 def test_probes_get_the_judgement(health: PodHealth, served: int) -> None:

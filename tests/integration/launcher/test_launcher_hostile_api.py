@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from builders import JOB, pod_environment
-from hostile_api import HostileApi, Script, answer, one_pod, spell
+from builders import JOB, one_pod, pod_environment
+from hostile_api import HostileApi, Script, answer, spell
 from hostile_cases import CASES, TOKEN, Case
 
 import start_paddle

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
+from waiting import until
 
 from paddle_cluster.localcluster import ApiResponse, ApiServer, PodState, PodStore, pod_object
 
@@ -95,8 +98,20 @@ def test_the_end_cuts_connections_that_are_kept_alive():
     with ApiServer(PodStore(), token="t") as api, requests.Session() as session:
         url = f"{api.url}/api/v1/namespaces/default/pods"
         session.get(url, headers={"Authorization": "Bearer t"}, verify=api.ca_file, timeout=TIMEOUT)
-    alive = [thread.name for thread in threading.enumerate() if "process_request_thread" in thread.name]
-    assert alive == []
+    until(lambda: count_threads() == 0, "the end of the request's thread")
+
+
+def test_a_connection_that_says_nothing_gets_no_thread(api: ApiServer):
+    """Each connection had a thread for 300 s, whatever it said."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(socket.create_connection((api.host, api.port), TIMEOUT))
+        assert ask(api).status_code == 200
+        until(lambda: count_threads() == 0, "the end of the request's thread")
+
+
+def count_threads() -> int:
+    return sum(thread.name == "request" for thread in threading.enumerate())
 
 
 def test_a_thousand_pods_are_listed_to_many_clients_while_they_change():

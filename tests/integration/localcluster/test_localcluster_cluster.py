@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import requests
+from waiting import until
 
 from paddle_cluster.localcluster import Cluster, OptionError, WaitError
-from paddle_cluster.localcluster.job.rules import Rule
+from paddle_cluster.localcluster.job.manifest import Rule
 
 DEADLINE = 30.0
 FOREVER = "trap 'exit 143' TERM; echo ready; sleep 1000 & wait"
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come to hold in time"
-        time.sleep(0.01)
 
 
 def phases(cluster: Cluster) -> list[str]:
@@ -109,24 +101,6 @@ def test_the_exit_code_of_a_rule_fails_the_job_and_ends_the_others(job, script, 
     assert result.outcome.message.endswith("failed with exit code 78 matching FailJob rule at index 0")
 
 
-def test_the_exit_status_is_that_of_the_pod_the_failure_names_though_a_peer_failed_first(job, script, tmp_path):
-    job = replace(job, parallelism=2, completions=2, rules=(Rule("FailJob", "In", frozenset({65})),))
-    text = "[ $JOB_COMPLETION_INDEX = 0 ] && exit 75; while [ ! -e $JOB_PATH/go ]; do sleep 0.01; done; exit 65"
-    with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script(text), backoff_seconds=60) as cluster:
-        cluster.wait_for_phase("0", "Failed", deadline=DEADLINE)
-        (tmp_path / "go").touch()
-        result = cluster.wait(DEADLINE)
-    assert (result.outcome.reason, result.exit_status) == ("PodFailurePolicy", 65)
-
-
-def test_a_retriable_exit_code_is_retried_up_to_the_limit(job, script, tmp_path):
-    job = replace(job, parallelism=1, completions=1, backoff_limit=2)
-    with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script("exit 75"), backoff_seconds=0.01) as cluster:
-        result = cluster.wait(DEADLINE)
-    assert [pod.exit_code for pod in result.pods] == [75, 75, 75]
-    assert (result.outcome.reason, result.exit_status) == ("BackoffLimitExceeded", 75)
-
-
 def test_a_drained_pod_is_not_counted_where_a_rule_ignores_it(job, script, tmp_path):
     rule = Rule("Ignore", conditions=(("DisruptionTarget", "True"),))
     job = replace(job, rules=(rule,), replace_terminating=False, backoff_limit=0)
@@ -162,29 +136,16 @@ def test_a_delayed_pod_waits_for_a_line_of_another(job, script, tmp_path):
         assert cluster.wait(DEADLINE).outcome.is_complete
 
 
-def test_a_delay_in_seconds_ends(job, script, tmp_path):
-    with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script("true"), delay=["*@0.1"]) as cluster:
-        assert cluster.wait(DEADLINE).outcome.is_complete
-
-
 def test_one_process_of_a_pod_can_be_killed_and_the_pod_lives(job, script, tmp_path):
     text = "sleep 1000 & echo ready; wait $!; echo child ended with $?; sleep 1000 & wait"
     with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script(text)) as cluster:
         cluster.wait_for_output("ready", DEADLINE, pod="0")
-        wait_until(lambda: any(line == "sleep 1000" for _, line in cluster.processes("0")))
+        until(lambda: any(line == "sleep 1000" for _, line in cluster.processes("0")))
         cluster.kill("0", process="^sleep 1000", signum=signal.SIGKILL)
         assert cluster.wait_for_output("child ended", DEADLINE, pod="0").text == "child ended with 137"
         assert cluster.wait_for_phase("0", "Running", DEADLINE)
         with pytest.raises(OptionError, match="runs no process like 'nothing'"):
             cluster.kill("0", process="nothing")
-
-
-def test_a_work_queue_without_indexes_ends_with_its_first_success(job, script, tmp_path):
-    job = replace(job, indexed=False, completions=None)
-    with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script("test -z $JOB_COMPLETION_INDEX")) as cluster:
-        result = cluster.wait(DEADLINE)
-    assert result.outcome.is_complete
-    assert [pod.index for pod in result.pods] == [None] * 3
 
 
 def test_the_active_deadline_ends_the_job(job, script, tmp_path):
@@ -227,14 +188,3 @@ def test_variables_of_the_machine_do_not_leak_into_pods(job, script, tmp_path, m
     monkeypatch.setenv("SECRET_OF_MINE", "x")
     with Cluster(job, volumes={"mfs": tmp_path}, entrypoint=script("test -z $SECRET_OF_MINE")) as cluster:
         assert cluster.wait(DEADLINE).outcome.is_complete
-
-
-def test_a_container_whose_start_sh_is_nowhere_is_refused_before_a_pod_starts(job, script, tmp_path):
-    """Nine pods failed with "No such file", one after the other."""
-    tutorial = replace(job.container, command=("bin/bash", "-c", "/root/start.sh"))
-    plain = replace(job.container, command=("true",))
-    for containers in ({"container": tutorial}, {"init_containers": (tutorial,), "container": plain}):
-        with pytest.raises(
-            OptionError, match=r"starts /root/start.sh, and no start.sh was found: .* --entrypoint FILE"
-        ):
-            Cluster(replace(job, **containers), volumes={"mfs": tmp_path / "vol"})

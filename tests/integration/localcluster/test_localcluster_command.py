@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -210,70 +209,30 @@ def test_a_signal_ends_all_pods_in_order(project: Path, signum: int, code: int):
     assert not any(Path(f"/proc/{pod}").exists() for pod in pods)
 
 
-def change(old: str, new: str) -> Callable[[Path], None]:
-    def edit(project: Path) -> None:
-        path = project / "k8s" / "job.yaml"
-        path.write_text(path.read_text().replace(old, new))
-
-    return edit
-
-
 JOB = "k8s/job.yaml"
 VOLUME = ("--volume", "mfs=vol")
 BAD_INPUT = {
-    "no command": ((), None, 64, "the following arguments are required"),
-    "missing file": (("none.yaml", *VOLUME), None, 66, "none.yaml: cannot be read: No such file or directory"),
-    "directory": (("k8s", *VOLUME), None, 66, "k8s: cannot be read: Is a directory"),
-    "no Job": (
-        (JOB, *VOLUME),
-        change("kind: Job", "kind: Pod"),
-        65,
-        "k8s/job.yaml: no object of kind Job in the manifest",
-    ),
-    "no YAML": ((JOB, *VOLUME), change("spec:", "spec: ["), 65, "k8s/job.yaml: not YAML"),
-    "unknown job": ((JOB, *VOLUME, "--job", "x"), None, 65, "k8s/job.yaml: no Job 'x' in the manifest (found: j)"),
-    "volume missing": ((JOB,), None, 64, "volume jobpath (claim mfs) needs a directory"),
-    "unknown volume": (
-        (JOB, *VOLUME, "--volume", "efs=x"),
-        None,
-        64,
-        "--volume efs: the pods have no such volume",
-    ),
-    "volume without directory": ((JOB, "--volume", "mfs"), None, 64, "--volume mfs: the form is NAME=DIR"),
-    "volume is a file": (
-        (JOB, "--volume", "mfs=start.sh"),
-        None,
-        64,
-        "--volume jobpath=start.sh: this is no directory",
-    ),
-    "env without value": ((JOB, *VOLUME, "--env", "A"), None, 64, "--env A: the form is NAME=VALUE"),
-    "kill form": ((JOB, *VOLUME, "--kill", "1"), None, 64, "--kill 1: the form is POD@WHEN"),
-    "follow form": ((JOB, *VOLUME, "--follow", "("), None, 64, "--follow (: '(' is no regular expression"),
-    "seconds": ((JOB, *VOLUME, "--timeout", "soon"), None, 64, "argument --timeout: invalid"),
-    "misspelt flag": ((JOB, *VOLUME, "--tmeout", "3"), None, 64, "--tmeout 3; did you mean --timeout? (see --help)"),
-    "unknown flag": ((JOB, *VOLUME, "--fast"), None, 64, "unrecognized arguments: --fast"),
-    "entrypoint given": (
-        (JOB, *VOLUME, "--entrypoint", "x.sh"),
-        None,
-        66,
-        "--entrypoint x.sh: no such file",
-    ),
-    "entrypoint not executable": (
-        (JOB, *VOLUME, "--entrypoint", "k8s/job.yaml"),
-        None,
-        64,
-        "--entrypoint k8s/job.yaml: not executable",
-    ),
-    "restart policy": ((JOB, *VOLUME), change("Never", "OnFailure"), 65, "restartPolicy is 'OnFailure'"),
+    "no command": ((), 64, "the following arguments are required"),
+    "missing file": (("none.yaml", *VOLUME), 66, "none.yaml: cannot be read: No such file or directory"),
+    "directory": (("k8s", *VOLUME), 66, "k8s: cannot be read: Is a directory"),
+    "no manifest": (("start.sh", *VOLUME), 65, "start.sh: a document is a str, expected an object"),
+    "unknown volume": ((JOB, *VOLUME, "--volume", "efs=x"), 64, "--volume efs: the pods have no such volume"),
+    "volume without directory": ((JOB, "--volume", "mfs"), 64, "--volume mfs: the form is NAME=DIR"),
+    "volume is a file": ((JOB, "--volume", "mfs=start.sh"), 64, "--volume jobpath=start.sh: this is no directory"),
+    "env without value": ((JOB, *VOLUME, "--env", "A"), 64, "--env A: the form is NAME=VALUE"),
+    "follow form": ((JOB, *VOLUME, "--follow", "("), 64, "--follow (: '(' is no regular expression"),
+    "seconds": ((JOB, *VOLUME, "--timeout", "soon"), 64, "argument --timeout: invalid"),
+    "misspelt flag": ((JOB, *VOLUME, "--tmeout", "3"), 64, "--tmeout 3; did you mean --timeout? (see --help)"),
+    "unknown flag": ((JOB, *VOLUME, "--fast"), 64, "unrecognized arguments: --fast"),
+    "entrypoint given": ((JOB, *VOLUME, "--entrypoint", "x.sh"), 66, "--entrypoint x.sh: no such file"),
+    "entrypoint not executable": ((JOB, *VOLUME, "--entrypoint", JOB), 64, "--entrypoint k8s/job.yaml: not executable"),
 }
 
 
-@pytest.mark.parametrize(("arguments", "edit", "code", "message"), BAD_INPUT.values(), ids=BAD_INPUT)
+@pytest.mark.parametrize(("arguments", "code", "message"), BAD_INPUT.values(), ids=BAD_INPUT)
 def test_bad_input_is_one_line_and_the_right_exit_code(
-    project: Path, arguments: tuple[str, ...], edit: Callable[[Path], None] | None, code: int, message: str
+    project: Path, arguments: tuple[str, ...], code: int, message: str
 ):
-    if edit is not None:
-        edit(project)
     status, out, err = run(project, *arguments)
     assert (status, out) == (code, "")
     assert err.startswith("localcluster: ")

@@ -6,11 +6,11 @@ import queue
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from paddle_cluster.localcluster.deployment import DeployedPod, Deployment, PodTemplate
 from paddle_cluster.localcluster.errors import HostError, OptionError
@@ -18,13 +18,6 @@ from paddle_cluster.localcluster.errors import HostError, OptionError
 DEADLINE = 20.0
 STAYS = 'trap "exit 0" TERM; echo up $POD_NAME $POD_UID $POD_IP; while :; do sleep 0.05; done'
 Keep = Callable[..., Deployment]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come to hold in time"
-        time.sleep(0.01)
 
 
 def is_up(pod: DeployedPod) -> bool:
@@ -57,11 +50,11 @@ def test_a_program_that_ends_with_an_error_is_started_again_in_its_pod(keep, tmp
 
 def test_a_killed_program_keeps_name_uid_and_address(keep):
     found = keep(STAYS, take_address=lambda: "127.9.9.9")
-    wait_until(lambda: bool(found.pods()) and is_up(found.pods()[0]))
+    until(lambda: bool(found.pods()) and is_up(found.pods()[0]))
     (pod,) = found.pods()
     said, first = pod.log.read_text(), pod.log
     found.kill(0)
-    wait_until(lambda: pod.starts == 2 and is_up(pod))
+    until(lambda: pod.starts == 2 and is_up(pod))
     assert pod.log != first
     assert pod.log.read_text() == said == f"up pod-0 {pod.uid} 127.9.9.9\n"
     assert pod.ends == [137]
@@ -69,49 +62,49 @@ def test_a_killed_program_keeps_name_uid_and_address(keep):
 
 def test_scaling_deletes_the_newest_pods_and_makes_new_ones(keep):
     found = keep(STAYS, 3)
-    wait_until(lambda: len(found.pods()) == 3 and all(map(is_up, found.pods())))
+    until(lambda: len(found.pods()) == 3 and all(map(is_up, found.pods())))
     found.scale(1)
-    wait_until(lambda: [pod.is_running for pod in found.pods()] == [True, False, False])
+    until(lambda: [pod.is_running for pod in found.pods()] == [True, False, False])
     found.scale(2)
-    wait_until(lambda: len(found.pods()) == 4 and is_up(found.pods()[3]))
+    until(lambda: len(found.pods()) == 4 and is_up(found.pods()[3]))
     assert [pod.ends for pod in found.pods()] == [[], [0], [0], []]
     assert len({pod.uid for pod in found.pods()}) == 4
 
 
 def test_a_deleted_pod_is_replaced_at_once(keep):
     found = keep('trap "" TERM; echo up; while :; do sleep 0.05; done')
-    wait_until(lambda: bool(found.pods()) and is_up(found.pods()[0]))
+    until(lambda: bool(found.pods()) and is_up(found.pods()[0]))
     found.delete(0)
-    wait_until(lambda: len(found.pods()) == 2 and is_up(found.pods()[1]))
+    until(lambda: len(found.pods()) == 2 and is_up(found.pods()[1]))
     pod = found.pods()[0]
     assert pod.is_running, "the grace of 5 s is not over"
-    wait_until(lambda: pod.ends == [137])
+    until(lambda: pod.ends == [137])
 
 
 def test_a_lost_pod_never_comes_back_and_another_one_takes_its_place(keep):
     found = keep(STAYS)
-    wait_until(lambda: bool(found.pods()) and is_up(found.pods()[0]))
+    until(lambda: bool(found.pods()) and is_up(found.pods()[0]))
     found.lose(0)
-    wait_until(lambda: len(found.pods()) == 2 and is_up(found.pods()[1]))
-    wait_until(lambda: found.pods()[0].ends == [137])
+    until(lambda: len(found.pods()) == 2 and is_up(found.pods()[1]))
+    until(lambda: found.pods()[0].ends == [137])
     assert found.pods()[0].is_over
 
 
 def test_a_pod_that_is_given_up_goes_on_beside_the_one_that_takes_its_place(keep):
     found = keep(STAYS)
-    wait_until(lambda: bool(found.pods()) and is_up(found.pods()[0]))
+    until(lambda: bool(found.pods()) and is_up(found.pods()[0]))
     found.give_up(0)
-    wait_until(lambda: len(found.pods()) == 2 and is_up(found.pods()[1]))
+    until(lambda: len(found.pods()) == 2 and is_up(found.pods()[1]))
     assert found.pods()[0].is_running
     found.kill(0)
-    wait_until(lambda: found.pods()[0].is_over)
+    until(lambda: found.pods()[0].is_over)
     assert len(found.pods()) == 2
 
 
 def test_a_frozen_program_is_thawed_and_does_its_work(keep, tmp_path):
     mark = tmp_path / "mark"
     found = keep(f"echo up; until [ -e {mark} ]; do sleep 0.02; done")
-    wait_until(lambda: bool(found.pods()) and is_up(found.pods()[0]))
+    until(lambda: bool(found.pods()) and is_up(found.pods()[0]))
     assert found.send(0, signal.SIGSTOP)
     mark.touch()
     assert not found.wait(0.1)
@@ -150,7 +143,7 @@ time.sleep(1000)
 """
     with subprocess.Popen([sys.executable, "-c", owner]) as process:
         log = tmp_path / "logs" / "pod-0.0.log"
-        wait_until(lambda: log.is_file() and log.read_text().startswith("up "))
+        until(lambda: log.is_file() and log.read_text().startswith("up "))
         process.kill()
     pid = int(log.read_text().split()[1])
-    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    until(lambda: not Path(f"/proc/{pid}").exists())

@@ -9,12 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Script
+from waiting import until
 
 from paddle_cluster.localcluster.addresses import Subnet
 from paddle_cluster.localcluster.cluster import Cluster
@@ -24,13 +23,6 @@ from paddle_cluster.localcluster.pods.node import PodProcess
 from paddle_cluster.localcluster.pods.plan import PodPlan
 
 DEADLINE = 20.0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come to hold in time"
-        time.sleep(0.01)
 
 
 def is_alive(process: int) -> bool:
@@ -61,7 +53,7 @@ class Running:
         return self.codes[0]
 
     def wait_for_line(self, start: str) -> str:
-        wait_until(lambda: any(line.startswith(start) for line in self.lines))
+        until(lambda: any(line.startswith(start) for line in self.lines))
         return next(line for line in self.lines if line.startswith(start))
 
 
@@ -123,7 +115,7 @@ def test_terminate_reaches_the_first_program_only(run):
 
 def test_kill_takes_everything_also_other_sessions(run):
     pod = run(*bash("setsid bash -c 'echo pid=$$; exec sleep 1000' & echo pid=$$; wait"))
-    wait_until(lambda: len(pod.lines) == 2)
+    until(lambda: len(pod.lines) == 2)
     processes = [int(line.partition("=")[2]) for line in pod.lines]
     pod.process.kill()
     assert pod.wait() == 137
@@ -149,7 +141,7 @@ def test_a_stopped_program_can_be_killed(run):
 def test_its_processes_are_listed_with_their_command_lines(run):
     pod = run(*bash("sleep 1000 & echo ready; wait"))
     pod.wait_for_line("ready")
-    wait_until(lambda: any(line == "sleep 1000" for _, line in pod.process.processes()))
+    until(lambda: any(line == "sleep 1000" for _, line in pod.process.processes()))
     assert pod.process.processes()[0][1].startswith("bash -c")
 
 
@@ -175,7 +167,7 @@ def test_no_orphan_survives_when_localcluster_is_killed(tmp_path: Path):
         assert parent.stdout is not None
         processes = [int(parent.stdout.readline().partition("=")[2]) for _ in range(2)]
         parent.send_signal(signal.SIGKILL)
-        wait_until(lambda: not any(is_alive(process) for process in processes))
+        until(lambda: not any(is_alive(process) for process in processes))
     finally:
         parent.kill()
         parent.communicate()
@@ -204,7 +196,7 @@ def test_a_cluster_takes_its_addresses_from_the_networks_it_is_given():
         second.close()
 
 
-def test_two_clusters_do_not_run_one_job_in_one_directory(job: JobSpec, script: Script, tmp_path: Path):
+def test_two_clusters_do_not_run_one_job_in_one_directory(job: JobSpec, script: Callable[[str], Path], tmp_path: Path):
     """The second one counted an attempt in the records of the first, and failed because its checkpoint was gone."""
     variables = (*job.container.env, EnvVar("JOB_NAME", "mine"))
     job = dataclasses.replace(job, container=dataclasses.replace(job.container, env=variables))

@@ -1,17 +1,14 @@
 """What is wrong with a store, a list or a secret, said by real processes in one message and an exit code."""
 
-import http.server
 import os
 import signal
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from etcd_process import EtcdProcess
 from forked import server
-from master_processes import MasterProcess, train
+from master_processes import MasterProcess
 
 from paddle_base.messages.envelope import MemberId
 from paddle_cluster.master.client import MasterClient
@@ -63,24 +60,6 @@ def trainers(tmp_path: Path) -> Trainers:
     return Trainers(tmp_path / "trainer")
 
 
-@pytest.fixture
-def no_etcd() -> Iterator[str]:
-    """A server of pages that is no etcd."""
-
-    class Pages(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.send_error(404)
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) as pages:
-        thread = threading.Thread(target=pages.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{pages.server_port}"
-        pages.shutdown()
-        thread.join()
-
-
 # ----- etcd
 
 
@@ -100,32 +79,12 @@ def test_an_etcd_that_is_away_for_longer_than_the_lease_ends_the_leader(
         assert f"no etcd answers: {etcd.endpoint}: " in fatal(process.text())
 
 
-def test_what_is_no_etcd_is_named(tmp_path: Path, no_etcd: str) -> None:
-    with MasterProcess(tmp_path / "log", f"--etcd_endpoints={no_etcd}") as process:
-        assert process.end() == 69
-        assert f"--etcd_endpoints: no etcd answers: {no_etcd}: " in fatal(process.text())
-
-
 def test_a_text_that_is_no_endpoint_is_named(tmp_path: Path, trainers: Trainers) -> None:
     reason = "--etcd_endpoints has 'ftp://a:1'; write each endpoint as http://host:2379"
     with MasterProcess(tmp_path / "log", "--etcd_endpoints=ftp://a:1") as process:
         assert process.end() == 64
         assert fatal(process.text()) == reason
     assert trainers.run("--etcd_endpoints=ftp://a:1", names=FILES) == (64, reason)
-
-
-def test_two_jobs_on_one_etcd_know_nothing_of_each_other(tmp_path: Path, etcd: EtcdProcess) -> None:
-    flag = f"--etcd_endpoints={etcd.endpoint}"
-    lists = {"one": FILES, "other": FILES[:2]}
-    with (
-        MasterProcess(tmp_path / "log-one", flag, "--job=one") as one,
-        MasterProcess(tmp_path / "log-other", flag, "--job=other") as other,
-    ):
-        for job, files in lists.items():
-            with MasterClient(open_store([etcd.endpoint], None, job, 10.0), job, MemberId("a", 1)) as client:
-                assert [task.files[0] for task in train(client, files)] == files
-                client.leave()
-        assert (one.end(), other.end()) == (0, 0)
 
 
 # ----- Trainers that are none of the job's
@@ -137,6 +96,7 @@ def test_a_trainer_with_another_list_or_secret_is_refused_in_one_message(tmp_pat
     with MasterProcess(tmp_path / "log", flag, secret="right") as process:
         process.wait_for("serving on")
         assert trainers.run(flag, names=FILES, secret="wrong")[0] == 78
+        assert "the peer has another secret: PADDLE_SECRET must be the same" in process.text()
         status, reason = trainers.run(flag, names=FILES)
         assert status == 78
         assert "one side has a secret, the other has none; PADDLE_SECRET must be the same for all" in reason

@@ -3,7 +3,6 @@
 import contextlib
 import queue
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -12,11 +11,8 @@ import requests
 from master_processes import MasterProcess, train, trainer
 from ports import free_ports
 
-from paddle_base.messages.envelope import MemberId
-from paddle_base.runtime.errors import ConfigError, DataError, StoppedError
-from paddle_cluster.master.client import MasterClient, PassOver, TaskGrant
-from paddle_cluster.master.store.directory import DirectoryStore
-from paddle_cluster.master.tasks.events import BUSY, GRANTED
+from paddle_base.runtime.errors import DataError, StoppedError
+from paddle_cluster.master.client import TaskGrant
 from paddle_cluster.master.tasks.records import TaskView
 
 FILES = [f"part-{number:02d}" for number in range(7)]
@@ -51,70 +47,11 @@ def test_a_trainer_that_has_left_waits_no_more_for_the_master_that_ended_because
     assert "the master is not reached yet" not in capfd.readouterr().err
 
 
-def test_three_trainers_share_the_tasks(tmp_path: Path) -> None:
-    files = [f"part-{number:03d}" for number in range(100)]
-    given: list[tuple[int, str]] = []
-
-    def run(uid: str) -> None:
-        with trainer(tmp_path / "store", uid) as master:
-            given.extend((task.pass_number, *task.files) for task in train(master, files))
-            master.leave()
-
-    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--num_passes=3") as process:
-        threads = [threading.Thread(target=run, args=(uid,)) for uid in "abc"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert process.end() == 0
-    assert sorted(given) == [(number, name) for number in range(3) for name in files]
-
-
-def test_another_list_another_config_and_an_empty_list_are_refused(tmp_path: Path) -> None:
-    with (
-        MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store"),
-        trainer(tmp_path / "store", "a", config="a" * 64) as first,
-    ):
-        assert first.set_dataset(FILES) == 0
-        with trainer(tmp_path / "store", "b") as other, pytest.raises(ConfigError, match="has 6 files and digest"):
-            other.set_dataset(FILES[1:])
-        with (
-            trainer(tmp_path / "store", "c", config="c" * 64) as other,
-            pytest.raises(ConfigError, match="config has digest c"),
-        ):
-            other.set_dataset(FILES)
-
-
-def test_a_trainer_with_another_secret_or_none_is_told_so(tmp_path: Path) -> None:
-    """It was told so after 300 s, by words that did not name the secret."""
-    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", secret="right") as process:
-        with trainer(tmp_path / "store", "a", secret="right") as master:
-            assert master.set_dataset(FILES) == 0
-        for secret, reason in (
-            ("wrong", "the server has another secret"),
-            ("", "one side has a secret, the other has none"),
-        ):
-            with (
-                trainer(tmp_path / "store", "b", secret=secret, patience=300.0) as master,
-                pytest.raises(ConfigError, match=f"{reason}; PADDLE_SECRET must be the same for all programs"),
-            ):
-                master.set_dataset(FILES)
-        assert "the peer has another secret: PADDLE_SECRET must be the same" in process.text()
-
-
 def test_a_signal_ends_the_master_with_its_status(tmp_path: Path) -> None:
     with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store") as process:
         process.wait_for("serving on")
         process.signal(signal.SIGTERM)
         assert process.end() == 143
-
-
-def test_a_store_is_needed_and_only_one(tmp_path: Path) -> None:
-    with MasterProcess(tmp_path / "log") as process:
-        assert process.end() == 64
-        assert "needs one store" in process.text()
-    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}", "--etcd_endpoints=http://127.0.0.1:1") as process:
-        assert process.end() == 64
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -130,19 +67,6 @@ def test_an_etcd_that_is_away_ends_the_master_with_one_message(tmp_path: Path) -
         fatal = [line for line in process.text().splitlines() if line.startswith("F")]
         assert len(fatal) == 1
         assert "no etcd answers: http://127.0.0.1:1: [Errno 111] Connection refused; http://127.0.0.1:2:" in fatal[0]
-
-
-def test_a_trainer_of_another_job_is_refused_at_once(tmp_path: Path) -> None:
-    with MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--job=mine") as process:
-        process.wait_for("serving on")
-        book = DirectoryStore(tmp_path / "store" / "mine")
-        began = time.monotonic()
-        with (
-            MasterClient(book, "other", MemberId("a", 1), patience=60.0) as master,
-            pytest.raises(ConfigError, match="the member belongs to 'other'; this server belongs to 'mine'"),
-        ):
-            master.set_dataset(FILES)
-        assert time.monotonic() - began < 10
 
 
 def test_a_job_whose_tasks_always_fail_ends_with_an_error(tmp_path: Path) -> None:
@@ -204,26 +128,6 @@ def test_trainers_have_numbers_and_hear_who_has_a_task(tmp_path: Path) -> None:
         assert [heard.get(timeout=10).members for _ in range(3)] == [(0,), (0, 1), (0,)]
         assert first.finish(held, 1)
         assert first.view.members == (0,)
-
-
-def test_the_job_ends_when_a_trainer_has_saved_the_model_of_its_last_pass(tmp_path: Path) -> None:
-    """The first one that is to save it is killed; the others wait, and one of them is asked."""
-    with (
-        MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--member_ttl=2s") as process,
-        trainer(tmp_path / "store", "a") as first,
-        trainer(tmp_path / "store", "b") as second,
-    ):
-        first.set_dataset(FILES[:1])
-        for task in first.tasks(0):
-            assert first.finish(task, 1)
-        assert [one.request_save(0, 600.0) for one in (first, second)] == [GRANTED, BUSY]
-        first.close()
-        assert second.get_task(1) == PassOver(1, is_last=False)
-        assert second.request_save(0, 600.0) == GRANTED
-        assert second.report_saved(0)
-        assert second.get_task(1) == PassOver(1, is_last=True)
-        second.leave()
-        assert process.end() == 0
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -1,9 +1,6 @@
 """Masters that die, freeze and thaw: what a standby goes on with, and that a former leader writes nothing."""
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -114,60 +111,6 @@ def test_a_former_leader_that_thaws_writes_nothing(place: Place) -> None:
                     after = client.status()
                     for name in ("pass", "todo", "pending", "done", "failed", "holders"):
                         assert after[name] == before[name]
-
-
-FROZEN = """
-import sys
-from pathlib import Path
-from master_processes import trainer
-with trainer(Path(sys.argv[1]), "frozen") as client:
-    client.set_dataset(sys.argv[2:])
-    held = client.get_task(0)
-    print(held.files[0], flush=True)
-    sys.stdin.readline()
-    print(client.finish(held, 1), flush=True)
-"""
-
-
-def test_a_frozen_trainer_stops_nobody(tmp_path: Path) -> None:
-    """Its heartbeats stop, so its task goes to another one; what it says after it thaws is refused."""
-    flags = (f"--store_dir={tmp_path}/store", "--member_ttl=2s", "--num_passes=2")
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", FROZEN, str(tmp_path / "store"), *FILES[:2]]
-    with (
-        MasterProcess(tmp_path / "log", *flags),
-        subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as frozen,
-    ):
-        assert frozen.stdin and frozen.stdout
-        try:
-            assert frozen.stdout.readline() == f"{FILES[0]}\n"
-            frozen.send_signal(signal.SIGSTOP)
-            with trainer(tmp_path / "store", "b") as other:
-                began = time.monotonic()
-                got = []
-                for task in other.tasks(0):
-                    got.append(task.files[0])
-                    assert other.finish(task, 1)
-                assert got == [FILES[1], FILES[0]]
-                assert time.monotonic() - began < 6
-            frozen.send_signal(signal.SIGCONT)
-            assert frozen.communicate("\n", timeout=60)[0] == "False\n"
-        finally:
-            frozen.kill()
-
-
-def test_a_member_that_leaves_gives_back_at_once(tmp_path: Path) -> None:
-    with (
-        MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--member_ttl=60s"),
-        trainer(tmp_path / "store", "a") as leaving,
-        trainer(tmp_path / "store", "b") as other,
-    ):
-        leaving.set_dataset(FILES[:1])
-        assert isinstance(leaving.get_task(0), TaskGrant)
-        leaving.leave()
-        began = time.monotonic()
-        assert isinstance(other.get_task(0), TaskGrant)
-        assert time.monotonic() - began < 5
 
 
 def test_a_second_trainer_gets_an_error_and_a_restarted_one_the_place(tmp_path: Path) -> None:

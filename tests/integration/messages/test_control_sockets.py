@@ -10,15 +10,14 @@ import zmq
 from control_programs import AddingMember, AddingServer, client_core, server_core
 from waiting import until
 
-from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
-from paddle_base.messages.dispatcher import Dispatcher
+from paddle_base.messages.client_core import Caller
 from paddle_base.messages.envelope import MAX_BYTES, MemberId
 from paddle_base.messages.errors import NoAnswerError, RequestRefusedError
-from paddle_base.messages.gate.gate import GateLimits
+from paddle_base.messages.gate import GateLimits
 from paddle_base.messages.keys import CurveKeys, derive_keys
-from paddle_base.messages.server import ControlAccess, ControlServer
-from paddle_base.messages.server_core import ServerCore
+from paddle_base.messages.server import ControlServer
+from paddle_base.messages.server_core import Dispatcher, ServerCore
 from paddle_base.runtime.schema import SchemaError
 
 SECRET = "0123456789abcdef"
@@ -69,7 +68,7 @@ def server(keys: CurveKeys | None, adding: Losing) -> Iterator[ControlServer]:
 
 def serve(adding: AddingServer, keys: CurveKeys | None, port: int = 0, **options: float) -> ControlServer:
     dispatcher = Dispatcher(server_core(**options), adding, print)
-    return ControlServer("127.0.0.1", port, dispatcher, ControlAccess(keys, lambda address: True))
+    return ControlServer("127.0.0.1", port, dispatcher, keys)
 
 
 def join(port: int, keys: CurveKeys | None, uid: str = "a", **options: float) -> tuple[ControlClient, Listener]:
@@ -179,8 +178,8 @@ def test_a_message_of_many_frames_of_a_program_with_the_secret_is_counted_and_dr
 
 
 def test_one_more_than_may_be_connected_is_refused_and_the_others_stay(keys: CurveKeys | None) -> None:
-    access, limits = ControlAccess(keys, lambda address: True), GateLimits(peers=1)
-    with ControlServer("127.0.0.1", 0, Dispatcher(server_core(), AddingServer(), print), access, limits) as server:
+    limits = GateLimits(peers=1)
+    with ControlServer("127.0.0.1", 0, Dispatcher(server_core(), AddingServer(), print), keys, limits=limits) as server:
         client, member = join(server.port, keys)
         with client:
             assert member.next() == "welcome of server.1: 0"
@@ -194,8 +193,8 @@ def test_one_more_than_may_be_connected_is_refused_and_the_others_stay(keys: Cur
 def test_without_a_secret_other_addresses_are_refused() -> None:
     core = server_core()
     admitted: set[str] = set()
-    access = ControlAccess(None, admitted.__contains__)
-    with ControlServer("127.0.0.1", 0, Dispatcher(core, AddingServer(), print), access) as server:
+    dispatcher = Dispatcher(core, AddingServer(), print)
+    with ControlServer("127.0.0.1", 0, dispatcher, None, admitted.__contains__) as server:
         client, member = join(server.port, None)
         with client:
             with pytest.raises(NoAnswerError):

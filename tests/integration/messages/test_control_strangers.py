@@ -17,8 +17,8 @@ import pytest
 from control_programs import AddingMember, client_core
 from waiting import until
 
-from paddle_base.messages.caller import Caller
 from paddle_base.messages.client import ControlClient
+from paddle_base.messages.client_core import Caller
 from paddle_base.messages.keys import derive_keys
 
 SECRET = "0123456789abcdef"

@@ -17,7 +17,7 @@ import forked
 import pytest
 import trustme
 
-from paddle_cluster.prepare.errors import UnreachableError
+from paddle_base.runtime.errors import PeerUnreachableError
 from paddle_cluster.prepare.input import fetch
 from paddle_cluster.prepare.limits import disk_meter
 
@@ -194,7 +194,7 @@ def test_a_download_larger_than_the_limit_ends(command, server, tmp_path):
 def test_a_download_that_goes_on_ends_at_the_deadline(tmp_path, monkeypatch):
     answer = contextlib.nullcontext(SimpleNamespace(headers={}, read1=lambda _: b"x"))
     monkeypatch.setattr(fetch, "build_opener", lambda *_: SimpleNamespace(open=lambda url, timeout: answer))
-    with pytest.raises(UnreachableError, match="1 of an unknown number of bytes had arrived when DATA_TIMEOUT was"):
+    with pytest.raises(PeerUnreachableError, match="1 of an unknown number of bytes had arrived when DATA_TIMEOUT was"):
         fetch._copy("https://here/", tmp_path / "copy", time.monotonic(), disk_meter(1 << 20))
 
 

@@ -15,6 +15,7 @@ from waiting import until
 
 from pserver.client.client import Client
 from pserver.optim.settings import Optimization, ParameterSpec
+from pserver.store import partition
 
 DEADLINE = 60.0
 PARAMETERS = [
@@ -22,6 +23,7 @@ PARAMETERS = [
     ParameterSpec("b", 3, learning_rate=2.0),
     ParameterSpec("v", 3000, gradient_clipping_threshold=1.0),
 ]
+WEIGHT, PLAIN = [ParameterSpec("w", 4)], Optimization()
 SIZE = 8003
 SETTINGS = Optimization("momentum", 0.01)
 
@@ -80,6 +82,14 @@ def pserver(tmp_path, fork_server):
         started.append(Pserver(fork_server, tmp_path, *flags, **options))
         return started[-1].listening()
 
+    def start_many(hosts, *flags, ports=1, **options):
+        """Start a server with the same ports on each of so many addresses; return the servers and all services."""
+        port = find_ports(ports)
+        names = [f"127.0.0.{number + 1}" for number in range(hosts)]
+        servers = [start(*flags, host=host, ports=ports, port=port, **options) for host in names]
+        return servers, [service for server in servers for service in server.services]
+
+    start.many = start_many
     yield start
     for one in started:
         with contextlib.suppress(ProcessLookupError):
@@ -109,6 +119,21 @@ def client():
         one.close()
 
 
+@pytest.fixture
+def begin(client):
+    """A trainer in its first pass; returns it with its values."""
+
+    def run(services, number=0, total=1, parameters=WEIGHT, settings=PLAIN, values=None, state=None, **options):
+        one = client(services, number, total, **options)
+        values = np.zeros(partition.count_elements(parameters), np.float32) if values is None else values
+        one.join(parameters, settings)
+        one.initialise(values, state)
+        one.start_pass()
+        return one, values
+
+    return run
+
+
 class Crowd:
     """Functions run side by side, each as one trainer; the first exception of each is kept."""
 
@@ -125,6 +150,17 @@ class Crowd:
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         self.threads.append(thread)
+
+    def run(self, count, function, *arguments):
+        """Run function(number, ...) for so many numbers, which must not fail; return the results in their order."""
+        for number in range(count):
+            self.start(number, function, number, *arguments)
+        self.end()
+        return [self.results[number] for number in range(count)]
+
+    def end(self):
+        self.join()
+        assert self.errors == {}
 
     def join(self):
         for thread in self.threads:

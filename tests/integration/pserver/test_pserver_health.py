@@ -12,19 +12,18 @@ import time
 import numpy as np
 import pytest
 
-from paddle_base.runtime.health import pages
-from paddle_base.runtime.health.pages import MOST_CALLERS, MOST_HEAD_BYTES, Health, Pages, watch
+from paddle_base.runtime.network import pages
+from paddle_base.runtime.network.pages import MOST_CALLERS, MOST_HEAD_BYTES, Pages, serve, watch
 
 
 @pytest.fixture
 def served(tools):
-    """A thread that answers on a free port; ask(path) -> (status, text)."""
+    """A front that answers on a free port; ask(path) -> (status, text)."""
     port = tools.find_ports(1)
-    thread = Health(["127.0.0.1"], port, Pages(lambda: "", lambda: "not yet"))
-    thread.start()
+    front = serve(["127.0.0.1"], port, Pages(lambda: "", lambda: "not yet"), is_vital=False)
     yield port
-    thread.stop()
-    assert not thread.is_alive()
+    front.close()
+    assert not front._thread.is_alive()
 
 
 def ask(port, path, method="GET", timeout=20):
@@ -35,16 +34,6 @@ def ask(port, path, method="GET", timeout=20):
         return answer.status, answer.read().decode()
     finally:
         connection.close()
-
-
-def test_a_thread_that_ends_while_it_is_told_to_is_stopped_without_an_error(tools, monkeypatch):
-    """It closed the pipe that `stop` was about to write to: an error at the end of a whole training."""
-    thread = Health(["127.0.0.1"], tools.find_ports(1), Pages(lambda: "", lambda: ""))
-    monkeypatch.setattr(thread, "_turn", lambda: 1 / 0)
-    thread.start()
-    thread.join(20)
-    monkeypatch.setattr(thread, "is_alive", lambda: True)  # as it was a moment ago
-    thread.stop()
 
 
 def connect(port):
@@ -76,9 +65,14 @@ def test_a_request_without_end_is_refused_at_its_limit(served):
     assert ask(served, "/healthz")[0] == 200
 
 
-def test_callers_who_say_nothing_keep_nobody_out(served, monkeypatch):
+@pytest.fixture
+def patience(monkeypatch, request):
+    monkeypatch.setattr(pages, "PATIENCE_S", request.param)
+
+
+@pytest.mark.parametrize("patience", [600.0], indirect=True)
+def test_callers_who_say_nothing_keep_nobody_out(patience, served):
     """The oldest go when there are too many."""
-    monkeypatch.setattr(pages, "PATIENCE_S", 600.0)
     silent = [connect(served) for _ in range(3 * MOST_CALLERS)]
     try:
         assert ask(served, "/healthz") == (200, "ok\n")
@@ -88,8 +82,8 @@ def test_callers_who_say_nothing_keep_nobody_out(served, monkeypatch):
             stream.close()
 
 
-def test_a_caller_whose_patience_is_over_goes(served, monkeypatch):
-    monkeypatch.setattr(pages, "PATIENCE_S", 0.1)
+@pytest.mark.parametrize("patience", [0.1], indirect=True)
+def test_a_caller_whose_patience_is_over_goes(patience, served):
     with contextlib.closing(connect(served)) as silent:
         assert read_all(silent) == b""
 
@@ -115,16 +109,18 @@ def test_a_port_in_use_is_a_warning(served, capfd):
     assert f"--metrics_port={served}: cannot listen on 127.0.0.1: Address already in use" in capfd.readouterr().err
 
 
-def test_a_fault_of_ours_ends_the_answers_and_nothing_else(served, tools, capfd):
+def test_a_fault_of_ours_is_an_answer_and_a_line_and_ends_nothing(tools, capfd):
+    """One page with a bug ended the answers of all pages, and the probes then ended the pod."""
+
     def broken():
         raise ZeroDivisionError("ours")
 
     port = tools.find_ports(1)
-    thread = watch(["127.0.0.1"], port, Pages(broken, broken))
-    with pytest.raises((http.client.HTTPException, OSError)):
-        ask(port, "/healthz")
-    thread.join(20)
-    assert "no longer answered: ZeroDivisionError: ours" in capfd.readouterr().err
+    front = watch(["127.0.0.1"], port, Pages(lambda: "", broken))
+    assert ask(port, "/readyz") == (500, "ZeroDivisionError: ours\n")
+    assert ask(port, "/healthz") == (200, "ok\n")
+    front.close()
+    assert "cannot be answered: ZeroDivisionError: ours" in capfd.readouterr().err
 
 
 # ----- Of a server process -----

@@ -23,11 +23,10 @@ def start_values(size):
 
 @pytest.mark.parametrize("hosts, ports", [(1, 1), (2, 2)])
 def test_one_asynchronous_trainer_is_a_shard_that_steps_at_the_samples_before(pserver, train, tools, hosts, ports):
-    port = tools.find_ports(ports)
-    servers = [pserver(host=f"127.0.0.{number + 1}", ports=ports, port=port) for number in range(hosts)]
+    servers, services = pserver.many(hosts, ports=ports)
     settings = replace(ASYNC, learning_rate_schedule="discexp", learning_rate_decay_a=0.5, learning_rate_decay_b=20.0)
     gradients = tools.gradients(1, 8)[0]
-    found = train([one for server in servers for one in server.services], 0, 1, [gradients], settings=settings)
+    found = train(services, 0, 1, [gradients], settings=settings)
     shard = DenseShard(tools.parameters, partition.whole(tools.parameters), settings, per_parameter=True)
     shard.values[:] = start_values(tools.size)
     for gradient in gradients:
@@ -39,17 +38,13 @@ def test_one_asynchronous_trainer_is_a_shard_that_steps_at_the_samples_before(ps
     assert [server.wait() for server in servers] == [0] * hosts
 
 
-def test_asynchronous_trainers_wait_for_nobody_inside_a_pass_and_for_all_at_its_end(pserver, client, crowd, tools):
+def test_asynchronous_trainers_wait_for_nobody_inside_a_pass_and_for_all_at_its_end(pserver, begin, crowd, tools):
     server = pserver(trainers=2, ports=2)
     quick_is_through = threading.Event()
     gradient = np.ones(tools.size, np.float32)
 
     def run(number, batches):
-        one = client(server.services, number, 2)
-        values = np.zeros(tools.size, np.float32)
-        one.join(tools.parameters, ASYNC)
-        one.initialise(values)
-        one.start_pass()
+        one, values = begin(server.services, number, 2, tools.parameters, ASYNC)
         if number == 1:
             assert quick_is_through.wait(tools.deadline)
         for _ in range(batches):
@@ -60,31 +55,24 @@ def test_asynchronous_trainers_wait_for_nobody_inside_a_pass_and_for_all_at_its_
         one.goodbye()
         return values
 
-    crowd.start(0, run, 0, 5)
-    crowd.start(1, run, 1, 3)
-    crowd.join()
-    assert crowd.errors == {}
-    assert crowd.results[0].tobytes() == crowd.results[1].tobytes()
+    one, two = crowd.run(2, lambda number: run(number, (5, 3)[number]))
+    assert one.tobytes() == two.tobytes()
     shard = DenseShard(tools.parameters, partition.whole(tools.parameters), ASYNC, per_parameter=True)
     for _ in range(8):
         shard.step(gradient, 1)
-    assert crowd.results[0].tobytes() == shard.values.tobytes()
+    assert one.tobytes() == shard.values.tobytes()
     assert "Batch=5 pass END" in server.text()
     assert server.wait() == 0
 
 
-def test_a_server_discards_what_is_too_old_and_says_so(pserver, client, crowd, tools):
+def test_a_server_discards_what_is_too_old_and_says_so(pserver, begin, crowd, tools):
     """Check value of distributed.md 3.15: threshold 3; A A A B discards B's, and the next B is kept."""
     server = pserver("--async_lagged_ratio_default=1.5", trainers=2)
     turns = [threading.Event() for _ in range(2)]
     settings = replace(ASYNC, async_lagged_grad_discard_ratio=1.0)
 
     def run(number, batches, sign):
-        one = client(server.services, number, 2)
-        values = np.zeros(tools.size, np.float32)
-        one.join(tools.parameters, settings)
-        one.initialise(values)
-        one.start_pass()
+        one, values = begin(server.services, number, 2, tools.parameters, settings)
         assert number == 0 or turns[0].wait(tools.deadline)
         seen = []
         for _ in range(batches):
@@ -95,12 +83,9 @@ def test_a_server_discards_what_is_too_old_and_says_so(pserver, client, crowd, t
         one.goodbye()
         return np.float32(seen)
 
-    crowd.start(0, run, 0, 3, -1)
-    crowd.start(1, run, 1, 2, 1)
-    crowd.join()
-    assert crowd.errors == {}
-    np.testing.assert_allclose(crowd.results[0], [0.01, 0.02, 0.03], rtol=1e-6)
-    np.testing.assert_allclose(crowd.results[1], [0.03, 0.02], rtol=1e-6)
+    one, two = crowd.run(2, lambda number: run(number, (3, 2)[number], (-1, 1)[number]))
+    np.testing.assert_allclose(one, [0.01, 0.02, 0.03], rtol=1e-6)
+    np.testing.assert_allclose(two, [0.03, 0.02], rtol=1e-6)
     assert "async_lagged_grad_discard_ratio is 1, which is not above --async_lagged_ratio_min=1" in server.text()
     assert "discard lagged async gradient ratio: 1.5 asyncLaggedhreshold: 3" in server.text()
     assert "total updates: 5 discard updates: 1" in server.text()
@@ -108,17 +93,14 @@ def test_a_server_discards_what_is_too_old_and_says_so(pserver, client, crowd, t
 
 
 @pytest.mark.parametrize("own_addresses", [(), ("127.0.0.1",)], ids=["sockets", "shared memory"])
-def test_an_answer_of_several_pieces_is_of_one_moment(pserver, client, crowd, own_addresses):
+def test_an_answer_of_several_pieces_is_of_one_moment(pserver, begin, crowd, own_addresses):
     """Other trainers' steps come while it is on its way: no piece of it may see them."""
     server = pserver(trainers=3)
     parameters = [ParameterSpec("w", 900_000)]
 
     def run(number):
-        one = client(server.services, number, 3, own_addresses=own_addresses)
-        values, gradient = np.zeros(900_000, np.float32), np.full(900_000, -1, np.float32)
-        one.join(parameters, replace(ASYNC, learning_rate=1.0))
-        one.initialise(values)
-        one.start_pass()
+        settings, gradient = replace(ASYNC, learning_rate=1.0), np.full(900_000, -1, np.float32)
+        one, values = begin(server.services, number, 3, parameters, settings, own_addresses=own_addresses)
         seen = []
         for _ in range(15):
             one.push_pull(gradient, values, 1)
@@ -127,16 +109,12 @@ def test_an_answer_of_several_pieces_is_of_one_moment(pserver, client, crowd, ow
         one.goodbye()
         return seen, values[0]
 
-    for number in range(3):
-        crowd.start(number, run, number)
-    crowd.join()
-    assert crowd.errors == {}
-    for seen, last in crowd.results.values():
+    for seen, last in crowd.run(3, run):
         assert all(low == high for low, high in seen) and len(set(seen)) == 15
         assert last == 45
 
 
-def test_what_trainer_0_captures_is_one_moment_while_the_others_go_on(pserver, client, crowd, tools):
+def test_what_trainer_0_captures_is_one_moment_while_the_others_go_on(pserver, begin, crowd, tools):
     """Every element of a service's state took the same steps, however many there were meanwhile."""
     server = pserver(trainers=3, ports=2)
     parameters = [
@@ -146,11 +124,7 @@ def test_what_trainer_0_captures_is_one_moment_while_the_others_go_on(pserver, c
     jitter = random.Random(4)
 
     def run(number):
-        one = client(server.services, number, 3)
-        values = np.zeros(tools.size, np.float32)
-        one.join(parameters, settings)
-        one.initialise(values)
-        one.start_pass()
+        one, values = begin(server.services, number, 3, parameters, settings)
         made = []
         for batch in range(30):
             if one.push_pull(np.ones(tools.size, np.float32), values, 1, checkpoint=number == 0 and batch % 8 == 7):
@@ -163,12 +137,9 @@ def test_what_trainer_0_captures_is_one_moment_while_the_others_go_on(pserver, c
         one.goodbye()
         return made
 
-    for number in range(3):
-        crowd.start(number, run, number)
-    crowd.join()
-    assert crowd.errors == {}
-    assert len(crowd.results[0]) == 3
-    for gathered in crowd.results[0]:
+    made, *_ = crowd.run(3, run)
+    assert len(made) == 3
+    for gathered in made:
         assert [own["number"] for own in gathered.trainers] == [0, 1, 2]
         for part in gathered.services:
             steps = part.counters["steps"]
@@ -178,18 +149,14 @@ def test_what_trainer_0_captures_is_one_moment_while_the_others_go_on(pserver, c
 
 
 @pytest.mark.parametrize("leaver", [0, 1])
-def test_a_trainer_leaves_asynchronous_training_when_the_checkpoint_is_written(pserver, client, crowd, tools, leaver):
+def test_a_trainer_leaves_asynchronous_training_when_the_checkpoint_is_written(pserver, begin, crowd, tools, leaver):
     """It left as soon as it had given its part, and trainer 0 could not write: a drain cost all since the last one."""
     server = pserver(trainers=3, ports=2)
     settings = Optimization("momentum", 0.01, algorithm="async_sgd", async_lagged_grad_discard_ratio=1000.0)
     released, written = threading.Event(), threading.Event()
 
     def run(number):
-        one = client(server.services, number, 3)
-        values = np.zeros(tools.size, np.float32)
-        one.join(tools.parameters, settings)
-        one.initialise(values)
-        one.start_pass()
+        one, values = begin(server.services, number, 3, tools.parameters, settings)
         for batch in itertools.count():
             time.sleep(0.001)  # a batch
             asks = number == leaver and batch == 4
@@ -217,21 +184,16 @@ def test_a_trainer_leaves_asynchronous_training_when_the_checkpoint_is_written(p
 
 
 @pytest.mark.parametrize("hosts, ports", [(1, 1), (2, 1), (3, 2)])
-def test_synchronous_exchanges_repeat_bit_for_bit_on_any_servers(pserver, client, crowd, tools, hosts, ports):
+def test_synchronous_exchanges_repeat_bit_for_bit_on_any_servers(pserver, begin, crowd, tools, hosts, ports):
     """Deltas of two trainers, added in their order: the centre moves by rate times their sum."""
-    port = tools.find_ports(ports)
-    servers = [pserver(host=f"127.0.0.{n + 1}", ports=ports, port=port, trainers=2) for n in range(hosts)]
-    services = [one for server in servers for one in server.services]
+    _, services = pserver.many(hosts, ports=ports, trainers=2)
     settings = Optimization("delta", delta_add_rate=0.3)
     deltas = tools.gradients(2, 4)
     plain = [replace(one, momentum=0.0, gradient_clipping_threshold=0.0) for one in tools.parameters]
 
     def run(number):
-        one = client(services, number, 2)
-        values, kept = start_values(tools.size), np.empty(tools.size, np.float32)
-        one.join(plain, settings)
-        one.initialise(values)
-        one.start_pass()
+        kept = np.empty(tools.size, np.float32)
+        one, values = begin(services, number, 2, plain, settings, start_values(tools.size))
         for delta in deltas[number]:
             one.push(delta, 10)
             one.fetch_values(kept)
@@ -240,13 +202,10 @@ def test_synchronous_exchanges_repeat_bit_for_bit_on_any_servers(pserver, client
         one.goodbye()
         return kept, values
 
-    for number in (0, 1):
-        crowd.start(number, run, number)
-    crowd.join()
-    assert crowd.errors == {}
+    results = crowd.run(2, run)
     expected, before = start_values(tools.size), None
     for first, second in zip(*deltas, strict=True):
         for _ in range(2):
             before, expected = expected, expected + np.float32(0.3) * (first + second)
-    for kept, values in crowd.results.values():
+    for kept, values in results:
         assert kept.tobytes() == before.tobytes() and values.tobytes() == expected.tobytes()

@@ -133,8 +133,7 @@ def run(pserver, crowd, row_client, tools, hosts, ports, passes, settings=SGD, j
             *(train, row_client, services, trainer, trainers, passes[trainer], settings, jitter or (lambda: None)),
             own(trainer),
         )
-    crowd.join()
-    assert crowd.errors == {}
+    crowd.end()
     assert len({values.tobytes() for values in crowd.results.values()}) == 1
     return crowd.results[0]
 

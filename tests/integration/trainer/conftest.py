@@ -1,7 +1,6 @@
 """A small job in a directory of its own, and `paddle` commands that end with the test."""
 
 import contextlib
-import inspect
 import os
 import subprocess
 import sys
@@ -121,6 +120,12 @@ class Paddle:
         status = process.wait(timeout)
         return status, (folder / "log").read_text()
 
+    def trained(self, folder, *arguments):
+        """Returns the log of a training that has ended well."""
+        status, log = self.train(folder, *arguments)
+        assert status == 0, log
+        return log
+
     def close(self):
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
@@ -149,7 +154,7 @@ def job(tmp_path):
 
 def wait_for(condition, timeout=DEADLINE_S):
     """Wait until the condition holds; the error at the deadline shows the condition's line."""
-    until(condition, inspect.getsource(condition).strip(), timeout)
+    until(condition, seconds=timeout)
 
 
 def free_port(count=1):

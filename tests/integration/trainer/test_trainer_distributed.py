@@ -5,6 +5,7 @@ import signal
 
 import numpy as np
 import pytest
+from server_jobs import ServerJob
 
 CONFIG = ["--config=config.py", "--save_dir=out", "--num_passes=2", "--dot_period=1", "--log_period=2"]
 PARAMETERS = ("___fc_layer_0__.w0", "___fc_layer_0__.wbias")
@@ -14,59 +15,19 @@ def read(path):
     return np.frombuffer(path.read_bytes(), "<f4", offset=16)
 
 
-class Job:
-    """One parameter server process with two ports, and trainers whose samples are given."""
-
-    def __init__(self, root, paddle, tools, shards, test_lines=()):
-        self.paddle, self.tools = paddle, tools
-        self.tells_count = True  # whether the trainers get --num_gradient_servers
-        self.port = tools.free_port(2)
-        self.count = len(shards)
-        self.folders = [tools.lay_out(root / f"trainer{k}", lines, test_lines) for k, lines in enumerate(shards)]
-        self.server_folder = root / "pserver"
-        self.server_folder.mkdir()
-        self.server = paddle.start(
-            self.server_folder,
-            "pserver",
-            "--nics=127.0.0.1",
-            f"--port={self.port}",
-            "--ports_num=2",
-            f"--num_gradient_servers={self.count}",
-        )
-
-    def start(self, number, *arguments):
-        count = [f"--num_gradient_servers={self.count}"] if self.tells_count else []
-        return self.paddle.start(
-            self.folders[number],
-            "train",
-            *CONFIG,
-            "--local=0",
-            f"--trainer_id={number}",
-            *count,
-            "--pservers=127.0.0.1",
-            f"--port={self.port}",
-            "--ports_num=2",
-            *arguments,
-        )
-
-    def log(self, number):
-        return (self.folders[number] / "log").read_text()
-
-    def run(self, *arguments, timeout=60):
-        """Starts all trainers and returns their exit statuses and the server's."""
-        trainers = [self.start(number, *arguments) for number in range(self.count)]
-        statuses = [trainer.wait(timeout) for trainer in trainers]
-        return [*statuses, self.server.wait(timeout)]
+def make_job(root, paddle, tools, shards, test_lines=()):
+    """A server with two ports, and trainers whose samples are given."""
+    folders = [tools.lay_out(root / f"trainer{k}", lines, test_lines) for k, lines in enumerate(shards)]
+    return ServerJob(paddle, root / "pserver", folders, *CONFIG, ports=2)
 
 
 @pytest.mark.parametrize("options", ["", "adam=1"])
 def test_one_trainer_with_servers_equals_a_local_run_bit_for_bit(tmp_path, paddle, tools, options):
     lines = tools.make_lines(23)
-    job = Job(tmp_path, paddle, tools, [lines])
+    job = make_job(tmp_path, paddle, tools, [lines])
     assert job.run(f"--config_args={options}") == [0, 0], job.log(0)
     local = tools.lay_out(tmp_path / "local", lines)
-    status, log = paddle.train(local, *CONFIG, f"--config_args={options}")
-    assert status == 0, log
+    paddle.trained(local, *CONFIG, f"--config_args={options}")
     for name in PARAMETERS:
         assert (local / "out/pass-00001" / name).read_bytes() == (job.folders[0] / "out/pass-00001" / name).read_bytes()
 
@@ -76,12 +37,11 @@ def test_two_trainers_equal_a_local_run_on_the_union_of_their_batches(tmp_path, 
     """The tutorial's script gives --num_gradient_servers to the server only; both trainers were refused."""
     lines = tools.make_lines(24)
     shards = [[line for i, line in enumerate(lines) if i // 4 % 2 == k] for k in range(2)]
-    job = Job(tmp_path, paddle, tools, shards)
+    job = make_job(tmp_path, paddle, tools, shards)
     job.tells_count = tells_count
     assert job.run(f"--config_args={options}") == [0, 0, 0], job.log(0) + job.log(1)
     local = tools.lay_out(tmp_path / "local", lines)
-    status, log = paddle.train(local, *CONFIG, f"--config_args=batch=8,{options}".rstrip(","))
-    assert status == 0, log
+    paddle.trained(local, *CONFIG, f"--config_args=batch=8,{options}".rstrip(","))
     for name in PARAMETERS:
         np.testing.assert_allclose(
             read(job.folders[0] / "out/pass-00001" / name), read(local / "out/pass-00001" / name), rtol=1e-5, atol=1e-7
@@ -91,7 +51,7 @@ def test_two_trainers_equal_a_local_run_on_the_union_of_their_batches(tmp_path, 
 
 def test_every_trainer_tests_with_the_same_values_and_names_the_services(tmp_path, paddle, tools):
     lines = tools.make_lines(24)
-    job = Job(tmp_path, paddle, tools, [lines[:12], lines[12:]], test_lines=tools.make_lines(9, seed=5))
+    job = make_job(tmp_path, paddle, tools, [lines[:12], lines[12:]], test_lines=tools.make_lines(9, seed=5))
     assert job.run("--config_args=test_list=1") == [0, 0, 0], job.log(0) + job.log(1)
     tests = [re.findall(r" Test samples=9 .*", job.log(k)) for k in range(2)]
     assert len(tests[0]) == 2
@@ -107,7 +67,7 @@ def test_a_trainer_without_a_batch_joins_the_barriers_and_the_job_ends(tmp_path,
     """The original returned before the barrier: all the others waited for ever (spec/distributed.md 3.13)."""
     shards = [tools.make_lines(10), tools.make_lines(10)]
     shards[empty] = []
-    job = Job(tmp_path, paddle, tools, shards)
+    job = make_job(tmp_path, paddle, tools, shards)
     assert job.run() == [0, 0, 0], job.log(0) + job.log(1)
     assert "delivers no sample in pass 0" in job.log(empty)
     local = tools.lay_out(tmp_path / "local", shards[1 - empty])
@@ -119,7 +79,7 @@ def test_a_trainer_without_a_batch_joins_the_barriers_and_the_job_ends(tmp_path,
 
 
 def test_trainers_with_different_numbers_of_batches_all_end(tmp_path, paddle, tools):
-    job = Job(tmp_path, paddle, tools, [tools.make_lines(40), tools.make_lines(5)])
+    job = make_job(tmp_path, paddle, tools, [tools.make_lines(40), tools.make_lines(5)])
     assert job.run() == [0, 0, 0], job.log(0) + job.log(1)
     assert " Pass=1 Batch=10 samples=40" in job.log(0)
     assert " Pass=1 Batch=2 samples=5" in job.log(1)
@@ -127,8 +87,8 @@ def test_trainers_with_different_numbers_of_batches_all_end(tmp_path, paddle, to
 
 def test_a_provider_that_raises_ends_every_trainer_with_its_reason(tmp_path, paddle, tools):
     """The original's other trainers blocked in a barrier for ever (S31)."""
-    job = Job(tmp_path, paddle, tools, [tools.make_lines(20), tools.make_lines(20)])
-    sound, raising = job.start(0), job.start(1, "--config_args=obj=raising")
+    job = make_job(tmp_path, paddle, tools, [tools.make_lines(20), tools.make_lines(20)])
+    sound, raising = job.start(each=[[], ["--config_args=obj=raising"]])
     assert raising.wait(60) == 65, job.log(1)
     assert sound.wait(60) == 75, job.log(0)
     assert "the tenth line is odd" in job.log(0)
@@ -138,8 +98,8 @@ def test_a_provider_that_raises_ends_every_trainer_with_its_reason(tmp_path, pad
 
 def test_a_trainer_killed_in_the_middle_is_named_by_the_other(tmp_path, paddle, tools, monkeypatch):
     monkeypatch.setenv("PADDLE_PEER_TIMEOUT", "2")
-    job = Job(tmp_path, paddle, tools, [tools.make_lines(20), tools.make_lines(20)])
-    trainers = [job.start(k, "--config_args=obj=endless") for k in range(2)]
+    job = make_job(tmp_path, paddle, tools, [tools.make_lines(20), tools.make_lines(20)])
+    trainers = job.start("--config_args=obj=endless")
     tools.wait_for(lambda: "Batch=" in job.log(0) and "Batch=" in job.log(1))
     trainers[1].kill()
     assert trainers[0].wait(60) == 75, job.log(0)
@@ -147,10 +107,10 @@ def test_a_trainer_killed_in_the_middle_is_named_by_the_other(tmp_path, paddle, 
 
 
 def test_a_lost_server_is_noticed_while_the_provider_is_waited_for(tmp_path, paddle, tools):
-    job = Job(tmp_path, paddle, tools, [tools.make_lines(4)])
-    trainer = job.start(0, "--config_args=obj=stuck")
+    job = make_job(tmp_path, paddle, tools, [tools.make_lines(4)])
+    (trainer,) = job.start("--config_args=obj=stuck")
     tools.wait_for(lambda: "the provider is stuck" in job.log(0))
-    job.server.kill()
+    job.servers[0].kill()
     assert trainer.wait(30) == 75
     assert re.search(r"F\d{4} .* pserver 127\.0\.0\.1:\d+ is lost: its connection closed", job.log(0))
 
@@ -159,16 +119,15 @@ def test_a_trainer_with_a_server_of_its_own_trains_like_a_local_one(tmp_path, pa
     results = []
     for name, options in (("local", []), ("own", ["--local=0", "--start_pserver", f"--port={tools.free_port()}"])):
         folder = tools.lay_out(tmp_path / name, tools.make_lines(20))
-        status, log = paddle.train(folder, *CONFIG, *options)
-        assert status == 0, log
+        log = paddle.trained(folder, *CONFIG, *options)
         results.append(read(folder / "out" / "pass-00001" / PARAMETERS[0]))
         assert ("parameterServer instances: 1" in log) == (name == "own")
     assert np.array_equal(*results)
 
 
 def test_a_signal_ends_a_waiting_trainer_with_143_and_the_other_hears_why(tmp_path, paddle, tools):
-    job = Job(tmp_path, paddle, tools, [tools.make_lines(20), tools.make_lines(20)])
-    trainers = [job.start(k, "--config_args=obj=endless") for k in range(2)]
+    job = make_job(tmp_path, paddle, tools, [tools.make_lines(20), tools.make_lines(20)])
+    trainers = job.start("--config_args=obj=endless")
     tools.wait_for(lambda: "Batch=" in job.log(0) and "Batch=" in job.log(1))
     trainers[0].send_signal(signal.SIGTERM)
     assert trainers[0].wait(60) == 143, job.log(0)

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from server_jobs import ServerJob
 
 PLAIN = ["--config=config.py", "--save_dir=out", "--num_passes=2", "--log_period=2", "--dot_period=0"]
 
@@ -96,30 +97,12 @@ def test_a_trainer_that_waits_for_a_stuck_peer_is_alive_and_the_peer_is_not(tmp_
     """Trainer 1 waits in the first step for trainer 0, whose provider never delivers: longer than the limit."""
     monkeypatch.setenv("PADDLE_STUCK_TIMEOUT", "2")
     monkeypatch.setenv("PADDLE_PEER_TIMEOUT", "60")
-    server, *ports = tools.free_port(2), tools.free_port(), tools.free_port(), tools.free_port()
+    ports = [tools.free_port() for _ in range(3)]
     folders = [tools.lay_out(tmp_path / f"trainer{k}", tools.make_lines(20)) for k in range(2)]
-    (tmp_path / "pserver").mkdir()
-    paddle.start(
-        tmp_path / "pserver",
-        "pserver",
-        "--nics=127.0.0.1",
-        f"--port={server}",
-        "--num_gradient_servers=2",
-        f"--metrics_port={ports[2]}",
-    )
-    for number, provider in enumerate(("stuck", "process")):
-        paddle.start(
-            folders[number],
-            "train",
-            *PLAIN,
-            f"--config_args=obj={provider}",
-            "--local=0",
-            f"--trainer_id={number}",
-            "--num_gradient_servers=2",
-            "--pservers=127.0.0.1",
-            f"--port={server}",
-            f"--metrics_port={ports[number]}",
-        )
+    own = [["stuck", ports[0]], ["process", ports[1]]]
+    job = ServerJob(paddle, tmp_path / "pserver", folders, *PLAIN)
+    job.ports.append(f"--metrics_port={ports[2]}")  # of the server: each trainer has its own
+    job.start(each=[[f"--config_args=obj={provider}", f"--metrics_port={port}"] for provider, port in own])
     tools.wait_for(lambda: ask(ports[0], "/healthz")[0] == 503)
     tools.wait_for(lambda: "paddle_trainer_exchange_seconds_total{" in ask(ports[1], "/metrics")[1])
     text = ask(ports[1], "/metrics")[1]

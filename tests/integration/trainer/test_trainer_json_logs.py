@@ -20,8 +20,7 @@ def messages(log):
 
 def test_the_json_log_has_every_line_and_the_records_numbers(job, paddle, monkeypatch):
     monkeypatch.setenv("PADDLE_ATTEMPT", "2.ab12cd34")
-    status, log = paddle.train(job, *PLAIN, "--config_args=test_list=1", "--report", "--log_json=train.jsonl")
-    assert status == 0, log
+    log = paddle.trained(job, *PLAIN, "--config_args=test_list=1", "--report", "--log_json=train.jsonl")
     lines = read(job / "train.jsonl")
     said = messages(log)
     assert "commandline" in said[0][2]  # before the flags are read

@@ -6,6 +6,7 @@ import socket
 
 import numpy as np
 import pytest
+from server_jobs import ServerJob
 
 from paddle_base.runtime.saves import pass_name
 
@@ -20,57 +21,26 @@ Settings(num_batches_per_send_parameter=get_config_arg('send', int, 1),
 x = data_layer"""
 
 
-class Job:
+def lay_out(root, tools, shards):
+    folders = []
+    for number, lines in enumerate(shards):
+        folder = tools.lay_out(root / f"trainer{number}", lines, tools.make_lines(9, seed=5))
+        head, rest = (folder / "config.py").read_text().split("settings(", 1)
+        (folder / "config.py").write_text(head + SETTINGS + rest.split("x = data_layer", 1)[1])
+        folders.append(folder)
+    return folders
+
+
+class Job(ServerJob):
     """Servers with two ports each, and trainers whose samples are given."""
 
     def __init__(self, root, paddle, tools, shards, servers=1):
-        self.paddle, self.count = paddle, len(shards)
-        self.folders = []
-        for number, lines in enumerate(shards):
-            folder = tools.lay_out(root / f"trainer{number}", lines, tools.make_lines(9, seed=5))
-            config = (folder / "config.py").read_text()
-            head, rest = config.split("settings(", 1)
-            (folder / "config.py").write_text(head + SETTINGS + rest.split("x = data_layer", 1)[1])
-            self.folders.append(folder)
-        ports = [tools.free_port(2) for _ in range(servers)]
-        self.hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-        self.server_folder = root / "servers"
-        self.server_folder.mkdir()
-        self.servers = [
-            paddle.start(
-                self.server_folder,
-                "pserver",
-                "--nics=127.0.0.1",
-                f"--port={port}",
-                "--ports_num=2",
-                f"--num_gradient_servers={self.count}",
-                log=f"log{number}",
-            )
-            for number, port in enumerate(ports)
-        ]
+        super().__init__(
+            paddle, root / "servers", lay_out(root, tools, shards), *FLAGS, "--num_passes=2", servers=servers, ports=2
+        )
 
-    def log(self, number):
-        return (self.folders[number] / "log").read_text()
-
-    def run(self, arguments, *flags, passes=2, timeout=120):
-        """Return the exit statuses of the trainers and of the servers."""
-        trainers = [
-            self.paddle.start(
-                folder,
-                "train",
-                *FLAGS,
-                f"--num_passes={passes}",
-                f"--config_args=test_list=1,{arguments}",
-                "--local=0",
-                f"--trainer_id={number}",
-                f"--num_gradient_servers={self.count}",
-                f"--pservers={self.hosts}",
-                "--ports_num=2",
-                *flags,
-            )
-            for number, folder in enumerate(self.folders)
-        ]
-        return [one.wait(timeout) for one in (*trainers, *self.servers)]
+    def run(self, arguments, *flags):
+        return super().run(f"--config_args=test_list=1,{arguments}", *flags)
 
     def saved(self, number=1):
         folder = self.folders[0] / "out" / pass_name(number)
@@ -91,7 +61,7 @@ class Job:
 def test_two_trainers_learn_in_every_mode_and_end_with_the_same_values(tmp_path, paddle, tools, arguments):
     lines = tools.make_lines(50)
     job = Job(tmp_path, paddle, tools, [lines[:26], lines[26:]])
-    assert job.run(arguments, "--saving_period=2", passes=3) == [0] * 3, job.log(0) + job.log(1)
+    assert job.run(arguments, "--saving_period=2", "--num_passes=3") == [0] * 3, job.log(0) + job.log(1)
     assert job.costs(0) == job.costs(1)  # after a pass everybody tests the servers' values
     assert job.costs()[2] < job.costs()[0]
     assert ("the original ignored this setting" in job.log(0)) == ("get" in arguments)
@@ -141,25 +111,23 @@ def test_one_asynchronous_trainer_is_a_local_run_at_a_constant_rate(tmp_path, pa
     assert job.run("is_async=1,momentum=0.5") == [0, 0], job.log(0)
     folder = job.folders[0]
     flags = [*FLAGS, "--num_passes=2", "--config_args=momentum=0.5", "--save_dir=local"]
-    status, log = paddle.train(folder, *flags)
-    assert status == 0, log
+    paddle.trained(folder, *flags)
     for name in PARAMETERS:
         assert (folder / "local/pass-00001" / name).read_bytes() == (folder / "out/pass-00001" / name).read_bytes()
 
 
 def test_a_server_of_its_own_serves_every_mode(tmp_path, paddle, tools):
-    folder = Job(tmp_path, paddle, tools, [tools.make_lines(20)], servers=0).folders[0]
+    (folder,) = lay_out(tmp_path, tools, [tools.make_lines(20)])
     flags = [*FLAGS, "--num_passes=2", "--local=0", "--start_pserver", f"--port={tools.free_port()}"]
     servers = ["--async_lagged_ratio_default=4", "--pserver_num_threads=2"]
-    status, log = paddle.train(folder, *flags, "--config_args=is_async=1", *servers)
-    assert status == 0, log
+    log = paddle.trained(folder, *flags, "--config_args=is_async=1", *servers)
     started = next(line for line in log.splitlines() if "paddle pserver" in line)
     assert all(flag.partition("=")[0] in started for flag in servers), started
     assert "discard lagged async gradient ratio: 1.5 asyncLaggedhreshold: 2" in log
 
 
 def test_a_signal_ends_a_trainer_and_the_server_of_its_own(tmp_path, paddle, tools):
-    folder = Job(tmp_path, paddle, tools, [tools.make_lines(20)], servers=0).folders[0]
+    (folder,) = lay_out(tmp_path, tools, [tools.make_lines(20)])
     config = (folder / "config.py").read_text()
     (folder / "config.py").write_text(config.replace("'process'", "'endless'"))
     port = tools.free_port()
@@ -174,7 +142,7 @@ def test_a_signal_ends_a_trainer_and_the_server_of_its_own(tmp_path, paddle, too
 
 
 def test_an_impossible_mode_ends_before_any_server_is_asked(tmp_path, paddle, tools):
-    folder = Job(tmp_path, paddle, tools, [tools.make_lines(8)], servers=0).folders[0]
+    (folder,) = lay_out(tmp_path, tools, [tools.make_lines(8)])
     flags = ["--local=0", "--num_gradient_servers=1", "--config_args=send=2"]
     status, log = paddle.train(folder, *FLAGS, *flags)
     assert status == 78 and "num_batches_per_send_parameter is 2, which needs more than one trainer" in log
@@ -192,7 +160,7 @@ def test_only_trainer_0s_first_values_count(tmp_path, paddle, tools):
     ):
         job = Job(tmp_path / name, paddle, tools, shards)
         before = whole.saved()
-        assert job.run("momentum=0", *flags, passes=1) == [0, 0, 0], job.log(0)
+        assert job.run("momentum=0", *flags, "--num_passes=1") == [0, 0, 0], job.log(0)
         saved = whole.saved() if name == "pass" else job.saved(0)
         for parameter in PARAMETERS:
             np.testing.assert_array_equal(saved[parameter], before[parameter])

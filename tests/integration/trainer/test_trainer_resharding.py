@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from server_jobs import ServerJob
 
 CONFIG = """
 from paddle.trainer_config_helpers import *
@@ -43,7 +44,7 @@ class Job:
     tools: object
     count: int = 0
 
-    def run(self, trainers, servers, *arguments, passes=3, absent=""):
+    def run(self, trainers, servers, *arguments, passes=3):
         """Train to the end; returns trainer 0's folder and what it logged."""
         self.count += 1
         root = self.root / f"run{self.count}"
@@ -53,23 +54,11 @@ class Job:
             self.tools.lay_out(folder, lines[number * part : (number + 1) * part], self.tools.make_lines(7, seed=2))
             (folder / "config.py").write_text(CONFIG)
             (folder / "my_provider.py").write_text(PROVIDER)
-        port = self.tools.free_port(2)
-        hosts = [f"127.0.0.{number + 1}" for number in range(servers)]
-        common = [f"--port={port}", "--ports_num_for_sparse=1", f"--num_gradient_servers={trainers}"]
-        processes = [
-            self.paddle.start(root, "pserver", f"--nics={host}", *common, log=f"server{number}")
-            for number, host in enumerate(hosts)
-        ]
-        flags = ["--config=config.py", "--local=0", f"--pservers={','.join(hosts)}", *common, "--save_dir=out"]
-        flags += [f"--num_passes={passes}", "--checkpoints_kept=99", "--dot_period=0", *arguments]
-        processes += [
-            self.paddle.start(folder, "train", *flags, f"--trainer_id={number}")
-            for number, folder in enumerate(folders)
-        ]
-        statuses = [one.wait(60) for one in processes]
-        logs = [(folder / "log").read_text() for folder in folders]
-        assert statuses == [0] * len(processes), "".join(logs)
-        return folders[0], logs[0]
+        flags = ["--config=config.py", "--save_dir=out", f"--num_passes={passes}", "--checkpoints_kept=99"]
+        job = ServerJob(self.paddle, root, folders, *flags, "--dot_period=0", servers=servers, rows=1)
+        statuses = job.run(*arguments)
+        assert statuses == [0] * len(statuses), "".join(map(job.log, range(trainers)))
+        return folders[0], job.log()
 
 
 @pytest.fixture

@@ -25,13 +25,11 @@ def states_of_threads(pid):
 
 def test_a_second_run_keeps_the_passes_of_the_first_apart(job, paddle):
     """It overwrote some of them in silence."""
-    status, log = paddle.train(job, *FLAGS, "--num_passes=3", "--checkpoint_period_by_batches=100", "--report")
-    assert status == 0, log
+    log = paddle.trained(job, *FLAGS, "--num_passes=3", "--checkpoint_period_by_batches=100", "--report")
     first = {
         path.relative_to(job / "out"): path.read_bytes() for path in (job / "out").rglob("pass-*/*") if path.is_file()
     }
-    status, log = paddle.train(job, *FLAGS)
-    assert status == 0, log
+    log = paddle.trained(job, *FLAGS)
     assert log.count("the passes of an earlier run in out have moved to out/run-1") == 1
     assert names(job / "out") == ["pass-00000", "pass-00001", "run-1"]
     assert {path: (job / "out/run-1" / path).read_bytes() for path in first} == first
@@ -43,10 +41,8 @@ def test_a_second_run_keeps_the_passes_of_the_first_apart(job, paddle):
 @pytest.mark.parametrize(
     ("flags", "moved"),
     [
-        (["--start_pass=2"], None),
         (["--resume_from=out/state/pass-00001", "--num_passes=3"], None),
         (["--init_model_path=out/pass-00001"], ["pass-00000", "pass-00001", "state"]),
-        (["--start_pass=1", "--num_passes=1"], ["pass-00001", "state"]),
         (["--resume_from=out/state/pass-00000"], ["pass-00001", "state"]),
     ],
 )
@@ -99,8 +95,7 @@ def test_a_run_that_cannot_begin_leaves_the_passes_of_an_earlier_one_in_their_pl
             "    raise ValueError('the first line is odd')\n    yield\n"
         )
     kept = [*FLAGS, "--checkpoint_period_by_batches=100", "--report"]
-    status, log = paddle.train(job, *kept)
-    assert status == 0, log
+    log = paddle.trained(job, *kept)
     before = {path.relative_to(job): path.read_bytes() for path in (job / "out").rglob("*") if path.is_file()}
     (job / "train.list").write_text(train_list)
     status, log = paddle.train(job, *kept, *flags)
@@ -113,14 +108,6 @@ def test_a_run_that_cannot_begin_leaves_the_passes_of_an_earlier_one_in_their_pl
         assert (job / "out/run-1" / path.relative_to("out")).read_bytes() == content
     records = (job / "out" / "records.jsonl").read_text()
     assert records.count('"kind":"start"') == records.count('"kind":"end"') == 1
-
-
-def test_a_trainer_of_a_launcher_leaves_all_to_it(job, paddle, monkeypatch):
-    assert paddle.train(job, *FLAGS)[0] == 0
-    monkeypatch.setenv("PADDLE_ATTEMPT", "2.ab")
-    status, log = paddle.train(job, *FLAGS)
-    assert status == 0 and "run-1" not in names(job / "out"), log
-    assert not (job / "out" / ".lock").exists()
 
 
 def test_a_run_into_the_directory_of_another_one_is_refused_and_changes_nothing(job, paddle, tools):

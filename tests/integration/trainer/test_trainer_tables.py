@@ -5,6 +5,7 @@ import struct
 
 import numpy as np
 import pytest
+from server_jobs import ServerJob
 
 from pserver.store.sparse_partition import SparseTable
 
@@ -44,47 +45,23 @@ def make_lines(count, seed):
     return [" ".join(str(word) for word in rng.integers(0, 40, rng.integers(3, 6))) for _ in range(count)]
 
 
-class Job:
+class Job(ServerJob):
     """A parameter server and trainers; the k-th of the shards of lines is that of trainer k."""
 
-    def __init__(self, root, paddle, tools, shards, sparse_ports=2):
-        self.paddle, self.count = paddle, len(shards)
-        self.folders = [root / f"trainer{k}" for k in range(self.count)]
-        for folder, lines in zip(self.folders, shards, strict=True):
+    def __init__(self, root, paddle, shards):
+        folders = [root / f"trainer{k}" for k in range(len(shards))]
+        for folder, lines in zip(folders, shards, strict=True):
             folder.mkdir(parents=True)
             (folder / "config.py").write_text(CONFIG)
             (folder / "words.py").write_text(PROVIDER)
             for name in ("train", "test"):
                 (folder / f"{name}.list").write_text(f"{name}.txt\n")
                 (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
-        self.flags = [f"--port={tools.free_port(4)}", "--ports_num=1", f"--num_gradient_servers={self.count}"]
-        self.sparse = [f"--ports_num_for_sparse={sparse_ports}"]
-        server = ["pserver", "--nics=127.0.0.1", *self.flags, *self.sparse]
-        (root / "pserver").mkdir()
-        self.server = paddle.start(root / "pserver", *server)
+        flags = ["--config=config.py", "--save_dir=out", "--num_passes=2"]
+        super().__init__(paddle, root / "pserver", folders, *flags, rows=2)
 
-    def run(self, arguments, *flags, sparse=None, passes=2):
-        """Start all trainers; returns their exit statuses."""
-        return [one.wait(60) for one in self.start(arguments, *flags, sparse=sparse, passes=passes)]
-
-    def start(self, arguments, *flags, sparse=None, passes=2):
-        fixed = ["--config=config.py", "--save_dir=out", f"--num_passes={passes}", "--local=0", "--pservers=127.0.0.1"]
-        return [
-            self.paddle.start(
-                folder,
-                "train",
-                *fixed,
-                *self.flags,
-                *(self.sparse if sparse is None else sparse),
-                f"--trainer_id={number}",
-                f"--config_args={arguments}",
-                *flags,
-            )
-            for number, folder in enumerate(self.folders)
-        ]
-
-    def log(self, number=0):
-        return (self.folders[number] / "log").read_text()
+    def start(self, arguments, *flags):
+        return super().start(f"--config_args={arguments}", *flags)
 
     def saved(self, name="pass-00001"):
         paths = sorted((self.folders[0] / "out" / name).glob("*"))
@@ -100,10 +77,9 @@ def test_tables_train_as_dense_parameters_on_the_servers_do_bit_for_bit(tmp_path
     shards = [make_lines(count, seed) for seed, count in enumerate([14, 11, 17])]  # of different numbers of batches
     results = []
     for sparse in (0, 1):
-        job = Job(tmp_path / str(sparse), paddle, tools, shards)
+        job = Job(tmp_path / str(sparse), paddle, shards)
         statuses = job.run(f"sparse={sparse},method={method},test_list=1", "--trainer_count=1")
-        assert statuses == [0, 0, 0], job.log(0) + job.log(1) + job.log(2)
-        assert job.server.wait(60) == 0
+        assert statuses == [0, 0, 0, 0], job.log(0) + job.log(1) + job.log(2)
         results.append((job.saved(), [costs(job.log(number)) for number in range(3)]))
     assert {"bags", "done", "table"} < results[0][0].keys()
     assert results[0] == results[1]
@@ -112,17 +88,15 @@ def test_tables_train_as_dense_parameters_on_the_servers_do_bit_for_bit(tmp_path
 def test_asynchronous_training_of_tables_by_one_trainer_is_synchronous_training_bit_for_bit(tmp_path, paddle, tools):
     results = []
     for is_async in (0, 1):
-        job = Job(tmp_path / str(is_async), paddle, tools, [make_lines(17, 1)])
-        assert job.run(f"sparse=1,is_async={is_async}") == [0], job.log()
-        assert job.server.wait(60) == 0
+        job = Job(tmp_path / str(is_async), paddle, [make_lines(17, 1)])
+        assert job.run(f"sparse=1,is_async={is_async}") == [0, 0], job.log()
         results.append((job.saved(), costs(job.log())))
     assert results[0] == results[1]
 
 
 def test_asynchronous_trainers_with_tables_end_together(tmp_path, paddle, tools):
-    job = Job(tmp_path, paddle, tools, [make_lines(24, 1), make_lines(9, 2), make_lines(15, 3)])
-    assert job.run("sparse=1,is_async=1", "--checkpoint_period_by_batches=2") == [0, 0, 0], job.log()
-    assert job.server.wait(60) == 0
+    job = Job(tmp_path, paddle, [make_lines(24, 1), make_lines(9, 2), make_lines(15, 3)])
+    assert job.run("sparse=1,is_async=1", "--checkpoint_period_by_batches=2") == [0, 0, 0, 0], job.log()
     assert np.isfinite(np.frombuffer(job.saved()["table"], "<f4", offset=16)).all()
 
 
@@ -130,34 +104,35 @@ def test_threads_of_a_trainer_share_the_rows_of_its_batch(tmp_path, paddle, tool
     shards = [make_lines(16, 1)]
     results = []
     for threads in (1, 2):
-        job = Job(tmp_path / str(threads), paddle, tools, shards)
-        assert job.run("sparse=1", f"--trainer_count={threads}") == [0], job.log()
+        job = Job(tmp_path / str(threads), paddle, shards)
+        assert job.run("sparse=1", f"--trainer_count={threads}") == [0, 0], job.log()
         results.append(np.frombuffer(job.saved()["table"], "<f4", offset=16))
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-6)
 
 
 def test_a_model_of_tables_alone_trains(tmp_path, paddle, tools):
-    job = Job(tmp_path, paddle, tools, [make_lines(9, 1), make_lines(9, 2)])
-    assert job.run("sparse=1,only_tables=1") == [0, 0], job.log()
+    job = Job(tmp_path, paddle, [make_lines(9, 1), make_lines(9, 2)])
+    assert job.run("sparse=1,only_tables=1") == [0, 0, 0], job.log()
     assert sorted(job.saved()) == ["bags", "done", "table"]
 
 
 def test_an_interrupted_run_with_tables_ends_in_the_same_bits(tmp_path, paddle, tools):
     shards = [make_lines(24, 1), make_lines(24, 2)]
-    whole = Job(tmp_path / "whole", paddle, tools, shards)
-    assert whole.run("sparse=1,method=adagrad") == [0, 0], whole.log()
-    first = Job(tmp_path / "cut", paddle, tools, shards)
+    whole = Job(tmp_path / "whole", paddle, shards)
+    assert whole.run("sparse=1,method=adagrad") == [0, 0, 0], whole.log()
+    first = Job(tmp_path / "cut", paddle, shards)
     flags = ["--checkpoint_period_by_batches=4", "--checkpoints_kept=5"]
-    assert first.run("sparse=1,method=adagrad", *flags, passes=1) == [0, 0], first.log()
+    assert first.run("sparse=1,method=adagrad", *flags, "--num_passes=1") == [0, 0, 0], first.log()
     made = sorted((first.folders[0] / "out/state").iterdir())
-    again = Job(tmp_path / "again", paddle, tools, shards)
-    assert again.run("sparse=1,method=adagrad", *flags, f"--resume_from={made[0]}") == [0, 0], again.log()
+    again = Job(tmp_path / "again", paddle, shards)
+    assert again.run("sparse=1,method=adagrad", *flags, f"--resume_from={made[0]}") == [0, 0, 0], again.log()
     assert again.saved() == whole.saved()
 
 
 def test_without_sparse_ports_both_programs_flags_are_named(tmp_path, paddle, tools):
-    job = Job(tmp_path, paddle, tools, [make_lines(4, 1)])
-    assert job.run("sparse=1", sparse=["--ports_num_for_sparse=0"]) == [78]
+    job = Job(tmp_path, paddle, [make_lines(4, 1)])
+    (trainer,) = job.start("sparse=1", "--ports_num_for_sparse=0")
+    assert trainer.wait(60) == 78
     assert re.search(r"sparse_update of table, bags needs sparse ports.*`paddle pserver` and `paddle train`", job.log())
 
 
@@ -165,11 +140,11 @@ def test_servers_save_and_load_their_rows_themselves(tmp_path, paddle, tools):
     """--loadsave_parameters_in_pserver: the files of the legacy's servers hold the rows in their places."""
     shards = [make_lines(14, 1), make_lines(14, 2)]
     flag = "--loadsave_parameters_in_pserver=1"
-    whole = Job(tmp_path / "whole", paddle, tools, shards)
-    assert whole.run("sparse=1") == [0, 0], whole.log()
+    whole = Job(tmp_path / "whole", paddle, shards)
+    assert whole.run("sparse=1") == [0, 0, 0], whole.log()
     plain = {name: np.frombuffer(whole.saved("pass-00000")[name], "<f4", offset=16) for name in ("table", "bags")}
-    first = Job(tmp_path / "first", paddle, tools, shards)
-    assert first.run("sparse=1", flag, passes=1) == [0, 0], first.log()
+    first = Job(tmp_path / "first", paddle, shards)
+    assert first.run("sparse=1", flag, "--num_passes=1") == [0, 0, 0], first.log()
     saved = first.saved("pass-00000")
     assert saved.keys() == whole.saved().keys() - {"table", "bags"} | {"pserver.0000", "pserver.0001"}
     for service in range(2):
@@ -180,12 +155,12 @@ def test_servers_save_and_load_their_rows_themselves(tmp_path, paddle, tools):
         expected = np.concatenate([one.reshape(-1) for one in rows])
         header = struct.pack("<iIQ", 0, 4, expected.size)
         assert saved[f"pserver.{service:04d}"] == header + expected.tobytes()
-    again = Job(tmp_path / "again", paddle, tools, shards)
+    again = Job(tmp_path / "again", paddle, shards)
     model = first.folders[0] / "out/pass-00000"
-    assert again.run("sparse=1", flag, f"--init_model_path={model}", passes=1) == [0, 0], again.log()
-    check = Job(tmp_path / "check", paddle, tools, shards)
+    assert again.run("sparse=1", flag, f"--init_model_path={model}", "--num_passes=1") == [0, 0, 0], again.log()
+    check = Job(tmp_path / "check", paddle, shards)
     model = whole.folders[0] / "out/pass-00000"
-    assert check.run("sparse=1", flag, f"--init_model_path={model}", passes=1)[0] == 66
+    assert check.start("sparse=1", flag, f"--init_model_path={model}", "--num_passes=1")[0].wait(60) == 66
     assert re.search(r"a pserver cannot read .*pserver\.000[01]: No such file", check.log())
     found = again.saved("pass-00000")
     last = np.frombuffer(whole.saved("pass-00001")["table"], "<f4", offset=16).reshape(-1, 6)
@@ -196,22 +171,22 @@ def test_servers_save_and_load_their_rows_themselves(tmp_path, paddle, tools):
 
 
 def test_a_word_beyond_the_table_is_named(tmp_path, paddle, tools):
-    job = Job(tmp_path, paddle, tools, [["1 2 3", "4 99 5"]])
-    assert job.run("sparse=1") == [65]
+    job = Job(tmp_path, paddle, [["1 2 3", "4 99 5"]])
+    assert job.start("sparse=1")[0].wait(60) == 65
     assert re.search(r"99", job.log()), job.log()
 
 
 def test_the_mode_is_told_as_the_legacy_did(tmp_path, paddle, tools):
-    job = Job(tmp_path, paddle, tools, [make_lines(4, 1)])
-    assert job.run("sparse=1") == [0]
+    job = Job(tmp_path, paddle, [make_lines(4, 1)])
+    assert job.run("sparse=1") == [0, 0]
     assert "trainer mode: SgdSparseCpuTraining" in job.log()
     assert "automatically reset --use_old_updater=true" in job.log()
 
 
 def test_a_trainer_that_is_killed_is_named_to_who_waits_for_its_rows(tmp_path, paddle, tools):
-    job = Job(tmp_path, paddle, tools, [make_lines(400, 1), make_lines(400, 2)])
-    trainers = job.start("sparse=1", "--log_period=5", passes=1000)
+    job = Job(tmp_path, paddle, [make_lines(400, 1), make_lines(400, 2)])
+    trainers = job.start("sparse=1", "--log_period=5", "--num_passes=1000")
     tools.wait_for(lambda: "Batch=5" in job.log(0))
     trainers[1].kill()
-    assert [trainers[0].wait(60), job.server.wait(60)] == [75, 75], job.log()
+    assert [trainers[0].wait(60), job.servers[0].wait(60)] == [75, 75], job.log()
     assert re.search(r"trainer 1 at 127\.0\.0\.1 is lost", job.log()), job.log()

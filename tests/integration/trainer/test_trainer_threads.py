@@ -5,6 +5,7 @@ import signal
 
 import numpy as np
 import pytest
+from server_jobs import ServerJob
 
 PLAIN = ["--config=config.py", "--save_dir=out", "--num_passes=2", "--log_period=1"]
 PARAMETERS = ("___fc_layer_0__.w0", "___fc_layer_0__.wbias")
@@ -27,8 +28,7 @@ def test_threads_change_neither_values_nor_what_is_printed(tmp_path, paddle, too
     values, printed = [], []
     for count in (1, 2, 3):
         folder = tools.lay_out(tmp_path / str(count), tools.make_lines(22), tools.make_lines(9, seed=2))
-        status, log = paddle.train(folder, *PLAIN, f"--config_args={options}", f"--trainer_count={count}")
-        assert status == 0, log
+        log = paddle.trained(folder, *PLAIN, f"--config_args={options}", f"--trainer_count={count}")
         assert "trainer_count has" not in log
         values.append(read(folder))
         printed.append(figures(log))
@@ -53,8 +53,7 @@ def test_predictions_of_shares_stand_in_the_order_of_the_samples(job, paddle):
     dumps = []
     for count in (1, 3):
         dump = f"--predict_output_dir=dump{count}"
-        status, log = paddle.train(job, "--config=config.py", *options, dump, f"--trainer_count={count}")
-        assert status == 0, log
+        paddle.trained(job, "--config=config.py", *options, dump, f"--trainer_count={count}")
         dumps.append([float(row.rstrip(";")) for row in (job / f"dump{count}" / "rank-00000").read_text().splitlines()])
     assert dumps[1] == pytest.approx(dumps[0], rel=1e-5)
     assert len(set(dumps[0])) == 8
@@ -79,27 +78,13 @@ def test_a_signal_ends_a_run_with_threads(job, paddle, tools, number, status):
     assert "Saving parameters to ./out/pass-00000-001\n" in (job / "log").read_text()
 
 
-def test_no_threads_at_all_are_refused(job, paddle):
-    status, log = paddle.train(job, *PLAIN, "--trainer_count=0")
-    assert status == 64
-    assert "--trainer_count is 0; it must be in [1, " in log
-
-
 def test_threads_and_parameter_servers_go_together(tmp_path, paddle, tools):
     lines = tools.make_lines(22)
     local = tools.lay_out(tmp_path / "local", lines)
     assert paddle.train(local, *PLAIN, "--trainer_count=2", "--config_args=cut=1")[0] == 0
-    port = tools.free_port()
-    server_folder = tmp_path / "pserver"
-    server_folder.mkdir()
-    server = paddle.start(
-        server_folder, "pserver", "--nics=127.0.0.1", f"--port={port}", "--ports_num=1", "--num_gradient_servers=1"
-    )
     remote = tools.lay_out(tmp_path / "remote", lines)
-    servers = ["--local=0", "--pservers=127.0.0.1", f"--port={port}", "--ports_num=1", "--num_gradient_servers=1"]
-    status, log = paddle.train(remote, *PLAIN, *servers, "--trainer_count=2", "--config_args=cut=1")
-    assert status == 0, log
-    assert server.wait(20) == 0
+    job = ServerJob(paddle, tmp_path / "pserver", [remote], *PLAIN)
+    assert job.run("--trainer_count=2", "--config_args=cut=1") == [0, 0], job.log()
     assert read(remote).tobytes() == read(local).tobytes()
 
 
@@ -135,8 +120,7 @@ def test_a_small_batch_is_computed_as_a_whole_to_the_bits_of_one_thread(tmp_path
     saved = []
     for count in (1, 2):
         folder = tools.lay_out(tmp_path / str(count), tools.make_lines(22))
-        status, log = paddle.train(folder, *PLAIN, f"--trainer_count={count}")
-        assert status == 0, log
+        log = paddle.trained(folder, *PLAIN, f"--trainer_count={count}")
         saved.append(read(folder).tobytes())
     assert saved[0] == saved[1]
     assert log.count("--trainer_count=2: one thread computes small batches") == 1

@@ -215,6 +215,12 @@ class LongJob:
 
     # ----- checks -----
 
+    def check_end(self, *, lost: tuple[int, ...] = ()) -> None:
+        """Wait for the success of the Job, and check its pods and the bits of its passes."""
+        self.wait_for_success()
+        self.check_pods(lost=lost)
+        self.check_bits()
+
     def check_bits(self) -> None:
         """Check that the last pass was saved, and that all passes equal those of the undisturbed run, byte by byte."""
         assert self.reference, "the reference is not compared with itself"

@@ -13,6 +13,7 @@ from docpages.blocks import ROOT, blocks_of, script
 from docpages.project import copy_project, run_script
 from kubernetes_cluster import REPOSITORY, Cluster, Image, give, namespace_with_volume
 from long_job import JOB
+from make_chart import write
 from test_cluster_docs import own_context
 
 MODES = {"static": "k8s", "tasks": "k8s/tasks", "allreduce": "k8s/allreduce"}
@@ -50,16 +51,23 @@ def kustomize(cluster: Cluster, directory: Path, mode: str, components: list[str
     file = directory / MODES[mode] / "kustomization.yaml"
     text = file.read_text()
     edits = [(rf"^#(  - \S*components/{name}) ", r"\1 ") for name in components]
-    edits += [(rf"(- |\[){name}=[^]\n]*", rf"\g<1>{name}={value}") for name, value in settings.items()]
+    if "count" in settings:
+        settings = {"minimum": str(int(settings["count"]) - 1), **settings}
+    edits += [(rf"(- |[\[ ]){name}=[^],\n]*", rf"\g<1>{name}={value}") for name, value in settings.items()]
     for pattern, replacement in edits:
         text, count = re.subn(pattern, replacement, text, flags=re.MULTILINE)
         assert count == 1, pattern
     file.write_text(text)
-    if "disruption-budget" in components:
-        file = directory / "k8s/components/disruption-budget/disruption-budget.yaml"
-        least = int(settings.get("count", "3")) - 1
-        file.write_text(file.read_text().replace("minAvailable: 2", f"minAvailable: {least}"))
     return cluster.kubectl("kustomize", directory / MODES[mode])
+
+
+def without_order(value: Any) -> Any:
+    """Return a value whose lists of named items are sorted, because the order of their items has no meaning."""
+    if isinstance(value, dict):
+        return {key: without_order(item) for key, item in value.items()}
+    if isinstance(value, list) and value and all(isinstance(item, dict) and "name" in item for item in value):
+        return sorted(map(without_order, value), key=lambda item: (item["name"], item.get("mountPath", "")))
+    return value
 
 
 def by_name(text: str) -> dict[tuple[str, str], dict[str, Any]]:
@@ -77,7 +85,17 @@ def test_the_chart_makes_the_objects_that_kustomize_makes(
     theirs = by_name(kustomize(cluster, tmp_path, mode, components, settings))
     assert ours.keys() == theirs.keys()
     for name, item in theirs.items():
-        assert ours[name] == item
+        assert without_order(ours[name]) == without_order(item)
+
+
+def test_the_templates_are_those_that_the_manifests_give(tmp_path: Path) -> None:
+    """After a change of a manifest, `make chart` writes the templates again."""
+    written = tmp_path / "templates"
+    written.mkdir()
+    write(written, shutil.copytree(REPOSITORY / "k8s", tmp_path / "k8s", symlinks=True))
+    for file in sorted(path for path in written.rglob("*") if path.is_file()):
+        name = file.relative_to(written)
+        assert (REPOSITORY / "k8s/templates" / name).read_text() == file.read_text(), name
 
 
 def test_the_chart_is_as_helm_wants_it(cluster: Cluster) -> None:
@@ -85,27 +103,38 @@ def test_the_chart_is_as_helm_wants_it(cluster: Cluster) -> None:
 
 
 def test_values_change_what_a_user_would_edit(cluster: Cluster, tmp_path: Path) -> None:
-    """Test the values of docs/helm.md: variables, patches with both forms of a target, and objects left out."""
-    patches = [
-        {"target": {"kind": "PersistentVolume"}, "patch": {"spec": {"nfs": {"server": "files.example.com"}}}},
-        {
-            "target": {"labelSelector": "app.kubernetes.io/component=training"},
-            "patch": {"spec": {"template": {"spec": {"nodeSelector": {"pool": "fast"}}}}},
-        },
-    ]
+    """Test the values of docs/helm.md: variables, resources, nodes, the export, and objects left out."""
     values = {
         "components": ["nfs"],
-        "training": {"env": {"NUM_PASSES": 1000000}},
+        "training": {
+            "env": {"NUM_PASSES": 1000000, "OF_THE_USER": "own"},
+            "resources": {"limits": {"memory": "4Gi"}},
+            "nodeSelector": {"pool": "fast"},
+        },
         "data": {"enabled": False},
-        "patches": patches,
+        "nfs": {"server": "files.example.com", "path": "/export"},
     }
     (tmp_path / "values.yaml").write_text(json.dumps(values))
     found = by_name(cluster.run("helm", "template", "any", REPOSITORY / "k8s", "-f", tmp_path / "values.yaml"))
-    assert found["PersistentVolume", "mfs"]["spec"]["nfs"]["server"] == "files.example.com"
+    assert found["PersistentVolume", "mfs"]["spec"]["nfs"] == values["nfs"]
     pod = found["Job", JOB]["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"pool": "fast"}
-    assert {"name": "NUM_PASSES", "value": "1000000"} in pod["containers"][0]["env"]
+    (trainer,) = pod["containers"]
+    assert trainer["resources"] == {"limits": {"memory": "4Gi"}}
+    assert [one["value"] for one in trainer["env"] if one["name"] == "NUM_PASSES"] == ["1000000"]
+    assert {"name": "OF_THE_USER", "value": "own"} in trainer["env"]
     assert ("Job", "paddle-data") not in found
+
+
+def test_a_post_renderer_changes_any_field(cluster: Cluster, tmp_path: Path) -> None:
+    """Test the files of docs/helm.md with which kustomize changes what Helm has made."""
+    files = {block.file: block.text for block in blocks_of(ROOT / "docs/helm.md") if block.file}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    words = ["helm", "template", "any", str(REPOSITORY / "k8s"), "--post-renderer", "./kustomize-it"]
+    done = subprocess.run(words, env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert by_name(done.stdout)["Job", JOB]["spec"]["template"]["spec"]["schedulerName"] == "my-scheduler"
 
 
 WRONG = {

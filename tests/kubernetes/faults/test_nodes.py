@@ -43,10 +43,8 @@ def test_a_node_that_is_cut_off_for_20_seconds_costs_no_pod(cluster: Cluster, lo
         job.let_end()
         time.sleep(20)  # the fault itself
     check_named(job, lost, began)
-    job.wait_for_success()
-    job.check_pods()
+    job.check_end()
     assert job.failed() == 0
-    job.check_bits()
 
 
 @pytest.mark.alone
@@ -59,9 +57,7 @@ def test_a_crashed_node_is_replaced_when_a_person_says_that_it_is_off(cluster: C
         job.let_end()
         check_named(job, lost, began)
         with tainted(cluster, told_command(job, lost)):
-            job.wait_for_success()
-    job.check_pods(lost=(lost,))
-    job.check_bits()
+            job.check_end(lost=(lost,))
 
 
 @pytest.mark.alone
@@ -74,9 +70,7 @@ def test_a_crashed_node_that_is_started_again(cluster: Cluster, long_job: StartJ
         job.let_end()
         check_named(job, lost, began)
         told_command(job, lost)
-    job.wait_for_success()
-    job.check_pods(lost=(lost,))
-    job.check_bits()
+    job.check_end(lost=(lost,))
 
 
 @pytest.mark.alone
@@ -90,6 +84,4 @@ def test_a_node_cut_off_for_good_with_trainer_0_writes_nothing_any_more(cluster:
         job.let_end()
         check_named(job, lost, began)
         with tainted(cluster, told_command(job, lost)):
-            job.wait_for_success()
-    job.check_pods(lost=(lost,))
-    job.check_bits()
+            job.check_end(lost=(lost,))

@@ -15,12 +15,11 @@ from infrastructure import (
     start_two_of_three,
     without_registry,
 )
-from kubernetes_cluster import Cluster
+from kubernetes_cluster import Cluster, blocking_pod
 from long_job import INDEX, JOB, LongJob, StartJob, variable
 
 SAID_WITHIN_S = 10
 CPU = "/spec/template/spec/containers/0/resources/requests/cpu"
-PAUSE = "pause:1"
 
 
 def check_others_say(job: LongJob, late: int, pattern: str) -> None:
@@ -56,20 +55,12 @@ def waits_for_image(job: LongJob, index: int) -> bool:
 def test_a_pod_that_finds_no_cpu(cluster: Cluster, long_job: StartJob) -> None:
     nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
     most = f"{min(int(node['status']['allocatable']['cpu']) for node in nodes) * 600}m"  # one fits on a node
-    container = {"name": "blocker", "image": f"{cluster.registry}/{PAUSE}", "resources": {"requests": {"cpu": most}}}
-    blocker = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "blocker"}, "spec": {"containers": [container]}}
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps(blocker))
-    try:
-        cluster.kubectl("wait", "--for=condition=Ready", "pod/blocker", "--timeout=60s")
+    with blocking_pod(cluster, {"cpu": most}):
         job = long_job("no-cpu", {"op": "add", "path": CPU, "value": most})
         late = job.wait("pod without a node", lambda: unscheduled(job))[0]
         said = rf"2 of 3 Running; {name_of(job, late)}: Pending, Unschedulable: .*Insufficient cpu"
         check_others_say(job, late, said)
-    finally:
-        cluster.kubectl("delete", "pod", "blocker", "--timeout=60s")
-    job.wait_for_success()
-    job.check_pods()
-    job.check_bits()
+    job.check_end()
 
 
 @pytest.mark.alone
@@ -81,9 +72,7 @@ def test_a_pod_whose_node_cannot_pull_the_image(cluster: Cluster, long_job: Star
         said = rf"2 of 3 Running; {name_of(job, late)} on node-3: Pending, (ErrImagePull|ImagePullBackOff): .*refused"
         job.wait("failed pull", lambda: waits_for_image(job, late))
         check_others_say(job, late, said)
-    job.wait_for_success()
-    job.check_pods()
-    job.check_bits()
+    job.check_end()
 
 
 def test_a_pod_that_the_quota_forbids(long_job: StartJob) -> None:

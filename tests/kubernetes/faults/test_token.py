@@ -50,9 +50,7 @@ def test_a_token_that_is_revoked_and_renewed_during_the_wait(cluster: Cluster, l
         job.wait("return of the launchers", lambda index=index: is_accepted_again(job.log(index)))
     assert not set(before) & {job.execute(index, "cat", f"{TOKEN}/token") for index in waiting}
     limit_pods(job.space, 3)
-    job.wait_for_success()
-    job.check_pods()
-    job.check_bits()
+    job.check_end()
 
 
 def is_accepted_again(log: str) -> bool:

@@ -2,7 +2,7 @@
 
     python tests/kubernetes/tasks/day_record.py EVENTS.json PICTURE.svg
 
-E2E_RECORDS names a directory into which test_elastic_day.py writes the file EVENTS.json, named after the test.
+E2E_RECORDS names a directory into which test_tasks_day.py writes the file EVENTS.json, named after the test.
 """
 
 from __future__ import annotations

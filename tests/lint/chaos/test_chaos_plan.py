@@ -1,12 +1,15 @@
 """Which trials a seed gives."""
 
 import pytest
+from chaos.allreduce.plan import make_allreduce_trials
 from chaos.plan import HARMS, MODES, MOMENTS, PODS, ROLES, SHORT, Trial, make_trials
+from chaos.tasks.plan import make_elastic_trials
 
 
-def test_the_same_seed_gives_the_same_trials_and_another_seed_others():
-    assert make_trials(40, 7) == make_trials(40, 7)
-    assert make_trials(40, 7) != make_trials(40, 8)
+@pytest.mark.parametrize("make", [make_trials, make_elastic_trials, make_allreduce_trials])
+def test_the_same_seed_gives_the_same_trials_however_many_and_another_seed_others(make):
+    assert make(40, 7) == make(40, 7) != make(40, 8)
+    assert make(40, 7)[:10] == make(10, 7)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -42,6 +45,9 @@ def test_36_trials_have_every_pair_of_role_and_moment_once():
 
 def test_no_cut_is_planned_where_there_are_no_networks():
     assert {trial.harm for trial in make_trials(100, 1, harms=("kill", "stop", "term"))} == {"kill", "stop", "term"}
+    strikes = [one.harm for trial in make_elastic_trials(60, 1, can_cut=False) for one in trial.strikes]
+    blows = [one.harm for trial in make_allreduce_trials(60, 1, can_cut=False) for one in trial.blows]
+    assert "cut" not in strikes + blows
 
 
 def test_only_a_program_of_a_living_launcher_is_stopped_for_ever():

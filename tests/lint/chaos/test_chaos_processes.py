@@ -6,7 +6,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from chaos.processes import StoppedError, TrialProcesses, run_side_by_side
+from chaos.plan import Trial
+from chaos.processes import StoppedError, TrialProcesses, run_and_show, run_side_by_side
+from chaos.trial import Report, read_report
 from waiting import until
 
 ROOT = Path(__file__).parents[3]
@@ -79,3 +81,27 @@ def test_reports_are_heard_when_their_trials_have_ended(tmp_path):
     heard = []
     run_side_by_side(lambda number: number * number, range(5), 2, TrialProcesses(), heard.append)
     assert sorted(heard) == [0, 1, 4, 9, 16]
+
+
+def test_a_trial_has_a_folder_with_its_spec_and_says_why_there_is_no_report(tmp_path, monkeypatch):
+    (tmp_path / "small_trial.py").write_text(
+        "import json, pathlib, sys\nspec = json.loads(pathlib.Path(sys.argv[1]).read_text())\n"
+        "(pathlib.Path(spec['directory']) / 'result.json').write_text(json.dumps(spec))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    folder, processes = tmp_path / "one", TrialProcesses()
+    spec = {"trial": {"name": "1-000"}, "faults": []}
+    assert processes.run_trial("small_trial", folder, spec, ["env"], 60.0) == ""
+    assert read_report(folder) == Report(Trial("1-000"), str(folder))
+    why = processes.run_trial("no_such_trial", folder, spec, (), 60.0)
+    assert why == f"the trial's process ended with 1; see {folder}/trial.log" and not (folder / "result.json").exists()
+
+
+@pytest.mark.parametrize(("faults", "status"), [([], 0), (["it hangs"], 1)])
+def test_a_directory_is_kept_if_a_trial_failed(tmp_path, monkeypatch, capsys, faults, status):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    report = Report(Trial("1-000"), "x", faults=faults)
+    assert run_and_show(None, 7, lambda _, reports: reports.append(report), lambda reports: "a table") == status
+    said = capsys.readouterr()
+    assert said.out.startswith(f"\na table\n\n{1 - status} of 1 trials passed in ")
+    assert len(list(tmp_path.iterdir())) == said.err.count("failed: 1-000 of seed 7; their logs: ") == status

@@ -18,12 +18,6 @@ from paddle_cluster.localcluster.deployment import DeployedPod
 # ----- plan
 
 
-def test_the_same_seed_gives_the_same_trials():
-    assert make_elastic_trials(30, 7) == make_elastic_trials(30, 7)
-    assert make_elastic_trials(30, 7) != make_elastic_trials(30, 8)
-    assert make_elastic_trials(30, 7)[:10] == make_elastic_trials(10, 7)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_twenty_trials_have_every_harm_of_every_role(seed):
     for begin in (0, 20, 40):
@@ -61,10 +55,6 @@ def test_what_cannot_be_survived_is_not_asked_for():
             assert strike.role != "etcd" or trial.store == "etcd"
             assert strike.lasts in LASTING or (strike.role, strike.harm) == ("trainer", "freeze")
             assert strike.role != "etcd" or not strike.is_pod
-
-
-def test_where_no_network_can_be_cut_programs_are_frozen():
-    assert not any(one.harm == "cut" for trial in make_elastic_trials(60, 1, can_cut=False) for one in trial.strikes)
 
 
 def test_texts_are_trained_where_they_are():

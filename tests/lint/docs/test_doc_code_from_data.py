@@ -28,11 +28,11 @@ OWN_SCRIPT = "code of the user's own config script or provider, which training i
 OURS = "imports a module of ours or a library by a name that stands in the code"
 ALLOWED = {
     (
-        "paddle_cluster/elastic/launching/references.py",
+        "paddle_cluster/elastic/launching/function.py",
         "importlib.import_module",
     ): "the user's function that a worker runs: the driver, which has the job's secret, names it",
     (
-        "paddle_cluster/elastic/script.py",
+        "paddle_cluster/elastic/discovery.py",
         "shell=",
     ): "runs the host discovery script that the user's command line names",
     (
@@ -57,6 +57,7 @@ ALLOWED = {
         "paddle_cluster/localcluster/__init__.py",
         "importlib.import_module",
     ): "modules of this package, whose names stand in it",
+    ("paddle_base/runtime/processor/blas.py", "ctypes.CDLL"): "a library of products that this process has loaded",
     ("paddle_cluster/localcluster/pods/pause.py", "ctypes.CDLL"): "the C library of this process, for prctl",
     ("paddle/command.py", "importlib.import_module"): OURS,
     ("paddle/completion/tables.py", "importlib.import_module"): OURS,
@@ -64,7 +65,25 @@ ALLOWED = {
     ("paddle/doctor/probing.py", "importlib.import_module"): OURS,
     ("trainer/layers/__init__.py", "importlib.import_module"): OURS,
     ("paddle/trainer_config_helpers/__init__.py", "importlib.import_module"): f"{OURS}: a submodule of this package",
-    ("paddle/utils/image_util.py", "pickle._Unpickler"): "admits the parts of numpy arrays and no other name",
+    ("paddle/v2/__init__.py", "importlib.import_module"): f"{OURS}: a submodule of this package",
+    ("paddle/v2/__init__.py", "importlib.util.find_spec"): "looks whether a module of a fixed name is there",
+    ("paddle/v2/dataset/common.py", "importlib.import_module"): f"{OURS}: the modules of this package",
+    **{
+        (f"trainer/config/scripts/python2_{part}.py", name): f"the program of `paddle run`, and its words: {OWN_SCRIPT}"
+        for part, names in (
+            ("syntax", "exec importlib.reload"),
+            ("meaning", "eval input"),
+            ("libraries", "subprocess.getoutput subprocess.getstatusoutput"),
+        )
+        for name in names.split()
+    },
+    **{
+        (
+            "trainer/data/plain_pickle.py",
+            name,
+        ): "the number of an instruction, which calls functions of this module only"
+        for name in ("pickle.BUILD", "pickle.BYTEARRAY8", "pickle.REDUCE")
+    },
     ("pserver/server/event_loop.py", "importlib.import_module"): OURS,
     ("paddle_base/registry/choice.py", "importlib.import_module"): OURS,
 }

@@ -3,13 +3,11 @@
 from docpages.blocks import ROOT
 
 import paddle_cluster.launcher.control.sides
-from paddle_base.messages import envelope, server_core
-from paddle_base.messages.gate import gate, zmtp
+from paddle_base.messages import envelope, gate, server_core, zmtp
 from paddle_base.runtime import durable_files, environment, rate_limit
-from paddle_base.runtime.health import pages
 from paddle_base.runtime.kubernetes import account, answers, client
 from paddle_base.runtime.kubernetes import text as api_text
-from paddle_base.runtime.network import open_files
+from paddle_base.runtime.network import open_files, pages
 from paddle_cluster.elastic import http_server, worker
 from paddle_cluster.elastic.collectives import joining, peers
 from paddle_cluster.elastic.keyvalue import freshness

@@ -10,9 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
+from waiting import until
+
 from paddle_cluster.elastic.discovery import FixedHosts
 from paddle_cluster.elastic.driver import ElasticDriver, FailurePolicy
 from paddle_cluster.elastic.hosts import SlotInfo
+from paddle_cluster.elastic.membership.notifying import HostsNotice
 from paddle_cluster.elastic.membership.results import WorkerEvents, WorkerExit
 
 LIMIT_S = 60.0
@@ -36,8 +39,8 @@ class ScriptedProcess:
         return any(event.is_set() for event in self.events)
 
     def run(self) -> WorkerExit:
-        until = time.monotonic() + LIMIT_S
-        while time.monotonic() < until:
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
             try:
                 return WorkerExit(self.commands.get(timeout=0.005), time.time())
             except queue.Empty:
@@ -105,6 +108,10 @@ class ScriptedJob:
         watch, manager = self.driver._watch, self.driver._host_manager
         with watch._looked:
             assert watch._looked.wait_for(lambda: is_so(manager.current_hosts.available_hosts), LIMIT_S)
+
+    def wait_for_notice(self, after: int) -> HostsNotice:
+        """The notices after a revision, as soon as there is one."""
+        return until(lambda: self.driver.notices.find_after(after), "a notice of changed hosts")
 
     def finish(self) -> dict[str, int]:
         results = self.driver.get_results()

@@ -11,13 +11,13 @@ from unittest import mock
 
 import pytest
 from scripted_workers import LIMIT_S, ScriptedJob
+from waiting import until
 
 from paddle_cluster.elastic import discovery as discovery_module
 from paddle_cluster.elastic.collectives.joining import LOST
 from paddle_cluster.elastic.discovery import FixedHosts, FoundHosts, HostDiscovery
 from paddle_cluster.elastic.hosts import INVALID_SLOT_INFO, SlotInfo
-from paddle_cluster.elastic.launching.judging import JobFailedError, judge
-from paddle_cluster.elastic.membership.results import ResultsRecorder
+from paddle_cluster.elastic.membership.results import JobFailedError, ResultsRecorder, judge
 from paddle_cluster.elastic.worker import HostUpdateResult
 
 
@@ -54,8 +54,7 @@ def test_n2_a_spare_that_takes_the_place_of_a_lost_host_is_removed_and_added() -
     job = ScriptedJob({"a": 1, "b": 1, "spare": 1}, least=1, most=2)
     job.start(2)
     job.discovery.set({"a": 1, "spare": 1})
-    notice = job.driver.notices.find_after(0, LIMIT_S)
-    assert notice is not None
+    notice = job.wait_for_notice(0)
     assert notice.result == HostUpdateResult.mixed
     job.end()
 
@@ -76,11 +75,9 @@ def test_n3_n4_changes_in_the_same_moment_are_two_changes() -> None:
     job = ScriptedJob({"a": 1, "b": 1})
     job.start(2)
     job.discovery.set({"a": 1})
-    first = job.driver.notices.find_after(0, LIMIT_S)
+    first = job.wait_for_notice(0)
     job.discovery.set({"a": 1, "c": 1})
-    second = job.driver.notices.find_after(1, LIMIT_S)
-    assert first is not None
-    assert second is not None
+    second = job.wait_for_notice(1)
     assert (first.result, second.result) == (HostUpdateResult.removed, HostUpdateResult.added)
     assert first.revision < second.revision
     both = job.driver.notices.find_after(0)
@@ -93,12 +90,11 @@ def test_n5_rank_0_hears_of_a_change_before_it_listened(monkeypatch: pytest.Monk
     """G4: the notice was lost."""
     told: list[tuple[object, int]] = []
     client = mock.Mock(notify_hosts_updated=lambda stamp, result: told.append((stamp, result)))
-    monkeypatch.setattr("paddle_cluster.elastic.reports.WorkerNotificationClient", lambda *_: client)
+    monkeypatch.setattr("paddle_cluster.elastic.driver.WorkerNotificationClient", lambda *_: client)
     job = ScriptedJob({"a": 2})
     first, second = job.start(2)
     job.discovery.set({"a": 2, "b": 1})
-    notice = job.driver.notices.find_after(0, LIMIT_S)
-    assert notice is not None
+    notice = job.wait_for_notice(0)
     assert told == []
     job.driver.register_worker_addresses(*second.place, second.incarnation, [("127.0.0.1", 1)])
     job.driver.register_worker_addresses(*first.place, "another process", [("127.0.0.1", 1)])
@@ -118,17 +114,14 @@ def test_a_change_while_the_next_generation_is_planned_is_not_lost() -> None:
         slots = assign(hosts, survivors)
         if threading.current_thread().name == "decision":
             job.discovery.set({"a": 1, "b": 1})
-            until = time.monotonic() + LIMIT_S
-            while "b" not in manager.current_hosts.available_hosts:
-                assert time.monotonic() < until
+            until(lambda: "b" in manager.current_hosts.available_hosts, "the host b")
         return slots
 
     with mock.patch.object(job.driver, "_assign", assign_slowly):
         found = job.ask(a).result(LIMIT_S)
         assert found is not None
         assert found[0].size == 1
-        notice = job.driver.notices.find_after(job.driver.known_revision, LIMIT_S)
-        assert notice is not None
+        notice = job.wait_for_notice(job.driver.notices.base)
         assert notice.result == HostUpdateResult.added
     job.end()
 

@@ -21,7 +21,7 @@ from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
 
 from paddle_cluster.elastic import discovery as discovery_module
 from paddle_cluster.elastic.hosts import SlotInfo
-from paddle_cluster.elastic.job.membership_file import describe
+from paddle_cluster.elastic.membership_file import describe
 
 HOSTS = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2), max_size=4)
 LEAST, MOST = 2, 5
@@ -40,7 +40,6 @@ class DriverStory(RuleBasedStateMachine):
         for one in self.patches:
             one.start()
         self.asked: dict[str, tuple[int, Future[tuple[SlotInfo, int] | None]]] = {}
-        self.with_state: set[str] = set()  # processes that took part in an earlier generation
         self.generation = 1
         self.decided: list[int] = []
 

@@ -17,10 +17,9 @@ from paddle_cluster.elastic import http_server
 from paddle_cluster.elastic.hosts import INVALID_SLOT_INFO, SlotInfo, get_host_assignments, parse_hosts
 from paddle_cluster.elastic.http_server import KVStoreServer, RendezvousServer
 from paddle_cluster.elastic.keyvalue.exchange import Exchanged
-from paddle_cluster.elastic.keyvalue.notices import NoticeBoard
 from paddle_cluster.elastic.keyvalue.store import FullStoreError, KeyValueStore
 from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
-from paddle_cluster.elastic.rendezvous.client import RendezvousClient
+from paddle_cluster.elastic.rendezvous_client import RendezvousClient
 
 SECRET = "a secret"
 WAIT_S = 60.0
@@ -30,8 +29,6 @@ class FakeDriver:
     """Answers what a test has put in, and keeps what workers have said."""
 
     def __init__(self) -> None:
-        self.notices = NoticeBoard()
-        self.known_revision = 5
         self.is_open = True
         self.said: list[tuple[object, ...]] = []
         self.ranks: dict[str, tuple[SlotInfo, int] | None] = {}
@@ -284,7 +281,6 @@ def test_a_rank_is_answered_when_the_driver_has_decided(driver: FakeDriver, clie
     asking.join(WAIT_S)
     assert found == [(SlotInfo("h", 1, 0, 1, 2, 1, 2), 7)]
     assert driver.said == [("rank", "h", 0, "i/1 &=?", 6)]
-    assert client.known_revision == 5
     assert client.query_rank("h", 1, "gone", 6)[0].rank == -1
 
 
@@ -294,25 +290,6 @@ def test_workers_that_are_not_ready_in_time_are_named_with_the_time(
     monkeypatch.setattr(FakeDriver, "query_rank", lambda *_: None)
     with pytest.raises(PeerUnreachableError, match="the other workers of generation 3 were not ready within 0 s"):
         client.query_rank("h", 0, "i", 3, wait=0)
-
-
-def test_notices_are_stored_and_read_late(driver: FakeDriver, client: RendezvousClient) -> None:
-    assert client.notices(0) is None
-    driver.notices.post(1)
-    driver.notices.post(2)
-    first = client.notices(0)
-    assert first is not None
-    assert (first.revision, first.result) == (2, 3)
-    assert client.notices(2) is None
-
-
-def test_a_reader_waits_for_a_notice(driver: FakeDriver, client: RendezvousClient) -> None:
-    found: list[object] = []
-    reader = threading.Thread(target=lambda: found.append(client.notices(0, wait=20)))
-    reader.start()
-    driver.notices.post(2)
-    reader.join(WAIT_S)
-    assert found == [(1, 2)]
 
 
 def test_what_workers_say_comes_to_the_driver(driver: FakeDriver, client: RendezvousClient) -> None:

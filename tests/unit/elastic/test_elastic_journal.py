@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -24,6 +25,30 @@ from paddle_cluster.elastic.worker import HostUpdateResult
 
 MEMBERS = (MemberRecord("a", 1, 0, "i1", "uid", 1, False), MemberRecord("a", 0, 1, "i2", "", 3, True))
 RECORD = DriverRecord(3, 2, 7000, MEMBERS, ("b",))
+
+
+def open_journal(directory: Path) -> DriverJournal:
+    return DriverJournal(DirectoryRegistry(directory, 0.5), lambda _: None)
+
+
+def begin(directory: Path, hosts: dict[str, int]) -> tuple[ScriptedJob, DriverJournal]:
+    """A job whose driver has a journal."""
+    journal = open_journal(directory)
+    journal.lead()
+    job = ScriptedJob(hosts, journal=journal)
+    job.driver.port = 7000
+    return job, journal
+
+
+def take_over(directory: Path, hosts: dict[str, int], **more: Any) -> tuple[ScriptedJob, DriverJournal, DriverRecord]:
+    """The next driver of a job, with the record from which it goes on."""
+    journal = open_journal(directory)
+    record = journal.lead()
+    assert record is not None
+    job = ScriptedJob(hosts, journal=journal, **more)
+    job.driver.port = record.port
+    job.driver.adopt(record, job.create)
+    return job, journal, record
 
 
 def test_a_record_is_read_back() -> None:
@@ -99,8 +124,7 @@ def test_a_driver_writes_what_it_decides_before_a_worker_begins_and_another_goes
 
 
 def test_a_second_driver_waits_until_the_first_is_gone(tmp_path: Path) -> None:
-    first = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
-    second = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
+    first, second = open_journal(tmp_path), open_journal(tmp_path)
     first.lead()
     first.save(RECORD)
     found: list[DriverRecord | None] = []
@@ -146,22 +170,14 @@ def test_a_driver_that_cannot_write_ends_and_leaves_its_workers_to_the_next(
 
 def test_a_driver_that_goes_on_misses_a_worker_that_the_first_one_has_heard(tmp_path: Path) -> None:
     """A worker froze when the driver was killed: the next one left it alone, as if it had never said anything."""
-    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
-    journal.lead()
-    job = ScriptedJob({"a": 2}, journal=journal)
-    job.driver.port = 7000
+    job, journal = begin(tmp_path, {"a": 2})
     _, second = job.start(2)
     job.driver.record_heartbeat(*second.place, second.incarnation, 1)
     journal.close()
     job.end()
 
-    next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
-    record = next_journal.lead()
-    assert record is not None
+    again, next_journal, record = take_over(tmp_path, {"a": 2}, heartbeat_timeout=3600.0)
     assert [one.has_spoken for one in record.members] == [False, True]
-    again = ScriptedJob({"a": 2}, journal=next_journal, heartbeat_timeout=3600.0)
-    again.driver.port = record.port
-    again.driver.adopt(record, again.create)
     silent, speaking = again.wait_for(2)
     again.driver._heartbeats.check(time.monotonic() + 3601)
     assert (silent.is_told_to_end, speaking.is_told_to_end) == (False, True)
@@ -173,10 +189,7 @@ def test_a_driver_that_takes_over_sends_notices_to_a_new_rank_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knew the addresses of the old rank 0 only: after the loss of rank 0, a host that came back stayed unused."""
-    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
-    journal.lead()
-    job = ScriptedJob({"a": 1, "b": 1}, journal=journal)
-    job.driver.port = 7000
+    job, journal = begin(tmp_path, {"a": 1, "b": 1})
     job.start(2)
     journal.close()
     job.end()
@@ -192,14 +205,9 @@ def test_a_driver_that_takes_over_sends_notices_to_a_new_rank_0(
             told.put((self.addresses, result))
             return is_accepted
 
-    monkeypatch.setattr("paddle_cluster.elastic.reports.WorkerNotificationClient", Client)
+    monkeypatch.setattr("paddle_cluster.elastic.driver.WorkerNotificationClient", Client)
     monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
-    next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
-    record = next_journal.lead()
-    assert record is not None
-    again = ScriptedJob({"b": 1}, journal=next_journal)
-    again.driver.port = record.port
-    again.driver.adopt(record, again.create)
+    again, next_journal, _ = take_over(tmp_path, {"b": 1})
     a, b = again.wait_for(2)
     a.commands.put(75)
     slot, generation = again.ask(b).result(LIMIT_S) or (None, 0)
@@ -230,7 +238,7 @@ def test_a_driver_whose_clock_is_behind_tells_of_changes_after_a_takeover(
     """Times ordered the notices: workers ignored those of a driver whose clock was behind that of the first one."""
     told = queue.Queue[tuple[float, int]]()
     client = mock.Mock(notify_hosts_updated=lambda number, result: told.put((number, result)))
-    monkeypatch.setattr("paddle_cluster.elastic.reports.WorkerNotificationClient", lambda *_: client)
+    monkeypatch.setattr("paddle_cluster.elastic.driver.WorkerNotificationClient", lambda *_: client)
     monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
     state = State(bcast_object=lambda value: value, get_rank=lambda: 0)
 
@@ -243,10 +251,7 @@ def test_a_driver_whose_clock_is_behind_tells_of_changes_after_a_takeover(
             state.check_host_updates()
         state.check_host_updates()  # each change counts once
 
-    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
-    journal.lead()
-    job = ScriptedJob({"a": 1}, journal=journal)
-    job.driver.port = 7000
+    job, journal = begin(tmp_path, {"a": 1})
     job.start(1)
     check_change(job, {"a": 1, "b": 1})
     journal.close()
@@ -254,13 +259,8 @@ def test_a_driver_whose_clock_is_behind_tells_of_changes_after_a_takeover(
 
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() - 3600)
-    next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), lambda _: None)
-    record = next_journal.lead()
-    assert record is not None
-    again = ScriptedJob({"a": 1}, journal=next_journal)
-    again.driver.port = record.port
-    again.driver.adopt(record, again.create)
-    known = again.driver.known_revision
+    again, next_journal, _ = take_over(tmp_path, {"a": 1})
+    known = again.driver.notices.base
     check_change(again, {"a": 1, "b": 1})
     assert again.driver.notices.find_after(known) is not None, "a trainer asks for what follows the last revision"
     again.end()

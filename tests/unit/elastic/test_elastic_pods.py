@@ -15,8 +15,7 @@ from each import each
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.kubernetes.client import ApiProblem
 from paddle_cluster.elastic.discovery import HostManager
-from paddle_cluster.elastic.membership.kubernetes import PodDiscovery
-from paddle_cluster.elastic.membership.pods import PodHost, read_pods
+from paddle_cluster.elastic.membership.kubernetes import PodDiscovery, read_pods
 from paddle_cluster.elastic.worker import HostUpdateResult
 
 LIST = json.loads((Path(__file__).parent / "pods.json").read_text())["items"]
@@ -29,12 +28,9 @@ def pod(number: int) -> dict[str, Any]:
 
 def test_listed_pods_are_hosts_in_the_order_of_their_age() -> None:
     hosts, problems = read_pods(LIST, 1)
-    assert [(one.name, one.slots) for one in hosts] == [
-        ("paddle-worker-2", 1),
-        ("paddle-worker-0", 1),
-        ("paddle-worker-1", 2),
-    ]
-    assert hosts[0] == PodHost("paddle-worker-2", 1, "10.244.2.7", "5f1b0c6e-0a63-4cb0-9d5c-5d7e3b1a2c02")
+    assert list(hosts.items()) == [("paddle-worker-2", 1), ("paddle-worker-0", 1), ("paddle-worker-1", 2)]
+    assert hosts.addresses["paddle-worker-2"] == "10.244.2.7"
+    assert hosts.uids["paddle-worker-2"] == "5f1b0c6e-0a63-4cb0-9d5c-5d7e3b1a2c02"
     assert problems == []
 
 
@@ -45,7 +41,7 @@ def test_n15_pods_that_come_at_once_have_one_order() -> None:
     expected = [f"w-{number}" for number in range(5)]
     for seed in range(20):
         random.Random(seed).shuffle(pods)
-        assert [one.name for one in read_pods(pods, 1)[0]] == expected
+        assert list(read_pods(pods, 1)[0]) == expected
 
 
 @each(
@@ -64,7 +60,7 @@ def test_a_pod_that_cannot_have_workers_is_no_host(change: Callable[[dict[str, A
     one = pod(1)
     assert one["status"]["conditions"][1]["type"] == "Ready"
     change(one)
-    assert read_pods([one], 1) == ([], [])
+    assert read_pods([one], 1) == ({}, [])
 
 
 @each("slots", ["x", "-1", "1025", "1.5", "", 3])
@@ -72,12 +68,12 @@ def test_slots_that_are_none_are_named(slots: object) -> None:
     one = pod(1)
     one["metadata"]["annotations"]["paddle/slots"] = slots
     hosts, problems = read_pods([one], 1)
-    assert hosts == [] and "paddle-worker-1 has the annotation paddle/slots" in problems[0]
+    assert hosts == {} and "paddle-worker-1 has the annotation paddle/slots" in problems[0]
 
 
 @pytest.mark.parametrize("item", [None, 1, {}, {"metadata": None}, {"metadata": {}, "status": {"phase": 3}}])
 def test_an_object_that_is_no_pod_is_left_out(item: Any) -> None:
-    assert read_pods([item], 1)[0] == []
+    assert read_pods([item], 1)[0] == {}
 
 
 class Api:

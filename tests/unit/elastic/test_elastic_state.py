@@ -16,13 +16,15 @@ from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.errors import HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.absent import REPLACEMENTS
-from paddle_cluster.elastic.process.callbacks import (
+from paddle_cluster.elastic.state import (
+    ArrayState,
     CommitStateCallback,
+    ElasticSampler,
+    ObjectState,
+    State,
     UpdateBatchStateCallback,
     UpdateEpochStateCallback,
 )
-from paddle_cluster.elastic.sampler import ElasticSampler
-from paddle_cluster.elastic.state import ArrayState, ObjectState, State
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
 
 def grow(job: ScriptedJob, hosts: dict[str, int]) -> None:
     """Let the job have other hosts, and all of its workers join the next generation."""
-    before = job.driver._notifier.board.revision
+    before = job.driver.notices.revision
     job.discovery.set(hosts)
-    assert job.driver.notices.find_after(before, LIMIT_S) is not None
+    job.wait_for_notice(before)
 
 
 def ask(job: ScriptedJob, process: ScriptedProcess, has_state: bool):

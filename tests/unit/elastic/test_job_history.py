@@ -8,7 +8,6 @@ import queue
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,15 +15,22 @@ import pytest
 from each import each
 from membership_story import BEGAN, StoryJob
 from scripted_workers import ScriptedJob
+from waiting import until
 
 from paddle.utils import status
 from paddle_base.runtime.errors import DamagedError, DirectoryInUseError, VolumeError
 from paddle_cluster.elastic.discovery import FixedHosts
 from paddle_cluster.elastic.hosts import SlotInfo
-from paddle_cluster.elastic.job.membership_file import NAME, read_record, read_settled
-from paddle_cluster.elastic.job.recording import LOCK, MembershipRecorder, lock_output
 from paddle_cluster.elastic.membership.decisions import FAILURE, READY, SUCCESS
 from paddle_cluster.elastic.membership.history import MOST_GENERATIONS, JobHistory
+from paddle_cluster.elastic.membership_file import (
+    LOCK,
+    NAME,
+    MembershipRecorder,
+    lock_output,
+    read_record,
+    read_settled,
+)
 from paddle_cluster.elastic.settings import ElasticSettings
 
 LIMIT_S = 60.0
@@ -231,10 +237,7 @@ def test_the_file_is_there_from_the_begin_and_says_how_the_job_has_ended(
     assert status.main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("the driver begins\nthe driver ")
     before = read_record(path)["written"]
-    until = time.monotonic() + LIMIT_S
-    while read_record(path)["written"] == before:  # it is written anew though nothing happens
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: read_record(path)["written"] != before, "a record that is written though nothing happens")
     recorder.close(75, "b[0] was ended by signal 9")
     assert status.main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("ended with status 75: b[0] was ended by signal 9; no generation yet\n")
@@ -286,8 +289,8 @@ def test_a_last_record_that_cannot_be_written_is_told_after_an_earlier_warning(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("paddle_cluster.elastic.job.recording.glog.warning", warnings.put)
-    monkeypatch.setattr("paddle_cluster.elastic.job.recording.write_record", refuse)
+    monkeypatch.setattr("paddle_cluster.elastic.membership_file.glog.warning", warnings.put)
+    monkeypatch.setattr("paddle_cluster.elastic.membership_file.write_record", refuse)
     assert "cannot be written" in warnings.get(timeout=LIMIT_S)
     recorder.close(75, "")
     assert warnings.get(timeout=LIMIT_S).endswith("membership.json cannot be written: No space left on device")
@@ -295,7 +298,7 @@ def test_a_last_record_that_cannot_be_written_is_told_after_an_earlier_warning(
 
 
 HOLD = """import sys, pathlib
-from paddle_cluster.elastic.job.recording import lock_output
+from paddle_cluster.elastic.membership_file import lock_output
 lock = lock_output(pathlib.Path(sys.argv[1]), False)
 print("held", flush=True)
 sys.stdin.read()

@@ -13,12 +13,12 @@ from scripted_workers import ScriptedJob
 
 from paddle_base.runtime.errors import ConfigError
 from paddle_base.runtime.health.places import name_process
-from paddle_cluster.elastic.hosts import SlotInfo, get_host_assignments, parse_hosts
+from paddle_cluster.elastic import state as states
+from paddle_cluster.elastic.hosts import SlotInfo, get_host_assignments, list_slot_variables, parse_hosts
 from paddle_cluster.elastic.http_server import RendezvousServer
-from paddle_cluster.elastic.launching.processes import list_slot_variables
-from paddle_cluster.elastic.process import loop, membership
+from paddle_cluster.elastic.process import membership
 from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
-from paddle_cluster.elastic.rendezvous.client import RendezvousClient
+from paddle_cluster.elastic.rendezvous_client import RendezvousClient
 
 # a child of a worker, e.g. a process that a DataLoader has spawned, which imports the script of the worker
 CHILD = """
@@ -105,10 +105,11 @@ def test_a_child_that_never_called_init_takes_no_notices_of_its_worker(monkeypat
     """Its addresses replaced those of the worker, which then heard of no change of hosts."""
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1")
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "1")
-    monkeypatch.setattr(loop, "WORKER", membership.WorkerMembership())
+    monkeypatch.setattr(states, "WORKER", membership.WorkerMembership())
     notices = mock.Mock(addresses=())
+    monkeypatch.setattr(states, "notification_manager", notices)
     with pytest.raises(ConfigError, match=r"hvd\.init"):
-        loop.run_loop(lambda: None, mock.Mock(sync=lambda: loop.WORKER.group), lambda: None, notices, lambda: None)
+        states.run_fn(lambda _: None, lambda: None)(mock.Mock(sync=lambda: states.WORKER.group))
     notices.init.assert_not_called()
 
 

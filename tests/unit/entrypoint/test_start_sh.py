@@ -41,7 +41,7 @@ class Pod:
         (self.account / "namespace").write_text("science\n")
         (self.config / "trainer_config.py").write_text("settings()\n")
         self.env = {
-            "PATH": os.environ["PATH"],
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(root),
             "JOB_PATH": str(self.volume),
             "JOB_NAME": "job",
@@ -450,6 +450,10 @@ ODD: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a link to itself": (lambda config: (config / "a").symlink_to("a"), "a link that forms a loop"),
     "a link to nothing": (lambda config: (config / "a").symlink_to("b"), "a link to a path that does not exist"),
+    "a link below a file": (
+        lambda config: (config / "a").symlink_to("trainer_config.py/b"),
+        "a link to a path that does not exist",
+    ),
     "a FIFO": (lambda config: os.mkfifo(config / "pipe"), "a FIFO"),
     "a device": (lambda config: (config / "zero").symlink_to("/dev/zero"), "a device"),
 }
@@ -464,24 +468,6 @@ def test_a_config_directory_that_cannot_be_copied_ends_the_job(
     done = pod.start()
     assert (done.returncode, f"the config directory {pod.config} has {what}" in done.stderr) == (65, True), done.stderr
     assert list(pod.work.iterdir()) == []
-
-
-def test_a_config_directory_of_too_many_files_ends_the_job(pod: Pod, tmp_path: Path) -> None:
-    """Two links to the next directory in each of thirty: a thousand million copies, and no loop."""
-    for number in range(30):
-        place = tmp_path / f"farm/{number}"
-        place.mkdir(parents=True)
-        for name in "ab":
-            (place / name).symlink_to(f"../{number + 1}")
-    (tmp_path / "farm/30").mkdir()
-    (pod.config / "farm").symlink_to(tmp_path / "farm")
-    script = pod.root / "bin/start.sh"
-    limit, *lines = [line for line in script.read_text().splitlines() if line.startswith("MAX_FILES=")]
-    assert (limit.partition(" #")[0], lines) == ("MAX_FILES=100000", [])
-    script.write_text(script.read_text().replace(limit, "MAX_FILES=1000"))  # to list 100,000 files takes 3 s
-    done = pod.start()
-    assert done.returncode == 65
-    assert f"{pod.config} has more than 1000 files" in done.stderr
 
 
 def test_links_of_a_config_directory_are_copied_as_what_they_lead_to(pod: Pod) -> None:
@@ -529,9 +515,8 @@ def elastic(pod: Pod) -> Pod:
     paddle.chmod(0o755)
     (pod.volume / "job/0/data").mkdir(parents=True)
     (pod.volume / "job/0/data/train.list").write_text("data/train-0\n")
-    python = Path(sys.executable).parent
     pod.env = {
-        "PATH": f"{paddle.parent}:{python}:{pod.env['PATH']}",
+        "PATH": f"{paddle.parent}:{pod.env['PATH']}",
         "HOME": str(pod.root),
         "JOB_PATH": str(pod.volume),
         "JOB_NAME": "job",

@@ -11,12 +11,12 @@ from unittest import mock
 
 import pytest
 from builders import pod_environment
+from fake_network import FakeClient, FakeNetwork
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddle_base.messages.client_core import ClientCore, ClientPace
 from paddle_base.messages.envelope import MemberId
-from paddle_base.messages.fake import FakeClient, FakeNetwork
 from paddle_base.runtime.errors import ConfigError, PortInUseError
 from paddle_base.runtime.health.places import LAUNCHER, name_process
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
@@ -118,14 +118,14 @@ def test_what_failed_first(
     for trainer_id, result in reports:
         assert detector.report(error(trainer_id, result))
     for is_late, expected in ((False, at_once), (True, at_last)):
-        found = detector.judge(RECORD, NOW, is_late=is_late)
+        found = detector.judge(RECORD, is_late=is_late)
         assert (found and found["trainer_id"]) == expected
 
 
 def test_a_lost_pod_is_named_with_its_place_and_is_a_cause() -> None:
     detector = make_detector()
     detector.report(error(0, LEFT_ALONE))
-    found = detector.judge(RECORD, NOW, is_late=True)
+    found = detector.judge(RECORD, is_late=True)
     assert found and not is_passed_on(found)
     RENDEZVOUS.requests["report"].question.check({"error": found}, "report")
     said = describe_error(found)
@@ -137,7 +137,7 @@ def test_a_launcher_of_another_pod_with_the_same_address_is_not_the_lost_one() -
     detector = make_detector(2)
     detector.join("new", LauncherPlace(IPS[1], "pod-1-again"))
     detector.report(error(0, LEFT_ALONE))
-    found = detector.judge(RECORD, NOW, is_late=True)
+    found = detector.judge(RECORD, is_late=True)
     assert found and found["trainer_id"] == 1
 
 
@@ -156,7 +156,7 @@ def test_the_killed_program_is_the_cause_in_whatever_order_and_whoever_is_gone(
     detector = make_detector(*joined)
     for trainer_id, result in reports:
         detector.report(error(trainer_id, result))
-    found = detector.judge(RECORD, NOW, is_late=True)
+    found = detector.judge(RECORD, is_late=True)
     assert found and found["trainer_id"] == 1
 
 

@@ -11,13 +11,11 @@ from pathlib import Path
 import crafted
 import pytest
 from builders import pod, pod_environment, podlist
-from launching import FakeControl
+from launching import agree
 
 import start_paddle
 from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord
 from paddle_cluster.launcher.checkpoints import find_state_flaw, set_aside_damaged
-from paddle_cluster.launcher.cluster.waiting import WaitPolicy
-from paddle_cluster.launcher.rendezvous import agree
 from paddle_cluster.launcher.resume import position
 from paddle_cluster.launcher.settings import LauncherConfig
 
@@ -31,9 +29,7 @@ def config(tmp_path: Path) -> LauncherConfig:
 
 
 def begin(config: LauncherConfig, memory: AttemptHistory | None = None) -> JobRecord:
-    found = agree(config, IDS, TEN_PASSES, WaitPolicy(5.0), memory or AttemptHistory(), FakeControl(config.output))
-    assert found is not None
-    return found
+    return agree(config, IDS, memory)
 
 
 def save_state(config: LauncherConfig, name: str) -> Path:

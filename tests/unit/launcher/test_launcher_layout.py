@@ -13,7 +13,7 @@ from test_launcher_api import URL, Clock
 
 import start_paddle
 from paddle_base.runtime.errors import ConfigError
-from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, Rendezvous
+from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, Meeting
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import IdMap
 from paddle_cluster.launcher.cluster.waiting import is_first_live
@@ -22,6 +22,7 @@ from paddle_cluster.launcher.control.ending import finish
 from paddle_cluster.launcher.control.failure_detector import FailureDetector, LauncherPlace
 from paddle_cluster.launcher.control.job_record import wanted_record
 from paddle_cluster.launcher.control.watch import SILENCE_S, AttemptWatch
+from paddle_cluster.launcher.errors import NotReadyError
 from paddle_cluster.launcher.failures import describe_error, describe_followers, make_error
 from paddle_cluster.launcher.layout import PodLayout
 from paddle_cluster.launcher.settings import LauncherConfig, read_layout
@@ -86,10 +87,12 @@ def test_the_plan_says_what_each_pod_lacks(capsys: pytest.CaptureFixture[str]) -
 def test_all_pods_are_waited_for_and_the_message_names_both_numbers() -> None:
     config = make_config(2, 3, JOB_NAMESPACE="default")
     pods = [pod(f"10.0.0.{number + 1}").indexed(number) for number in range(4)]
-    said = start_paddle.complete_set(config, podlist(*pods[:2]))
-    assert isinstance(said, str) and said.startswith("2 of 3 Running; 2 of 3 pods exist")
+    with pytest.raises(NotReadyError, match=r"^2 of 3 Running; 2 of 3 pods exist"):
+        start_paddle.complete_set(config, podlist(*pods[:2]))
     assert start_paddle.complete_set(config, podlist(*pods[:3])) == make_ids(3)
-    assert start_paddle.complete_set(config, podlist(*pods)) == (
+    with pytest.raises(NotReadyError) as waiting:
+        start_paddle.complete_set(config, podlist(*pods))
+    assert str(waiting.value) == (
         "4 pods exist (paddle-cluster-job-10-0-0-1, paddle-cluster-job-10-0-0-2, paddle-cluster-job-10-0-0-3, "
         "paddle-cluster-job-10-0-0-4) but CONF_PADDLE_GRADIENT_NUM = 2 and CONF_PADDLE_PSERVER_NUM = 3 need 3 pods: "
         "set it to the Job's parallelism and completions"
@@ -141,7 +144,7 @@ def test_a_pod_without_a_trainer_is_not_called_one() -> None:
     assert said.startswith("trainer 0 and pserver pods 2, 3, 4 have reported nothing; trainer 1 has ended, ")
     detector = FailureDetector(record.pod_uids[0], LauncherPlace("10.0.0.1", "pod-0"))
     detector.report(alone)
-    lost = detector.judge(record, 0.0, is_late=True)
+    lost = detector.judge(record, is_late=True)
     assert lost and lost["trainer_id"] == 2 and "the launchers of pserver pod 3 (paddle-cluster-job-" in lost["message"]
 
 
@@ -151,7 +154,7 @@ def test_a_pod_without_a_trainer_is_not_called_one() -> None:
 def test_a_pod_without_a_trainer_tells_trainer_0_that_all_have_left(tmp_path: Path) -> None:
     config = make_config(1, 1, True, JOB_PATH=str(tmp_path))
     record, control = make_record(config), FakeControl(config.output)
-    finish(config, {}, record, 1, control)
+    finish(make_launcher(config, Clock().waiting(), control=control), record, 1)
     assert (control.sent, control.done) == ([("left", {"attempt": record.name})], [])
 
 
@@ -160,7 +163,8 @@ def watch_of(monkeypatch: pytest.MonkeyPatch) -> tuple[Clock, FakeControl, Attem
     config = make_config(1, 1, True, POD_IP="10.0.0.2", JOB_PATH="/nonexistent")
     clock, control = Clock(), FakeControl(config.output)
     monkeypatch.setattr("paddle_cluster.launcher.control.watch.time.monotonic", lambda: clock.now)
-    return clock, control, AttemptWatch(config, make_ids(2), make_record(config), control, PodApi(config), {})
+    launcher = make_launcher(config, clock.waiting(60.0), control=control)
+    return clock, control, AttemptWatch(launcher, Meeting(make_ids(2), make_record(config)))
 
 
 @responses.activate
@@ -201,4 +205,4 @@ def test_a_pserver_pod_meets_the_others(tmp_path: Path) -> None:
     record = dataclasses.replace(make_record(config), job_uid=JOB_UID)
     assert isinstance(launcher.control, FakeControl)
     launcher.control.__class__ = type("Told", (FakeControl,), {"newest": record})
-    assert start_paddle.meet(launcher) == Rendezvous(make_ids(3), record)
+    assert start_paddle.meet(launcher) == Meeting(make_ids(3), record)

@@ -15,7 +15,7 @@ from test_launcher_api import URL, Clock
 
 import start_paddle
 from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
-from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord, Rendezvous
+from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord, Meeting
 from paddle_cluster.launcher.cluster.kubernetes import FEW, PodApi
 from paddle_cluster.launcher.cluster.pods import IdMap, parse_pods, why_not_ready
 from paddle_cluster.launcher.cluster.waiting import is_whole
@@ -126,7 +126,7 @@ def make_record(config: LauncherConfig, pods: list[PodBuilder] = PODS, **fields:
     return dataclasses.replace(wanted, **fields)
 
 
-def meet(config: LauncherConfig, clock: Clock, memory: AttemptHistory | None = None) -> Rendezvous:
+def meet(config: LauncherConfig, clock: Clock, memory: AttemptHistory | None = None) -> Meeting | None:
     return start_paddle.meet(make_launcher(config, clock.waiting(60.0), memory, num_passes="10"))
 
 
@@ -249,9 +249,9 @@ def test_a_job_that_has_ended_is_not_waited_for(config: LauncherConfig) -> None:
     replaced = [pod("10.0.0.99", "p-0-old").indexed(0), *PODS[1:]]
     given_up = make_record(config, replaced, given_up=True)
     for record, pods, expected in (
-        (given_up, [PODS[0], PODS[OWN]], Rendezvous(IdMap(), given_up)),
-        (make_record(config, replaced, finished=True), [PODS[0], PODS[OWN]], Rendezvous(IdMap())),
-        (make_record(config, replaced), [PODS[0].phase("Succeeded"), PODS[OWN]], Rendezvous(IdMap())),
+        (given_up, [PODS[0], PODS[OWN]], Meeting(IdMap(), given_up)),
+        (make_record(config, replaced, finished=True), [PODS[0], PODS[OWN]], None),
+        (make_record(config, replaced), [PODS[0].phase("Succeeded"), PODS[OWN]], None),
     ):
         responses.upsert(responses.GET, URL, json=podlist(*pods))
         write_record(config.output, record)

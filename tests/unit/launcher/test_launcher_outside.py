@@ -28,7 +28,7 @@ from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.attempts import JobRecord
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import parse_pods
-from paddle_cluster.launcher.cluster.waiting import LAST_LOOK_S, Wait, WaitPolicy, wait_for_pods
+from paddle_cluster.launcher.cluster.waiting import LAST_LOOK_S, Wait, WaitPolicy
 from paddle_cluster.launcher.control.job_record import read_record
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.failures import read_errors
@@ -189,8 +189,9 @@ def test_every_wait_gives_its_list_the_time_that_remains(monkeypatch: pytest.Mon
         now[0] += seconds
 
     waiting = WaitPolicy(60.0, lambda: now[0], sleep, say=lambda _: None)
+    wait = Wait(make_api(), waiting)
     with pytest.raises(PeerUnreachableError):
-        wait_for_pods(Wait(make_api(), waiting), lambda _: "nothing")
+        wait.until(lambda: start_paddle.complete_set(wait.api.config, wait.list_pods()))
     assert given[0] <= 60.0 and given == sorted(given, reverse=True) and given[-1] == LAST_LOOK_S
 
 
@@ -230,6 +231,10 @@ ODD_FILES: dict[str, Callable[[Path], object]] = {
     "nested 900 deep": deep(900),
     "nested 100,000 deep": deep(100_000),
     "no text": lambda path: path.write_bytes(b"\xff\xfe\xff"),
+    "empty": Path.touch,
+    **{text: lambda path, text=text: path.write_text(text) for text in ("{", "[]", "null", '{"job_uid": "x"}')},
+    "unclosed arrays": lambda path: path.write_text("[" * 100_000),
+    "unclosed objects": lambda path: path.write_text('{"a":' * 100_000),
     "a number of 5000 digits": lambda path: path.write_text('{"split_count": ' + "9" * 5000 + "}"),
     "infinity": lambda path: path.write_text('{"split_count": 1e999, "time": 1e999, "attempt": Infinity}'),
 }

@@ -1,15 +1,15 @@
 """Which pods count, and who is who: faults S1-S4 and S6-S9 of the tutorial's launcher."""
 
 import pytest
-from builders import JOB_UID, pod, pod_environment, podlist
+from builders import pod, pod_environment, podlist
 
 from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.launcher.cluster.pods import (
     check_pods,
     in_id_order,
+    own_pods,
     own_trainer_id,
     parse_pods,
-    select_own_job,
     table_of_pods,
     why_not_ready,
 )
@@ -196,15 +196,14 @@ def test_only_live_pods_get_an_id() -> None:
 
 def test_pods_of_an_earlier_job_of_the_same_name_are_left_out() -> None:
     old = [pod("10.0.0.7").of_job("old"), pod("10.0.0.8").of_job("old")]
-    pods, uid = select_own_job(parse_pods(podlist(*old, A, B)), "10.0.0.1", "")
-    assert uid == JOB_UID
-    assert [one.ip for one in pods] == ["10.0.0.1", "10.0.0.2"]
+    config = LauncherConfig.from_env(pod_environment(POD_IP="10.0.0.1"))
+    assert own_pods(config, podlist(*old, A, B)) == podlist(A, B)
 
 
 def test_this_pod_is_found_by_its_name_before_its_ip_is_listed() -> None:
     own = pod("", "me").pending()
-    _, uid = select_own_job(parse_pods(podlist(pod("10.0.0.9").of_job("old"), own)), "10.0.0.1", "me")
-    assert uid == JOB_UID
+    config = LauncherConfig.from_env(pod_environment(POD_IP="10.0.0.1", POD_NAME="me"))
+    assert own_pods(config, podlist(pod("10.0.0.9").of_job("old"), own)) == podlist(own)
 
 
 def test_the_controller_is_also_read_from_the_owner_reference() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from test_launcher_api import URL, FastClock
 
 import start_paddle
 from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
-from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous, parse_record
+from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Meeting, parse_record
 from paddle_cluster.launcher.cluster.kubernetes import FEW, PodApi
 from paddle_cluster.launcher.cluster.pods import PodStatus, hosts_of, parse_pods
 from paddle_cluster.launcher.cluster.quorum import (
@@ -28,16 +28,16 @@ from paddle_cluster.launcher.cluster.quorum import (
     find_gone,
     find_live,
 )
-from paddle_cluster.launcher.control.ending import is_left_alone, report_end
 from paddle_cluster.launcher.control.job_record import attempt_config, read_record, wanted_record, write_record
-from paddle_cluster.launcher.control.returning import ReturnWatch, find_returned
+from paddle_cluster.launcher.control.launcher import Launcher
+from paddle_cluster.launcher.control.returning import find_returned
 from paddle_cluster.launcher.control.sides import to_text
-from paddle_cluster.launcher.control.watch import AttemptWatch
-from paddle_cluster.launcher.failures import RETURNED_POD, describe_error, is_passed_on, make_error
+from paddle_cluster.launcher.errors import NotReadyError
+from paddle_cluster.launcher.failures import RETURNED_POD, make_error
 from paddle_cluster.launcher.layout import PodLayout
-from paddle_cluster.launcher.resume import Saved, choose_origin
 from paddle_cluster.launcher.settings import LauncherConfig
-from paddle_cluster.launcher.status import describe_job, tabulate_pods
+from paddle_cluster.launcher.status import tabulate_pods
+from paddle_cluster.launcher.text import JsonObject
 
 BESIDE, MORE, APART = PodLayout(3, 3), PodLayout(2, 4), PodLayout(3, 2, is_apart=True)
 # pods that are there, least number of trainers -> trainers and pservers of the attempt
@@ -140,8 +140,13 @@ def test_with_whom_an_attempt_begins(
 ) -> None:
     pods = live_of(*(PODS[index] for index in live))
     assert pods is not None
-    found = choose_members(pods, gone, BESIDE, *([f"10.0.0.{index + 1}" for index in each] for each in (silent, late)))
-    assert (found if isinstance(found, str) else [one.index for one in found]) == expected
+    addresses = ([f"10.0.0.{index + 1}" for index in each] for each in (silent, late))
+    found: list[int | None] | str
+    try:
+        found = [one.index for one in choose_members(pods, gone, BESIDE, *addresses)]
+    except NotReadyError as waiting:
+        found = str(waiting)
+    assert found == expected
 
 
 def test_trainer_ids_are_dense_in_the_order_of_the_indexes() -> None:
@@ -259,12 +264,32 @@ class Told(FakeControl):
 
 def meet(
     config: LauncherConfig, clock: FastClock, control: FakeControl | None = None, seen: JobRecord | None = None
-) -> tuple[Rendezvous, FakeControl]:
-    launcher = make_launcher(config, clock.waiting(60.0), AttemptHistory(record=seen), num_passes="10")
-    launcher.control = control or Told(config.output)
+) -> tuple[Meeting, FakeControl]:
+    control = control or Told(config.output)
+    launcher = make_launcher(config, clock.waiting(60.0), AttemptHistory(record=seen), control, num_passes="10")
     found = start_paddle.meet(launcher)
-    assert isinstance(launcher.control, FakeControl)
-    return found, launcher.control
+    assert found
+    return found, control
+
+
+def change_later(clock: FastClock, after_s: float, control: FakeControl, **values: object) -> None:
+    """Set attributes of `control` in the first sleep that ends later than `after_s` seconds from the beginning."""
+    sleep = clock.sleep
+
+    def wake(seconds: float) -> None:
+        sleep(seconds)
+        if clock.now - 1000.0 > after_s:
+            vars(control).update(values)
+
+    clock.sleep = wake  # type: ignore[method-assign]
+
+
+def answer(list_pods: Callable[[Any], JsonObject]) -> None:
+    responses.add_callback(responses.GET, URL, callback=lambda request: (200, {}, json.dumps(list_pods(request))))
+
+
+def launcher_with(config: LauncherConfig, control: FakeControl) -> Launcher:
+    return make_launcher(config, FastClock().waiting(60.0), control=control, num_passes="10")
 
 
 @responses.activate
@@ -343,7 +368,7 @@ def test_the_others_join_the_one_that_leads(root: Path) -> None:
 
     clock.sleep = hear  # type: ignore[method-assign]
     met, _ = meet(config, clock, control, first_record(config))
-    assert met == Rendezvous(record.ids, record) and met.ids[config.pod_ip] == 1
+    assert met == Meeting(record.ids, record) and met.ids[config.pod_ip] == 1
     assert clock.now - 1000.0 >= REJOIN_S
 
 
@@ -354,14 +379,7 @@ def test_a_launcher_that_is_on_its_way_is_waited_for_by_the_new_leader(root: Pat
     config, clock = make_config(root, 1, least=1), FastClock()
     control = Told(config.output)
     control.silent = {"10.0.0.3"}
-    sleep = clock.sleep
-
-    def join(seconds: float) -> None:
-        sleep(seconds)
-        if clock.now - 1000.0 > REJOIN_S + 20:
-            control.silent = set()
-
-    clock.sleep = join  # type: ignore[method-assign]
+    change_later(clock, REJOIN_S + 20, control, silent=set())
     met, _ = meet(config, clock, control)
     assert met.ids == {"10.0.0.2": 0, "10.0.0.3": 1}
     assert "waiting for the launchers of pod 2 at 10.0.0.3 (p-2 on n2)" in "".join(clock.said)
@@ -383,18 +401,8 @@ def test_a_pod_that_comes_back_in_the_last_second_is_heard_first(root: Path) -> 
     config, clock, control = make_config(root, 0), FastClock(), Told(root)
     control.silent, control.missing = {"10.0.0.9"}, "waiting for the launchers of trainer 1"
 
-    def answer(_: Any) -> tuple[int, dict[str, str], str]:
-        return 200, {}, json.dumps(podlist(PODS[0], *([new] if clock.now >= 1000 + REJOIN_S - 6 else []), PODS[2]))
-
-    responses.add_callback(responses.GET, URL, callback=answer)
-    sleep = clock.sleep
-
-    def join(seconds: float) -> None:
-        sleep(seconds)
-        if clock.now - 1000.0 > REJOIN_S + 10:
-            control.silent, control.missing = set(), ""
-
-    clock.sleep = join  # type: ignore[method-assign]
+    answer(lambda _: podlist(PODS[0], *([new] if clock.now >= 1000 + REJOIN_S - 6 else []), PODS[2]))
+    change_later(clock, REJOIN_S + 10, control, silent=set(), missing="")
     met, _ = meet(config, clock, control)
     assert met.ids == {"10.0.0.1": 0, "10.0.0.9": 1, "10.0.0.3": 2} and clock.now - 1000.0 > REJOIN_S + 10
 
@@ -403,10 +411,7 @@ def test_a_pod_that_comes_back_in_the_last_second_is_heard_first(root: Path) -> 
 def test_a_pod_that_is_lost_while_another_is_waited_for_is_not_waited_for_longer(root: Path) -> None:
     config, clock = make_config(root, 0, least=1), FastClock()
 
-    def answer(_: Any) -> tuple[int, dict[str, str], str]:
-        return 200, {}, json.dumps(podlist(PODS[0], *([PODS[2]] if clock.now < 1000 + REJOIN_S / 2 else [])))
-
-    responses.add_callback(responses.GET, URL, callback=answer)
+    answer(lambda _: podlist(PODS[0], *([PODS[2]] if clock.now < 1000 + REJOIN_S / 2 else [])))
     met, _ = meet(config, clock)
     assert met.ids == {"10.0.0.1": 0} and REJOIN_S <= clock.now - 1000.0 < REJOIN_S + 10
     assert met.record and [one["index"] for one in met.record.absent] == [1, 2]
@@ -462,14 +467,8 @@ def test_a_pod_that_is_back_waits_as_long_as_the_attempt_without_it_goes_on(root
     running = without(config, 0, 2)
     write_record(config.output, running)
     clock, control = FastClock(), Told(config.output)
-    full, sleep = dataclasses.replace(first_record(config), attempt=3), clock.sleep
-
-    def begin_at_last(seconds: float) -> None:
-        sleep(seconds)
-        if clock.now - 1000.0 > 10 * REJOIN_S:
-            control.heard = full
-
-    clock.sleep = begin_at_last  # type: ignore[method-assign]
+    full = dataclasses.replace(first_record(config), attempt=3)
+    change_later(clock, 10 * REJOIN_S, control, heard=full)
     control.heard, control.silent = running, {"10.0.0.1", "10.0.0.3"}
     met, _ = meet(config, clock, control)
     assert met.record == full
@@ -486,14 +485,7 @@ def test_trainer_0s_pod_that_is_back_begins_nothing_while_the_others_train(root:
     clock, control = FastClock(), Told(config.output)
     control.silent = {"10.0.0.2", "10.0.0.3"}
     control.missing = "waiting for the launchers of trainers 1 and 2"
-    sleep = clock.sleep
-
-    def come(seconds: float) -> None:
-        sleep(seconds)
-        if clock.now - 1000.0 > 3 * REJOIN_S:
-            control.silent, control.missing = set(), ""
-
-    clock.sleep = come  # type: ignore[method-assign]
+    change_later(clock, 3 * REJOIN_S, control, silent=set(), missing="")
     met, _ = meet(config, clock, control)
     assert clock.now - 1000.0 > 3 * REJOIN_S
     assert met.ids == {"10.0.0.1": 0, "10.0.0.2": 1, "10.0.0.3": 2}
@@ -519,11 +511,11 @@ def test_an_attempt_that_is_over_is_waited_for_by_nobody(root: Path, fields: dic
     clock = FastClock()
     control = Told(config.output)
     control.silent = {"10.0.0.3"}
-    met, _ = meet(config, clock, control)
+    met = start_paddle.meet(make_launcher(config, clock.waiting(60.0), control=control, num_passes="10"))
     if fields:
-        assert met.record is None or met.record.given_up
+        assert met is None or met.record.given_up
     else:  # pod 0 is waited for, and pod 2's launcher does not come
-        assert met.ids == {"10.0.0.2": 0} and clock.now - 1000.0 >= REJOIN_S
+        assert met and met.ids == {"10.0.0.2": 0} and clock.now - 1000.0 >= REJOIN_S
 
 
 @responses.activate
@@ -534,237 +526,9 @@ def test_of_many_launchers_each_lists_all_pods_when_trainer_0s_does_not_come_bac
     config, clock = make_config(root, 1), FastClock()
     assert PodApi.for_role(config).indexes == [0, 1]
 
-    def answer(request: Any) -> tuple[int, dict[str, str], str]:
-        everything = podlist(PODS[1], PODS[2])
-        return 200, {}, json.dumps(everything if "limit" in request.params else podlist(PODS[1]))
-
-    responses.add_callback(responses.GET, URL, callback=answer)
+    answer(lambda request: podlist(*PODS[1:] if "limit" in request.params else PODS[1:2]))
     met, control = meet(config, clock)
     assert met.ids == {"10.0.0.2": 0, "10.0.0.3": 1} and control.served[0] == ""
     asked = ["all" if "limit" in call.request.params else "two" for call in responses.calls]
     assert asked.count("all") <= 3 and asked[0] == "two" and asked[-1] == "all"
     assert FEW > 2
-
-
-# ----- Coming back
-
-
-def test_a_pod_is_back_when_it_runs_and_its_launcher_is_there(tmp_path: Path) -> None:
-    record = without(make_config(tmp_path, 0), 0, 2)
-    new = pod("10.0.0.9", "p-1-new").indexed(1).on_node("n7")
-    pods = {
-        "runs": ([PODS[0], new, PODS[2]], ["pod 1 (p-1-new on n7)"]),
-        "has not started": ([PODS[0], new.pending(), PODS[2]], []),
-        "is not there": ([PODS[0], PODS[2]], []),
-    }
-    for listed, expected in pods.values():
-        assert find_returned(parse_pods(podlist(*listed)), record, lambda _: True) == expected
-        assert find_returned(parse_pods(podlist(*listed)), record, lambda _: False) == []
-
-
-@responses.activate
-def test_the_leader_admits_pods_and_asks_the_port_of_one_that_will_lead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = make_config(tmp_path, 1)
-    record, control = without(config, 1), FakeControl(config.output)
-    responses.get(URL, json=podlist(*PODS))
-    ports: list[tuple[str, int]] = []
-    monkeypatch.setattr(
-        "paddle_cluster.launcher.control.returning.is_open", lambda ip, port: not ports.append((ip, port))
-    )
-    watch = ReturnWatch(config, record, control, PodApi(config))
-    control.silent = {"10.0.0.1", "10.0.0.3"}
-    watch.look()
-    assert watch.names == ["pod 0 (p-0 on n0)"] and ports == [("10.0.0.1", config.control_port)]
-    assert control.admitted == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
-    control.silent = set()
-    watch.look()
-    assert watch.names == ["pod 0 (p-0 on n0)", "pod 2 (p-2 on n2)"]
-    control.silent = {"10.0.0.1", "10.0.0.3"}
-    monkeypatch.setattr("paddle_cluster.launcher.control.returning.is_open", lambda *_: False)
-    watch.look()
-    assert watch.names == ["pod 0 (p-0 on n0)", "pod 2 (p-2 on n2)"], "its launcher looks for a set of pods again"
-    watch.close()
-    control.admitted = []
-    watch.look()
-    assert control.admitted == []
-
-
-def save_passes(config: LauncherConfig, number: int) -> None:
-    for each in range(number):
-        (config.output / f"pass-{each:05d}").mkdir(parents=True, exist_ok=True)
-        (config.output / f"pass-{each:05d}" / "done").touch()
-
-
-def test_an_attempt_ends_with_the_first_pass_that_is_saved_after_a_pod_is_back(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = make_config(root, 0)
-    record, control, clock = without(config, 0, 2), FakeControl(config.output), FastClock()
-    write_record(config.output, record)
-    monkeypatch.setattr("paddle_cluster.launcher.control.watch.time.monotonic", lambda: clock.now)
-    small = attempt_config(config, record)
-    watch = AttemptWatch(small, record.ids, record, control, PodApi(config), {"num_passes": "10"})
-    assert watch._returning
-
-    def look() -> AttemptResult | None:
-        clock.now += 10
-        return watch.find_end()
-
-    save_passes(config, 3)
-    assert look() is None
-    watch._returning.names = ["pod 1 (p-1 on n1)"]
-    assert look() is None and look() is None
-    assert (
-        capsys.readouterr().out.count(
-            "again: the next pass that is saved ends this attempt, unless it is the last pass"
-        )
-        == 1
-    )
-    save_passes(config, 4)
-    end = look()
-    assert end and (end.status, end.program) == (75, RETURNED_POD) and "pass 3 is saved" in end.message
-    assert control.reports == [end]  # told at once, before the trainer has ended
-    save_passes(config, 10)
-    assert look() is None  # the last pass: the job ends by itself
-
-
-@responses.activate
-def test_an_attempt_whose_launchers_have_left_before_it_trains_is_dissolved(root: Path) -> None:
-    """Pod 0 came back while pod 1's launcher began an attempt without it, and pod 2 had gone to pod 0 by then.
-
-    Pod 1 waited START_TIMEOUT for a pserver that nobody started.
-    """
-    responses.get(URL, json=podlist(*PODS))
-    config = make_config(root, 1, least=1)
-    record, control = without(config, 1, 2), FakeControl(config.output)
-    small = attempt_config(config, record)
-    watch = AttemptWatch(small, record.ids, record, control, PodApi(config), {})
-    assert watch.find_obstacle() is None
-    control.silent = {"10.0.0.3"}
-    obstacle = watch.find_obstacle()
-    assert obstacle and obstacle.is_dissolved and not obstacle.status
-    full, own = first_record(make_config(root, 0)), FakeControl(config.output)
-    own.silent = {"10.0.0.3"}  # with all pods it may join again
-    assert AttemptWatch(make_config(root, 0), full.ids, full, own, PodApi(config), {}).find_obstacle() is None
-
-
-@responses.activate
-def test_a_launcher_whose_leader_has_left_before_the_attempt_trains_leaves_too(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The leader had joined pod 0, and this launcher waited START_TIMEOUT for the leader's pserver."""
-    responses.get(URL, json=podlist(*PODS))
-    config, clock = make_config(root, 2, least=1), FastClock()
-    monkeypatch.setattr("paddle_cluster.launcher.control.watch.time.monotonic", lambda: clock.now)
-    record, control = without(config, 1, 2), FakeControl(config.output)
-    watch = AttemptWatch(attempt_config(config, record), record.ids, record, control, PodApi(config), {})
-    assert watch.find_obstacle() is None
-    control.missing = "no connection to it can be made"
-    assert watch.find_obstacle() is None
-    clock.now += 10
-    end = watch.find_obstacle()
-    assert end and (end.status, end.is_dissolved) == (75, False)
-    assert end.message == "trainer 0's launcher is gone: no connection to it can be made"
-
-
-@pytest.mark.parametrize("trainer_id", [0, 1])
-def test_that_pods_are_back_is_no_failure(root: Path, trainer_id: int, capsys: pytest.CaptureFixture[str]) -> None:
-    config = make_config(root, 2 * trainer_id)
-    record = without(config, 0, 2)
-    result = AttemptResult(75, RETURNED_POD, "pod 1 (p-1) can take part again, and pass 3 is saved")
-    failure = make_error(record.name, 0, "p-0", result)
-    assert not is_passed_on(failure) and "exit status" not in describe_error(failure, record)
-    own = result if trainer_id == 0 else AttemptResult(75, "launcher", "another pod has ended it")
-    ended = report_end(config, Rendezvous(record.ids, record), own, failure, {"PATH": ""}, is_stopped=False)
-    said = capsys.readouterr().out
-    assert "attempt 2 has ended: pod 1 (p-1) can take part again" in said
-    assert "failed" not in said.replace("no report", "")
-    assert ended and (ended.failure is not None) == (trainer_id == 0)
-    assert not list(config.output.glob("node_*/error.json"))
-
-
-# ----- What it goes on from
-
-WANTED = JobRecord("job", 10, False, 3, ["a"], 0, gradient_num=2, pserver_num=2)
-
-
-def origin(last: JobRecord, passes: int, *states: str) -> tuple[str, int, bool]:
-    decision = choose_origin(last, Saved(tuple(range(passes)), states), WANTED)
-    return decision.checkpoint, decision.start_pass, decision.archive_state
-
-
-def test_a_checkpoint_of_more_pods_is_divided_anew_and_one_line_says_so() -> None:
-    """Training went on from the newest pass, and the state of the optimiser was lost."""
-    last = dataclasses.replace(WANTED, gradient_num=3, pserver_num=3)
-    assert origin(last, 3, "pass-00002", "pass-00003-004") == ("pass-00003-004", 0, False)
-    message = choose_origin(last, Saved((0, 1, 2), ("pass-00003-004",)), WANTED).message
-    assert (
-        "\n" not in message
-        and "The checkpoint was saved by 3 trainers and 3 pservers" in message
-        and "WARNING" not in message
-    )
-    assert "going on from state/pass-00003-004" in message and "pass 3, in which it was saved, begins again" in message
-    at_the_end = choose_origin(last, Saved((0, 1, 2), ("pass-00002",)), WANTED).message
-    assert "divided anew" in at_the_end and "begins again" not in at_the_end
-    assert origin(last, 0, "pass-00000-004") == ("pass-00000-004", 0, False)
-    more_ports = dataclasses.replace(last, ports_num=2)
-    assert origin(more_ports, 3, "pass-00002") == ("", 3, True)
-
-
-def test_the_parameters_that_an_attempt_went_on_with_are_not_given_up() -> None:
-    """A pass without a checkpoint is trained again, unless its parameters are all that an attempt had."""
-    assert origin(WANTED, 1) == ("", 0, False)
-    assert origin(dataclasses.replace(WANTED, start_pass=1), 1) == ("", 1, False)
-    assert origin(dataclasses.replace(WANTED, gradient_num=3), 1) == ("", 1, False)
-
-
-# ----- What is told
-
-
-def test_status_says_what_is_missing_since_when(root: Path) -> None:
-    config = make_config(root, 0)
-    record = without(config, 0, 2)
-    record = dataclasses.replace(record, absent=[{"index": 1, "place": "p-1 on n1", "since": time.time()}])
-    write_record(config.output, record)
-    for number in range(2):
-        (config.output / f"node_{number}").mkdir()
-        text = f'{{"attempt": "{record.name}", "pass": {number + 4}, "batch": 1, "time": 1}}'
-        (config.output / f"node_{number}" / "progress.json").write_text(text)
-    line = describe_job(config.output)[1]
-    assert line.startswith("2 of 3 trainers, 2 of 3 pservers; without pod 1 (p-1 on n1) since 2")
-    pods = parse_pods(podlist(PODS[0], PODS[1].pending(), PODS[2]))
-    rows = [row.split()[:1] + row.split()[-6:-5] for row in tabulate_pods(pods, config.output)]
-    shown = [(row.split()[0], row.split()[1]) for row in tabulate_pods(pods, config.output)[1:]]
-    assert shown == [("0", "p-0"), ("-", "p-1"), ("1", "p-2")] and rows
-    assert [row.split()[4] for row in tabulate_pods(pods, config.output)[1:]] == ["4", "-", "5"]
-
-
-HOSTILE = {
-    "no index": {"place": "", "since": 1.0},
-    "no number": {"index": "1", "place": "", "since": 1.0},
-    "a negative one": {"index": -1, "place": "", "since": 1.0},
-    "no time": {"index": 1, "place": "", "since": 1e300},
-    "no place": {"index": 1, "since": 1.0},
-}
-
-
-@pytest.mark.parametrize("absent", HOSTILE.values(), ids=HOSTILE)
-def test_a_record_with_anything_else_is_none(tmp_path: Path, absent: dict[str, Any]) -> None:
-    record = dataclasses.replace(without(make_config(tmp_path, 0), 0, 2), absent=[absent])
-    assert parse_record(to_text(record).encode()) is None
-    assert parse_record(to_text(dataclasses.replace(record, absent=[1])).encode()) is None  # type: ignore[list-item]
-    good = without(make_config(tmp_path, 0), 0, 2)
-    assert parse_record(to_text(dataclasses.replace(good, pods=[{"ip": "a"}])).encode()) is None
-
-
-def test_only_trainer_0s_pod_is_waited_for_before_the_end_is_written_down(tmp_path: Path) -> None:
-    """The UIDs of a record are sorted, and the first of them was taken for trainer 0's."""
-    config = make_config(tmp_path, 1)
-    pods = [pod("10.0.0.1", "z").indexed(0), pod("10.0.0.2", "p-1").indexed(1), pod("10.0.0.3", "a").indexed(2)]
-    record = wanted_record(config, start_paddle.getIdMap(podlist(*pods)), {})
-    assert record.pod_uids[0] != record.first_uid == "uid-of-z"
-    assert not is_left_alone(record, parse_pods(podlist(*pods)), config)
-    assert is_left_alone(record, parse_pods(podlist(pods[0].phase("Failed"), *pods[1:])), config)
-    assert not is_left_alone(record, parse_pods(podlist(pods[0], pods[1], pods[2].phase("Failed"))), config)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
-import os
 import re
 import shutil
 import signal
@@ -16,23 +14,21 @@ from pathlib import Path
 import crafted
 import pytest
 from builders import pod, pod_environment, podlist
-from launching import FakeControl
+from launching import agree, make_launcher
 
 import start_paddle
-from paddle_base.runtime.errors import MissingInputError, StoppedError, VolumeError
-from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, is_later
+from paddle_base.runtime.errors import StoppedError, VolumeError
+from paddle_cluster.launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Meeting, is_later
 from paddle_cluster.launcher.checkpoints import find_saved
-from paddle_cluster.launcher.cluster.kubernetes import PodApi
-from paddle_cluster.launcher.cluster.pods import IdMap, in_id_order, parse_pods, why_not_ready
+from paddle_cluster.launcher.cluster.pods import IdMap, in_id_order, parse_pods
 from paddle_cluster.launcher.cluster.waiting import WaitPolicy
 from paddle_cluster.launcher.command_lines import resumed_flags, wanted_passes
 from paddle_cluster.launcher.control.ending import pause_before_next
 from paddle_cluster.launcher.control.job_record import read_record, write_record
 from paddle_cluster.launcher.control.watch import AttemptWatch
-from paddle_cluster.launcher.errors import NEVER_RETRY, GivenUpError
-from paddle_cluster.launcher.failures import first_failure, give_up, make_error, read_errors, write_error
-from paddle_cluster.launcher.programs.process import Stop
-from paddle_cluster.launcher.rendezvous import agree, find_invitation
+from paddle_cluster.launcher.errors import NEVER_RETRY, GivenUpError, NotReadyError
+from paddle_cluster.launcher.failures import give_up, write_error
+from paddle_cluster.launcher.rendezvous import Rendezvous
 from paddle_cluster.launcher.resume import (
     Decision,
     Saved,
@@ -43,12 +39,8 @@ from paddle_cluster.launcher.resume import (
     position,
 )
 from paddle_cluster.launcher.settings import LauncherConfig
-from paddle_cluster.launcher.shards.overlay import Overlay
-from paddle_cluster.launcher.staging import stage_data, stage_shard
 from paddle_cluster.launcher.supervisor import prepare_node_dir
-from paddle_cluster.launcher.volume import describe_volume_error
 from trainer.flags import parse_flags
-from trainer.report import facts
 from trainer.storage.save_directory import SaveDirectory
 
 IDS = start_paddle.getIdMap(podlist(pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")))
@@ -194,10 +186,7 @@ def agree_as(
 ) -> JobRecord:
     """What a launcher makes of the volume, for the first time or with a memory of its last attempt."""
     own = dataclasses.replace(config, pod_ip=in_id_order(IDS)[trainer_id])
-    control = FakeControl(own.output)
-    decided = agree(own, IDS, {**TEN_PASSES, **flags}, WaitPolicy(timeout_s), memory or AttemptHistory(), control)
-    assert decided
-    return decided
+    return agree(own, IDS, memory, timeout_s, **flags)
 
 
 def test_a_pass_without_marker_is_not_complete(config: LauncherConfig) -> None:
@@ -223,7 +212,8 @@ def test_a_record_of_another_set_of_pods_is_not_followed(config: LauncherConfig)
     config.output.mkdir(parents=True)
     write_record(config.output, record())
     own = dataclasses.replace(config, pod_ip="10.0.0.2")
-    assert agree(own, IDS, TEN_PASSES, WaitPolicy(0.2), AttemptHistory(), FakeControl(own.output)) is None
+    with pytest.raises(NotReadyError, match="trainer 0 has begun no attempt with this set"):
+        agree(own, IDS)
 
 
 def test_a_finished_earlier_job_is_moved_aside_whole_when_the_first_batch_is_read(config: LauncherConfig) -> None:
@@ -338,10 +328,11 @@ def test_a_launcher_that_comes_back_with_the_same_pods_demands_a_later_attempt(c
     first = agree_as(config, 0)
     own = dataclasses.replace(config, pod_ip="10.0.0.2")
     memory = AttemptHistory(record=first)
-    assert agree(own, IDS, TEN_PASSES, WaitPolicy(0.2), memory, FakeControl(own.output)) is None
+    with pytest.raises(NotReadyError, match="after attempt 1"):
+        agree(own, IDS, memory)
     assert agree_as(config, 1) == first, "for a new pod every record that names its set is news"
     second = agree_as(config, 0, AttemptHistory(record=first))
-    assert agree(own, IDS, TEN_PASSES, WaitPolicy(5.0), memory, FakeControl(own.output)) == second
+    assert agree(own, IDS, memory) == second
 
 
 def test_a_job_json_that_is_damaged_in_mid_job_loses_nothing(config: LauncherConfig) -> None:
@@ -377,21 +368,21 @@ def test_a_record_that_is_lost_with_launcher_0_costs_no_wait(
     save_pass(config.output, "pass-00000")
     lose(config.output)
     successor, ids = replace_pod_0(config)
-    decided = agree(successor, ids, TEN_PASSES, WaitPolicy(0.2), AttemptHistory(), FakeControl(successor.output))
-    assert decided and decided.origin == origin and not list(config.output.glob("run-*"))
+    decided = agree(successor, ids)
+    assert decided.origin == origin and not list(config.output.glob("run-*"))
     own = dataclasses.replace(config, pod_ip="10.0.0.2", pod_name="paddle-cluster-job-10-0-0-2")
-    assert agree(own, ids, TEN_PASSES, WaitPolicy(0.2), memory, FakeControl(own.output)) == decided
-    pods = parse_pods(podlist(pod("10.0.0.2").indexed(1)))
-    invitation = find_invitation(own, pods, memory, FakeControl(own.output))
-    assert invitation, "of many launchers each takes the set of the record"
+    assert agree(own, ids, memory) == decided
+    rendezvous = Rendezvous(make_launcher(own, WaitPolicy(0.2), memory))
+    rendezvous.pods = parse_pods(podlist(pod("10.0.0.2").indexed(1)))
+    assert rendezvous.find_invitation(), "of many launchers each takes the set of the record"
 
 
 def test_an_attempt_that_this_launcher_has_left_behind_is_no_news(config: LauncherConfig) -> None:
     """A network file system may show an old job.json once more."""
     first = agree_as(config, 0)
     successor, ids = replace_pod_0(config)
-    second = agree(successor, ids, TEN_PASSES, WaitPolicy(0.2), AttemptHistory(), FakeControl(successor.output))
-    assert second and second.attempt == 2
+    second = agree(successor, ids)
+    assert second.attempt == 2
     assert not is_later(first, second) and not is_later(second, second)
     assert is_later(second, first)
 
@@ -406,7 +397,7 @@ def test_launcher_0_writes_a_record_again_that_is_lost_in_mid_attempt(
         path.unlink()
     for own_ip, expected in (("10.0.0.2", None), ("10.0.0.1", first)):
         own = dataclasses.replace(config, pod_ip=own_ip)
-        watch = AttemptWatch(own, IDS, first, FakeControl(config.output), PodApi(own), {})
+        watch = AttemptWatch(make_launcher(own, WaitPolicy(5.0)), Meeting(IDS, first))
         assert watch.find_end() is None
         assert read_record(config.output) == expected
 
@@ -444,8 +435,8 @@ def test_the_count_belongs_to_the_job_and_not_to_the_pod(config: LauncherConfig)
     few = dataclasses.replace(config, restarts=1)
     assert [agree_as(few, 0, AttemptHistory()).given_up for _ in range(4)] == [False, False, True, True]
     of_next_job = IdMap(IDS.items(), pod_uids=IDS.pod_uids, job_uid="next")
-    begun = agree(few, of_next_job, TEN_PASSES, WaitPolicy(5.0), AttemptHistory(), FakeControl(few.output))
-    assert begun and not begun.given_up and begun.fruitless == 0
+    begun = agree(few, of_next_job)
+    assert not begun.given_up and begun.fruitless == 0
 
 
 def failed(config: LauncherConfig, attempt: str, trainer_id: int, code: int, message: str, **fields: object) -> None:
@@ -483,40 +474,6 @@ def test_a_pod_that_comes_after_the_end_ends_the_job(config: LauncherConfig) -> 
     assert raised.value.exit_code in NEVER_RETRY
 
 
-FIRST_FAILURES = {
-    "who left because a peer was gone is not the cause": ([(1, 75, ""), (2, 65, "")], 1),
-    "a killed program is, although its status is the same": ([(1, 75, ""), (2, 75, "SIGKILL")], 1),
-    "of several causes the first that was reported, whatever the pods' clocks say": ([(3, 74, ""), (2, 70, "")], 0),
-    "who was stopped from outside comes before who lost a peer": ([(1, 75, ""), (2, 143, "")], 1),
-    "when all were left alone, the earliest": ([(2, 75, ""), (3, 69, "")], 0),
-}
-
-
-@pytest.mark.parametrize(("ends", "first"), FIRST_FAILURES.values(), ids=FIRST_FAILURES.keys())
-def test_the_first_failure_of_an_attempt(ends: list[tuple[float, int, str]], first: int) -> None:
-    errors = [
-        {"time": when, "attempt": "3.x", "trainer_id": number, "exit_code": code, "signal": signal}
-        for number, (when, code, signal) in enumerate(ends)
-    ]
-    stale = {"time": 0, "attempt": "2.x", "trainer_id": 7, "exit_code": 65}
-    found = first_failure([stale, *errors], "3.x")
-    assert found and found["trainer_id"] == first
-
-
-def test_the_clock_of_the_volume_orders_the_reports_of_pods(config: LauncherConfig) -> None:
-    """A pod whose clock was ten minutes behind was named as the first that failed, whenever it failed."""
-    for number, (written, when) in enumerate([(300.0, 100.0), (200.0, 800.0), (250.0, 200.0)]):
-        path = config.output / f"node_{number}" / "error.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps(make_error("3.x", number, "pod", AttemptResult(70, "trainer", "")) | {"time": when}))
-        os.utime(path, (written, written))
-    errors = read_errors(config.output)
-    assert [one["trainer_id"] for one in errors] == [1, 2, 0]
-    assert first_failure(errors, "3.x") == errors[0]
-    assert [one["trainer_id"] for one in facts.list_output(config.output).errors] == [1, 2, 0]
-    assert facts.first_failure(facts.list_output(config.output).errors, "3.x")["trainer_id"] == 1
-
-
 def test_the_pause_grows_while_nothing_is_saved() -> None:
     def pause(fruitless: int, *states: str) -> float:
         last = dataclasses.replace(record(), fruitless=fruitless)
@@ -525,20 +482,6 @@ def test_the_pause_grows_while_nothing_is_saved() -> None:
     assert [pause(k) for k in range(9)] == [0, 1, 2, 4, 8, 16, 32, 60, 60]
     assert pause(12) == 0, "the last one is followed by the report"
     assert pause(5, "pass-00000-001") == 0, "progress"
-
-
-def test_a_damaged_error_file_is_left_out(config: LauncherConfig) -> None:
-    for number, text in enumerate(["", "[]", '{"attempt": "1.x"}', "null"]):
-        (config.output / f"node_{number}").mkdir(parents=True)
-        (config.output / f"node_{number}" / "error.json").write_text(text)
-    assert read_errors(config.output) == []
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"job_uid": "x"}', "null"])
-def test_a_damaged_record_is_no_record(config: LauncherConfig, text: str) -> None:
-    config.output.mkdir(parents=True)
-    (config.output / "job.json").write_text(text)
-    assert read_record(config.output) is None
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(JobRecord)])
@@ -550,14 +493,6 @@ def test_a_record_with_a_value_of_another_kind_is_no_record(config: LauncherConf
     assert read_record(config.output) is not None
     (config.output / "job.json").write_text(json.dumps(whole | {field: value}))
     assert read_record(config.output) is None
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000], ids=["arrays", "objects"])
-def test_files_that_are_nested_without_end_are_left_out(config: LauncherConfig, text: str) -> None:
-    (config.output / "node_1").mkdir(parents=True)
-    for name in ("job.json", "node_1/error.json"):
-        (config.output / name).write_text(text)
-    assert read_record(config.output) is None and read_errors(config.output) == []
 
 
 def test_a_late_replacement_sees_that_its_job_has_finished(config: LauncherConfig) -> None:
@@ -611,9 +546,8 @@ def test_S30_a_volume_that_is_full_ends_the_first_attempt_and_is_tried_again_lat
 
     monkeypatch.setattr(start_paddle, "prepare_node_dir", refuse)
     own = dataclasses.replace(config, pod_ip=in_id_order(IDS)[0])
-    launcher = start_paddle.Launcher(
-        own, {}, Stop(), PodApi(own), WaitPolicy(5.0), AttemptHistory(), agree_as(config, 0)
-    )
+    launcher = make_launcher(own, WaitPolicy(5.0))
+    launcher.attempt = agree_as(config, 0)
     with pytest.raises(VolumeError, match="the volume is full"):
         start_paddle.startPaddle(IDS, {}, launcher)
     assert start_paddle.startPaddle(IDS, {}, launcher) == 74
@@ -628,121 +562,11 @@ def test_S30_an_output_that_cannot_be_written_is_named_before_training(config: L
         prepare_node_dir(config, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("number", "advice"),
-    [
-        (errno.ENOSPC, "make room"),
-        (errno.EROFS, "mount it read-write"),
-        (errno.EACCES, "chown"),
-        (errno.EEXIST, "in the way"),
-    ],
-    ids=["full", "read-only", "forbidden", "something else of that name"],
-)
-def test_S30_a_volume_error_says_what_to_do(tmp_path: Path, number: int, advice: str) -> None:
-    problem = OSError(number, os.strerror(number), str(tmp_path / "x"))
-    assert advice in describe_volume_error(tmp_path, problem)
-
-
-def test_S30_a_volume_error_describes_what_was_refused_and_not_what_lies_above_it(tmp_path: Path) -> None:
-    """Moving aside an earlier Job's node_0 of another user named output/, which was this user's."""
-    tmp_path.chmod(0o750)
-    (tmp_path / "node_0").mkdir(mode=0o701)
-    refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "node_0"))
-    text = describe_volume_error(tmp_path, refused)
-    assert f"{tmp_path / 'node_0'} belongs to uid {os.getuid()} with mode 0701" in text
-
-
-def test_the_shard_of_this_trainer_is_copied(config: LauncherConfig, tmp_path: Path) -> None:
-    """S21: the original needed ./data to exist already."""
-    shard = config.job_dir / "1" / "data"
-    (shard / "sub").mkdir(parents=True)
-    (shard / "train.txt").write_text("1")
-    (shard / "sub" / "more.txt").write_text("2")
-    assert stage_data(config, 1, Overlay(tmp_path / "data", tmp_path / "kept")) == 2
-    assert (tmp_path / "data" / "sub" / "more.txt").read_text() == "2"
-
-
-def test_the_shard_stays_with_the_trainer_id(config: LauncherConfig, tmp_path: Path) -> None:
-    """It is copied once for all attempts, and exchanged when the pod gets another id."""
-    for number in (0, 1):
-        shard = config.job_dir / str(number) / "data"
-        shard.mkdir(parents=True)
-        (shard / f"part-{number}").write_text("1\n")
-    memory, data = AttemptHistory(), tmp_path / "data"
-    assert "copied 1 files of shard 1" in stage_shard(config, 1, data, memory)
-    (config.job_dir / "1" / "data" / "late").touch()
-    assert "is still in" in stage_shard(config, 1, data, memory)
-    assert [path.name for path in data.iterdir()] == ["part-1"]
-    assert "copied 1 files of shard 0" in stage_shard(config, 0, data, memory)
-    assert [path.name for path in data.iterdir()] == ["part-0"]
-
-
-@pytest.mark.parametrize("exists", [False, True], ids=["missing", "empty"])
-def test_S20_a_missing_or_empty_shard_is_an_error(config: LauncherConfig, tmp_path: Path, exists: bool) -> None:
-    """The original ignored cp's status and trained on whatever lay in ./data."""
-    if exists:
-        (config.job_dir / "0" / "data").mkdir(parents=True)
-        (config.job_dir / "0" / "data" / ".complete").touch()
-    with pytest.raises(MissingInputError, match=r"0/data, the shard of trainer 0.*data job makes .*SPLIT_COUNT=3"):
-        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
-
-
-def test_S20_what_is_unstaged_leaves_the_configs_own_data(config: LauncherConfig, tmp_path: Path) -> None:
-    """Without an index a pod may get another id, and so another shard, when the set of pods changes."""
-    shard, data = config.job_dir / "0" / "data", tmp_path / "data"
-    for directory in (shard / "sub", data):
-        directory.mkdir(parents=True)
-    for path in (shard / "part-0", shard / "sub" / "part-0", data / "dict.txt"):
-        path.write_text("1\n")
-    overlay = Overlay(data, tmp_path / "kept")
-    stage_data(config, 0, overlay)
-    overlay.clear()
-    assert [path.name for path in data.rglob("*") if path.is_file()] == ["dict.txt"]
-
-
-def test_S20_files_of_a_linked_directory_are_unstaged_too(config: LauncherConfig, tmp_path: Path) -> None:
-    """They stayed, so that a pod with another id trained with files of its shard of before."""
-    shard, data = config.job_dir / "0" / "data", tmp_path / "data"
-    for directory in (shard, tmp_path / "elsewhere" / "sub"):
-        directory.mkdir(parents=True)
-    for path in (shard / "part-0", tmp_path / "elsewhere" / "part-1", tmp_path / "elsewhere" / "sub" / "part-2"):
-        path.write_text("1\n")
-    (shard / "linked").symlink_to(tmp_path / "elsewhere")
-    overlay = Overlay(data, tmp_path / "kept")
-    assert stage_data(config, 0, overlay) == 3
-    assert (data / "linked" / "sub" / "part-2").is_file()
-    overlay.clear()
-    assert [path for path in data.rglob("*") if path.is_file()] == []
-
-
-def test_S20_a_file_of_the_shard_that_cannot_be_read_is_missing_input(config: LauncherConfig, tmp_path: Path) -> None:
-    """It was taken for a full work directory, which is worth a retry."""
-    (config.job_dir / "0" / "data").mkdir(parents=True)
-    (config.job_dir / "0" / "data" / "train.txt").symlink_to("nowhere")
-    with pytest.raises(MissingInputError, match=r"train\.txt"):
-        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
-
-
-def test_S24_data_split_for_another_number_of_trainers_are_refused(config: LauncherConfig, tmp_path: Path) -> None:
-    """In the original SPLIT_COUNT and the number of trainers were independent: some data were never read (D5)."""
-    (config.job_dir / "0" / "data").mkdir(parents=True)
-    (config.job_dir / "0" / "data" / "train.txt").touch()
-    (config.job_dir / "prepared.json").write_text('{"split_count": 4}')
-    with pytest.raises(MissingInputError, match="split into 4 shards for 3 trainers"):
-        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
-
-
-def test_S24_the_number_of_trainers_is_checked_against_the_pods() -> None:
-    """The original had it in four places and hung on any mismatch."""
-    pods = [pod(f"10.0.0.{n}") for n in range(1, 5)]
-    assert "set it to the Job's parallelism" in why_not_ready(parse_pods(podlist(*pods)), 3)
-
-
 def test_a_signal_just_before_a_pause_ends_it(config: LauncherConfig) -> None:
     """Its handler ran after the pause: the interpreter runs handlers between two of its steps, not inside a sleep."""
     failed = dataclasses.replace(record(), fruitless=9)
-    stop = Stop()
-    stop.supervising = True  # so that nothing is raised before the pause
-    stop._handle(signal.SIGTERM, None)
+    launcher = make_launcher(dataclasses.replace(config, restarts=100), WaitPolicy(5.0), num_passes="10")
+    launcher.stop.supervising = True  # so that nothing is raised before the pause
+    launcher.stop._handle(signal.SIGTERM, None)
     with pytest.raises(StoppedError, match="stopped by SIGTERM"):
-        pause_before_next(dataclasses.replace(config, restarts=100), TEN_PASSES, failed, stop)
+        pause_before_next(launcher, failed)

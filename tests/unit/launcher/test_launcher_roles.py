@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from paddle_base.runtime.errors import ApiForbiddenError
 from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.errors import ApiError
 from paddle_cluster.launcher.roles.plan import FLAGS, ROLES, RoleError, find_etcd, list_places, plan_role
-from paddle_cluster.launcher.roles.scaling import Scaler
+from paddle_cluster.launcher.roles.scaling import scale_to_zero
 from paddle_cluster.master.flags import FLAGS as MASTER_FLAGS
 from pserver.flags import FLAGS as PSERVER_FLAGS
 from trainer.flags import FLAGS as TRAINER_FLAGS
@@ -139,18 +140,18 @@ def test_etcd_is_where_2017_had_it() -> None:
 
 
 @pytest.fixture
-def scaler(tmp_path: Path) -> Scaler:
+def scale(tmp_path: Path) -> Callable[[], bool]:
     (tmp_path / "token").write_text("the-token-of-this-pod\n")
     (tmp_path / "namespace").write_text("science\n")
     environ = {"SERVICE_ACCOUNT_DIR": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
-    return Scaler(environ, Secrets())
+    return lambda: scale_to_zero("statefulsets/paddle-pserver", environ, Secrets())
 
 
 SCALE = "https://10.96.0.1:443/apis/apps/v1/namespaces/science/statefulsets/paddle-pserver/scale"
 
 
 @responses.activate
-def test_one_patch_of_the_scale_is_all_that_is_asked(scaler: Scaler) -> None:
+def test_one_patch_of_the_scale_is_all_that_is_asked(scale: Callable[[], bool]) -> None:
     wanted = [
         matchers.header_matcher(
             {"Authorization": "Bearer the-token-of-this-pod", "Content-Type": "application/merge-patch+json"}
@@ -158,30 +159,30 @@ def test_one_patch_of_the_scale_is_all_that_is_asked(scaler: Scaler) -> None:
         matchers.body_matcher(json.dumps({"spec": {"replicas": 0}})),
     ]
     responses.patch(SCALE, json={"kind": "Scale"}, match=wanted)
-    assert scaler.scale_to_zero("statefulsets/paddle-pserver") is True
+    assert scale() is True
 
 
 @responses.activate
-def test_what_is_not_there_needs_no_scaling(scaler: Scaler) -> None:
+def test_what_is_not_there_needs_no_scaling(scale: Callable[[], bool]) -> None:
     responses.patch(SCALE, status=404)
-    assert scaler.scale_to_zero("statefulsets/paddle-pserver") is False
+    assert scale() is False
 
 
 @responses.activate
 @pytest.mark.parametrize(("status", "final"), [(403, ApiForbiddenError), (401, ApiForbiddenError)])
-def test_missing_rights_are_named(scaler: Scaler, status: int, final: type) -> None:
+def test_missing_rights_are_named(scale: Callable[[], bool], status: int, final: type) -> None:
     responses.patch(SCALE, status=status, json={"message": "no the-token-of-this-pod"})
     with pytest.raises(ApiError, match="verb patch on statefulsets/scale") as said:
-        scaler.scale_to_zero("statefulsets/paddle-pserver")
+        scale()
     assert said.value.final is final and "the-token" not in str(said.value)
 
 
 @responses.activate
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
-def test_an_api_server_in_trouble_is_asked_again(scaler: Scaler, status: int) -> None:
+def test_an_api_server_in_trouble_is_asked_again(scale: Callable[[], bool], status: int) -> None:
     responses.patch(SCALE, status=status)
     with pytest.raises(ApiError) as said:
-        scaler.scale_to_zero("statefulsets/paddle-pserver")
+        scale()
     assert said.value.final is not ApiForbiddenError
 
 
@@ -190,7 +191,7 @@ def test_a_role_outside_a_cluster_is_told_what_is_missing(tmp_path: Path, missin
     environ = {"SERVICE_ACCOUNT_DIR": str(tmp_path)}
     environ |= {"KUBERNETES_SERVICE_HOST": "10.96.0.1"} if missing == "namespace" else {}
     with pytest.raises(ApiError, match=f"SCALE_TO_ZERO is set, but .*{missing}") as said:
-        Scaler(environ, Secrets())
+        scale_to_zero("statefulsets/paddle-pserver", environ, Secrets())
     assert said.value.final is ApiForbiddenError
 
 

@@ -16,9 +16,11 @@ import pytest
 from builders import JOB, pod_environment
 
 from paddle_base.runtime.errors import DataError, MissingInputError
+from paddle_cluster.launcher.attempts import AttemptHistory
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.overlay import Overlay
-from paddle_cluster.launcher.staging import stage_data
+from paddle_cluster.launcher.shards.tree import check_config_dir
+from paddle_cluster.launcher.staging import stage_data, stage_shard
 
 ROOT = Path(__file__).parents[3]
 NOBODY = 65534
@@ -30,10 +32,10 @@ def config(tmp_path: Path) -> LauncherConfig:
     return LauncherConfig.from_env(pod_environment(JOB_PATH=str(tmp_path)))
 
 
-def fill(config: LauncherConfig, files: dict[str, str]) -> Path:
-    shard = config.job_dir / "0" / "data"
+def fill(config: LauncherConfig, files: dict[str, str], number: int = 0) -> Path:
+    shard = config.job_dir / f"{number}" / "data"
     for name, text in files.items():
-        (shard / name).parent.mkdir(exist_ok=True)
+        (shard / name).parent.mkdir(parents=True, exist_ok=True)
         (shard / name).write_text(text)
     return shard
 
@@ -83,6 +85,7 @@ LINKS = {
     "a link to itself": (("a", "a"), "a is a link that forms a loop"),
     "a loop below a directory": (("d/up", ".."), "d/up is a link that forms a loop"),
     "a device": (("zero", "/dev/zero"), "zero is neither a file nor a directory"),
+    "a pipe": (("pipe", "../../../fifo"), "pipe is neither a file nor a directory"),
     "a hidden device": ((".zero", "/dev/zero"), "zero is neither a file nor a directory"),
 }
 
@@ -91,9 +94,10 @@ LINKS = {
 def test_a_link_that_cannot_be_copied_is_bad_data(
     config: LauncherConfig, tmp_path: Path, link: tuple[str, str], said: str
 ) -> None:
-    """A loop was copied forty times over, and a link to /dev/zero until the work directory was full."""
+    """A loop was copied forty times over, a link to /dev/zero until the disk was full, and a pipe was a sick volume."""
     shard = fill(config, {"train.txt": "1\n"})
     (shard / "d").mkdir()
+    os.mkfifo(tmp_path / "fifo")
     (shard / link[0]).symlink_to(link[1])
     with pytest.raises(DataError, match=said):
         stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
@@ -113,21 +117,62 @@ def test_a_farm_of_links_is_counted_and_not_copied(
     (shard / "30").mkdir()
     with pytest.raises(DataError, match="more than 1000 files"):
         stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
+    monkeypatch.setattr("paddle_cluster.launcher.shards.tree.MOST_CONFIG_FILES", 1000)
+    with pytest.raises(DataError, match=rf"the config directory {shard} has more than 1000 files"):
+        check_config_dir(shard)
 
 
-def test_a_linked_directory_of_a_shard_is_copied(config: LauncherConfig, tmp_path: Path) -> None:
-    shard = fill(config, {"train.list": "data/part/a\n"})
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere/a").write_text("1\n")
-    (shard / "part").symlink_to(tmp_path / "elsewhere")
-    stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
-    assert (tmp_path / "data/part/a").read_text() == "1\n"
+def test_the_shard_stays_with_the_trainer_id(config: LauncherConfig, tmp_path: Path) -> None:
+    """It is copied once for all attempts, and exchanged when the pod gets another id (S21: ./data need not exist)."""
+    for number in (0, 1):
+        fill(config, {f"part-{number}": "1\n", "sub/more.txt": "2\n"}, number)
+    memory, data = AttemptHistory(), tmp_path / "data"
+    assert "copied 2 files of shard 1" in stage_shard(config, 1, data, memory)
+    (config.job_dir / "1" / "data" / "late").touch()
+    assert "is still in" in stage_shard(config, 1, data, memory)
+    assert sorted(path.name for path in data.rglob("*")) == ["more.txt", "part-1", "sub"]
+    assert "copied 2 files of shard 0" in stage_shard(config, 0, data, memory)
+    assert sorted(path.name for path in data.rglob("*")) == ["more.txt", "part-0", "sub"]
 
 
-def test_a_named_pipe_in_a_shard_is_bad_data(config: LauncherConfig, tmp_path: Path) -> None:
-    """It counted as a sick volume, which is worth a retry."""
-    os.mkfifo(fill(config, {"train.txt": "1\n"}) / "pipe")
-    with pytest.raises(DataError, match="pipe is neither a file nor a directory"):
+@pytest.mark.parametrize("exists", [False, True], ids=["missing", "empty"])
+def test_S20_a_missing_or_empty_shard_is_an_error(config: LauncherConfig, tmp_path: Path, exists: bool) -> None:
+    """The original ignored cp's status and trained on whatever lay in ./data."""
+    if exists:
+        fill(config, {".complete": ""})
+    else:
+        (config.job_dir / "0" / "data").rmdir()
+    with pytest.raises(MissingInputError, match=r"0/data, the shard of trainer 0.*data job makes .*SPLIT_COUNT=3"):
+        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
+
+
+def test_S20_what_is_unstaged_leaves_the_configs_own_data(config: LauncherConfig, tmp_path: Path) -> None:
+    """Files of a linked directory stayed, so that a pod with another id trained with files of its shard of before."""
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    shard = fill(config, {"part-0": "1\n", "sub/part-0": "1\n"})
+    for path in (data / "dict.txt", elsewhere / "part-1", elsewhere / "sub" / "part-2"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1\n")
+    (shard / "linked").symlink_to(elsewhere)
+    overlay = Overlay(data, tmp_path / "kept")
+    assert stage_data(config, 0, overlay) == 4
+    assert (data / "linked" / "sub" / "part-2").is_file()
+    overlay.clear()
+    assert [path.name for path in data.rglob("*") if path.is_file()] == ["dict.txt"]
+
+
+def test_S20_a_file_of_the_shard_that_cannot_be_read_is_missing_input(config: LauncherConfig, tmp_path: Path) -> None:
+    """It was taken for a full work directory, which is worth a retry."""
+    (config.job_dir / "0" / "data" / "train.txt").symlink_to("nowhere")
+    with pytest.raises(MissingInputError, match=r"train\.txt"):
+        stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
+
+
+def test_S24_data_split_for_another_number_of_trainers_are_refused(config: LauncherConfig, tmp_path: Path) -> None:
+    """In the original SPLIT_COUNT and the number of trainers were independent: some data were never read (D5)."""
+    fill(config, {"train.txt": ""})
+    (config.job_dir / "prepared.json").write_text('{"split_count": 4}')
+    with pytest.raises(MissingInputError, match="split into 4 shards for 3 trainers"):
         stage_data(config, 0, Overlay(tmp_path / "data", tmp_path / "kept"))
 
 

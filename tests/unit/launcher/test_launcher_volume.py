@@ -5,23 +5,26 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from builders import pod, pod_environment, podlist
-from launching import FakeControl
+from launching import make_launcher
 
 import start_paddle
 from paddle_base.runtime.errors import VolumeError
 from paddle_cluster.launcher.attempts import AttemptHistory, JobRecord
+from paddle_cluster.launcher.cluster.waiting import WaitPolicy
 from paddle_cluster.launcher.errors import ApiError, LostMountError
 from paddle_cluster.launcher.failures import read_errors
 from paddle_cluster.launcher.programs.process import Program, copy_output, pick_last_lines, read_tail
-from paddle_cluster.launcher.rendezvous import decide_attempt, volume_obstacles
+from paddle_cluster.launcher.rendezvous import Rendezvous, decide_attempt
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.overlay import Overlay
 from paddle_cluster.launcher.staging import stage_data
+from paddle_cluster.launcher.volume import describe_volume_error
 
 IN_AN_ATTEMPT = AttemptHistory(record=JobRecord("this", 10, False, attempt=1, pod_uids=["a"], start_pass=0))
 
@@ -93,12 +96,16 @@ def test_what_a_program_writes_is_in_the_pods_own_log_before_the_volume_takes_it
     program.close()
 
 
+def obstacles(config: LauncherConfig, history: AttemptHistory) -> AbstractContextManager[None]:
+    return Rendezvous(make_launcher(config, WaitPolicy(5.0), history)).volume_obstacles()
+
+
 def test_before_the_first_attempt_a_full_volume_is_an_error_and_later_it_is_waited_for(config: LauncherConfig) -> None:
-    with pytest.raises(VolumeError, match="the volume is full: make room"), volume_obstacles(config, AttemptHistory()):
+    with pytest.raises(VolumeError, match="the volume is full: make room"), obstacles(config, AttemptHistory()):
         fail_with(errno.ENOSPC)
     with (
         pytest.raises(ApiError, match="the volume is full: make room") as caught,
-        volume_obstacles(config, IN_AN_ATTEMPT),
+        obstacles(config, IN_AN_ATTEMPT),
     ):
         fail_with(errno.ENOSPC)
     assert caught.value.final is VolumeError and not caught.value.fatal
@@ -109,8 +116,8 @@ def test_what_is_decided_again_and_again_on_a_full_volume_is_said_once(
 ) -> None:
     ids = start_paddle.getIdMap(podlist(pod("10.0.0.1"), pod("10.0.0.2"), pod("10.0.0.3")))
     config = LauncherConfig.from_env(pod_environment(JOB_PATH=str(tmp_path), POD_IP="10.0.0.1"))
-    memory = AttemptHistory()
-    memory.record = decide_attempt(config, ids, {}, memory, FakeControl(config.output))
+    launcher = make_launcher(config, WaitPolicy(5.0))
+    launcher.history.record = decide_attempt(launcher, ids)
     (config.output / "pass-00000").mkdir()
     (config.output / "pass-00000/done").touch()
     capsys.readouterr()
@@ -118,8 +125,8 @@ def test_what_is_decided_again_and_again_on_a_full_volume_is_said_once(
         patch.setattr("paddle_cluster.launcher.control.job_record.write_atomically", lambda *_: fail_with(errno.ENOSPC))
         for _ in range(3):
             with pytest.raises(OSError, match="No space left"):
-                decide_attempt(config, ids, {}, memory, FakeControl(config.output))
-    decide_attempt(config, ids, {}, memory, FakeControl(config.output))
+                decide_attempt(launcher, ids)
+    decide_attempt(launcher, ids)
     said = capsys.readouterr().out
     assert said.count("the previous attempt was attempt 1") == 1
     assert said.count("pass-00000") == 1
@@ -132,7 +139,7 @@ def test_a_pod_whose_mount_is_dead_ends_since_only_another_gets_a_new_one(
     monkeypatch.setattr(Path, "stat", lambda *_, **__: fail_with(errno.ENOTCONN))
     with (
         pytest.raises(LostMountError, match="is dead: Transport endpoint is not connected") as caught,
-        volume_obstacles(config, memory),
+        obstacles(config, memory),
     ):
         raise AssertionError("nothing is asked of a dead mount")
     assert caught.value.exit_code == 74
@@ -140,7 +147,7 @@ def test_a_pod_whose_mount_is_dead_ends_since_only_another_gets_a_new_one(
 
 def test_a_stale_root_of_the_volume_is_waited_for(config: LauncherConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "stat", lambda *_, **__: fail_with(errno.ESTALE))
-    with volume_obstacles(config, IN_AN_ATTEMPT):
+    with obstacles(config, IN_AN_ATTEMPT):
         pass
 
 
@@ -173,3 +180,27 @@ def test_a_shard_on_a_sick_volume_is_not_a_missing_one(
 
 def raise_it(error: Exception) -> NoReturn:
     raise error
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "make room"),
+        (errno.EROFS, "mount it read-write"),
+        (errno.EACCES, "chown"),
+        (errno.EEXIST, "in the way"),
+    ],
+    ids=["full", "read-only", "forbidden", "something else of that name"],
+)
+def test_S30_a_volume_error_says_what_to_do(tmp_path: Path, number: int, advice: str) -> None:
+    problem = OSError(number, os.strerror(number), str(tmp_path / "x"))
+    assert advice in describe_volume_error(tmp_path, problem)
+
+
+def test_S30_a_volume_error_describes_what_was_refused_and_not_what_lies_above_it(tmp_path: Path) -> None:
+    """Moving aside an earlier Job's node_0 of another user named output/, which was this user's."""
+    tmp_path.chmod(0o750)
+    (tmp_path / "node_0").mkdir(mode=0o701)
+    refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "node_0"))
+    text = describe_volume_error(tmp_path, refused)
+    assert f"{tmp_path / 'node_0'} belongs to uid {os.getuid()} with mode 0701" in text

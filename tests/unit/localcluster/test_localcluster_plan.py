@@ -10,7 +10,6 @@ from paddle_cluster.localcluster.errors import ManifestError, OptionError
 from paddle_cluster.localcluster.job.manifest import Container, EnvVar, JobSpec, Volume, VolumeMount
 from paddle_cluster.localcluster.pods.paths import PathMap
 from paddle_cluster.localcluster.pods.plan import Host, PodIdentity, PodPlan, expand, match_volumes, plan_pod
-from paddle_cluster.localcluster.pods.quantity import parse_quantity
 
 VOLUMES = (Volume("jobpath", "persistentVolumeClaim", "mfs"), Volume("work", "emptyDir"))
 MOUNTS = (VolumeMount("jobpath", "/home/jobpath"), VolumeMount("work", "/work"))
@@ -281,14 +280,7 @@ def test_an_empty_directory_may_be_given_too():
     assert match_volumes(JOB, {"mfs": "d", "work": "w"})["work"] == "w"
 
 
-QUANTITIES = [("1", 1), ("500m", 0.5), ("1Gi", 2**30), ("1.5k", 1500)]
-
-
-@pytest.mark.parametrize(("text", "value"), QUANTITIES)
-def test_quantities_are_read(text: str, value: float):
-    assert float(parse_quantity(text)) == value
-
-
-def test_what_is_no_quantity_is_refused():
-    with pytest.raises(ManifestError, match="'1 GB' is no quantity"):
-        parse_quantity("1 GB")
+def test_a_resource_that_is_no_quantity_is_refused_by_its_variable():
+    variable = EnvVar("CPUS", source={"resourceFieldRef": {"resource": "limits.cpu"}})
+    with pytest.raises(ManifestError, match="env CPUS: '1 GB' is not a Kubernetes quantity"):
+        plan(env=(variable,), resources={"limits": {"cpu": "1 GB"}})

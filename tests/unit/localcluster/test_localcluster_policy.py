@@ -8,9 +8,8 @@ from each import each
 
 from paddle_cluster.localcluster.errors import ManifestError
 from paddle_cluster.localcluster.job import policy
-from paddle_cluster.localcluster.job.manifest import Container, JobSpec
+from paddle_cluster.localcluster.job.manifest import Container, JobSpec, Rule, parse_rules
 from paddle_cluster.localcluster.job.policy import Backoff, Failure, JobProgress, Outcome
-from paddle_cluster.localcluster.job.rules import Rule, parse_rules
 
 JOB = JobSpec("j", Container("trainer"), parallelism=3, completions=3, indexed=True)
 NEVER_RETRY = Rule("FailJob", "In", frozenset({64, 78}), "trainer")

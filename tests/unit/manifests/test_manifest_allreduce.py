@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from paddle_cluster.elastic.agent.service import parse_agent_options
-from paddle_cluster.elastic.constants import AGENT_PORT
+from paddle_cluster.elastic.constants import AGENT_PORT, POD_SELECTOR
 from paddle_cluster.elastic.launch import parse_args
-from paddle_cluster.elastic.membership.pods import SELECTOR, SLOTS
+from paddle_cluster.elastic.membership.kubernetes import SLOTS
 from paddle_cluster.launcher.roles.plan import DRIVER_GOES_ON, plan_role
 
 K8S = Path(__file__).parents[3] / "k8s"
@@ -135,7 +135,7 @@ def test_the_agents_command_is_understood_and_fits_the_grace_period() -> None:
 
 
 def test_workers_are_what_the_driver_looks_for() -> None:
-    assert dict(pair.split("=") for pair in SELECTOR.split(",")).items() <= labels("worker").items()
+    assert dict(pair.split("=") for pair in POD_SELECTOR.split(",")).items() <= labels("worker").items()
     assert int(WORKLOADS["worker"]["spec"]["template"]["metadata"]["annotations"][SLOTS]) == 1
     assert int(SETTINGS["NUM_PROC"]) == WORKLOADS["worker"]["spec"]["replicas"]
     replacement, _ = KUSTOMIZATION["replacements"]

@@ -5,16 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
-from each import each
+from make_chart import digest
 
 ROOT = Path(__file__).parents[3]
 K8S = ROOT / "k8s"
-MODES = {"static": K8S, "tasks": K8S / "tasks", "allreduce": K8S / "allreduce"}
-# what templates/_kustomize.tpl and _values.tpl do; `replacements` of a component repeat those of the kustomization
-DONE = {"apiVersion", "kind", "resources", "components", "images", "configMapGenerator", "replacements"}
-DONE_OF_COMPONENTS = {"apiVersion", "kind", "resources", "patches", "configMapGenerator", "replacements", "namespace"}
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -41,18 +36,10 @@ def test_every_value_has_a_default_and_a_schema() -> None:
     assert not [name for name in values if f"`{name}" not in page]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_kustomization_has_nothing_that_the_chart_does_not_do(mode: str) -> None:
-    assert load(MODES[mode] / "kustomization.yaml").keys() <= DONE
-
-
-@each("path", sorted(K8S.glob("**/components/*/kustomization.yaml")), ids=lambda path: path.parent.name)
-def test_a_component_has_nothing_that_the_chart_does_not_do(path: Path) -> None:
-    component = load(path)
-    assert component.keys() <= DONE_OF_COMPONENTS
-    for patch in component.get("patches", []):
-        assert patch.keys() <= {"target", "patch"}
-        assert patch.get("target", {}).keys() <= {"kind", "name", "labelSelector"}
+def test_the_templates_are_made_of_these_manifests() -> None:
+    """The test of the cluster writes all templates again; this one needs no kustomize."""
+    made_of = (K8S / "templates/_settings.tpl").read_text()
+    assert f"made of {digest()} " in made_of, "a manifest has changed: run make chart"
 
 
 def test_the_image_is_the_one_that_the_manifests_name() -> None:

@@ -6,13 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_network import FakeClient, FakeNetwork
 
 from paddle_base.messages.client_core import ClientCore
-from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import MemberId
 from paddle_base.messages.errors import NoAnswerError, RequestRefusedError
-from paddle_base.messages.fake import FakeClient, FakeNetwork
-from paddle_base.messages.server_core import ServerCore
+from paddle_base.messages.server_core import Dispatcher, ServerCore
 from paddle_base.runtime.errors import LeaseLostError
 from paddle_cluster.master.protocol import MASTER, TRAINER, WATCHER
 from paddle_cluster.master.service import MasterService
@@ -132,6 +131,15 @@ class Stage:
             client, "dataset_part", digest=digest_of(files), first=first, names=files if names is None else names
         )
 
+    def give(self, client: FakeClient) -> None:
+        """Offer the list FILES, and send it."""
+        self.offer(client, FILES)
+        self.send(client, FILES)
+
+    def report(self, client: FakeClient, task: Mapping[str, Any], outcome: str) -> None:
+        body = {"id": task["id"], "epoch": 1, "pass": 0, "samples": 1, "reason": "bad", "next": None}
+        self.ask(client, "report_task", outcome=outcome, **body)
+
     def get(self, client: FakeClient, pass_number: int = 0) -> Any:
         number = next(self.numbers)
         return self.submit(client, "get_task", request=number, patience=30.0, **{"pass": pass_number})
@@ -195,31 +203,19 @@ def test_a_trainer_with_another_config_does_not_join() -> None:
 def test_a_question_waits_without_a_word_until_there_is_a_task() -> None:
     stage = Stage(files_per_task=6)
     first, second = stage.join("a"), stage.join("b")
-    stage.offer(first, FILES)
-    stage.send(first, FILES)
+    stage.give(first)
     task = stage.get(first).result(0)["task"]
     waits = stage.get(second)
     stage.run(10.0)
     assert not waits.done()
-    stage.ask(
-        first,
-        "report_task",
-        id=task["id"],
-        epoch=1,
-        outcome="failed",
-        samples=0,
-        reason="bad",
-        next=None,
-        **{"pass": 0},
-    )
+    stage.report(first, task, "failed")
     assert waits.result(0)["task"]["epoch"] == 2
 
 
 def test_nobody_hears_of_what_is_not_stored() -> None:
     stage = Stage()
     client = stage.join("a")
-    stage.offer(client, FILES)
-    stage.send(client, FILES)
+    stage.give(client)
     stage.store.dies_after = 0
     answer = client.caller.submit("get_task", {"request": 1, "patience": 30.0, "pass": 0}, 5.0)
     with pytest.raises(LeaseLostError):
@@ -236,8 +232,7 @@ def test_nobody_hears_of_what_is_not_stored() -> None:
 def test_a_watcher_sees_the_status_and_is_no_member() -> None:
     stage = Stage()
     client, watcher = stage.join("a"), stage.join("w", role=WATCHER)
-    stage.offer(client, FILES)
-    stage.send(client, FILES)
+    stage.give(client)
     stage.get(client)
     status = stage.ask(watcher, "status")
     assert [one["uid"] for one in status["members"]] == ["a"]
@@ -248,8 +243,7 @@ def test_a_watcher_sees_the_status_and_is_no_member() -> None:
 def test_a_silent_member_loses_its_tasks_and_its_question_is_refused() -> None:
     stage = Stage(files_per_task=3, member_lease=3.0)
     first, second = stage.join("a"), stage.join("b")
-    stage.offer(first, FILES)
-    stage.send(first, FILES)
+    stage.give(first)
     stage.get(first), stage.get(second)
     waits = stage.get(first)
     stage.network.freeze(first)
@@ -266,24 +260,13 @@ def test_a_silent_member_loses_its_tasks_and_its_question_is_refused() -> None:
 def test_many_waiting_trainers_are_sent_nothing_until_there_is_something() -> None:
     stage = Stage(files_per_task=6, num_passes=2)
     trainers = [stage.join(f"t{number}") for number in range(200)]
-    stage.offer(trainers[0], FILES)
-    stage.send(trainers[0], FILES)
+    stage.give(trainers[0])
     task = stage.get(trainers[0]).result(0)["task"]
     waiting = [stage.get(one) for one in trainers[1:]]
     events = stage.service.events
     stage.run(1.0)
     assert stage.service.events - events <= 2
-    stage.ask(
-        trainers[0],
-        "report_task",
-        id=task["id"],
-        epoch=1,
-        outcome="finished",
-        samples=1,
-        reason="",
-        next=None,
-        **{"pass": 0},
-    )
+    stage.report(trainers[0], task, "finished")
     assert {one.result(0)["state"] for one in waiting} == {"pass_end"}
 
 
@@ -291,8 +274,7 @@ def test_a_member_hears_its_number_and_the_view_when_it_is_welcome() -> None:
     stage = Stage()
     first = stage.join("a")
     stage.join("w", role=WATCHER)
-    stage.offer(first, FILES)
-    stage.send(first, FILES)
+    stage.give(first)
     stage.get(first)
     stage.join("b")
     assert [stage.heard[uid].heard[0]["number"] for uid in "awb"] == [0, None, 1]
@@ -316,8 +298,7 @@ def test_a_member_is_welcome_when_its_number_is_stored() -> None:
 def test_a_member_hears_of_a_view_before_the_answer_that_it_comes_from() -> None:
     stage = Stage(files_per_task=3)
     first, second = stage.join("a"), stage.join("b")
-    stage.offer(first, FILES)
-    stage.send(first, FILES)
+    stage.give(first)
     heard: list[int] = []
     for client in (first, second):
         answer = client.caller.submit("get_task", {"request": 9, "patience": 30.0, "pass": 0}, 60.0)

@@ -4,12 +4,11 @@ import itertools
 
 import pytest
 from control_programs import AddingMember, AddingServer, client_core, server_core
+from fake_network import FakeClient, FakeNetwork
 
-from paddle_base.messages.dispatcher import Dispatcher
 from paddle_base.messages.envelope import JOIN, Envelope, MemberId, encode
 from paddle_base.messages.errors import ClosedError, NoAnswerError, RequestRefusedError
-from paddle_base.messages.fake import FakeClient, FakeNetwork
-from paddle_base.messages.server_core import MOST_RIVALS, ServerCore, ServerEffect
+from paddle_base.messages.server_core import MOST_RIVALS, Dispatcher, ServerCore, ServerEffect
 from paddle_base.runtime.schema import SchemaError
 
 

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from paddle_base.messages.gate.gate import Gate, GateLimits, GateTarget, Refusals, _Passage, find_idlest
+from paddle_base.messages.gate import Gate, GateLimits, GateTarget, Refusals, _Passage, find_idlest
 
 LIMIT_S = 60.0
 
@@ -52,7 +52,7 @@ def test_the_oldest_connection_goes_if_possible_one_that_does_not_know_the_key()
 
 def test_a_reason_of_refusals_is_logged_once_in_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now, said = [100.0], list[str]()
-    monkeypatch.setattr("paddle_base.messages.gate.gate.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("paddle_base.messages.gate.time.monotonic", lambda: now[0])
     refusals = Refusals(said.append)
     for second in range(31):
         now[0] = 100.0 + second

@@ -3,7 +3,7 @@
 import pytest
 from each import each
 
-from paddle_base.messages.gate.zmtp import FRAME_BYTES, FrameHeads, PeerBytes, ServerBytes, ZmtpError
+from paddle_base.messages.zmtp import FRAME_BYTES, FrameHeads, PeerBytes, ServerBytes, ZmtpError
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x06DEALER"[:28]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from paddle_base.runtime.errors import DataError, VolumeError
 from paddle_cluster.prepare import tree
-from paddle_cluster.prepare.errors import InputError, OutputError
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.program import main, prepare
 from paddle_cluster.prepare.settings import read_settings
@@ -75,27 +75,27 @@ def test_a_file_with_the_name_of_a_directory_costs_no_earlier_shard(tmp_path, na
     before = lines(tmp_path, 0)
     shutil.rmtree(tmp_path / name, ignore_errors=True)
     (tmp_path / name).write_text("mine")
-    with pytest.raises(OutputError, match=f"{tmp_path / name} is no directory, .* move it away"):
+    with pytest.raises(VolumeError, match=f"{tmp_path / name} is no directory, .* move it away"):
         run(tmp_path, 2)
     assert (tmp_path / name).read_text() == "mine" and lines(tmp_path, 0) == before
 
 
 def test_a_file_in_place_of_the_directory_is_told_with_what_to_do(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match=r"File exists .*move it away, or name another OUT_DIR"):
+    with pytest.raises(VolumeError, match=r"File exists .*move it away, or name another OUT_DIR"):
         run(tmp_path / "file", 1)
 
 
 def test_d1_nothing_is_visible_before_it_is_whole(tmp_path, monkeypatch):
     """The original untarred and split inside `0/data`, where a job that started meanwhile read half of it."""
     seen = []
-    write = tree._write_file
+    write = tree.write_file
 
     def watched(path, content):
         seen.append([name for name in names(tmp_path) if not name.startswith(".")])
         write(path, content)
 
-    monkeypatch.setattr(tree, "_write_file", watched)
+    monkeypatch.setattr(tree, "write_file", watched)
     run(tmp_path, 3)
     assert seen
     assert all(visible == [] for visible in seen)
@@ -131,11 +131,11 @@ def test_d1_the_output_of_a_running_job_is_never_touched(tmp_path):
 
 def test_d1_a_second_run_that_starts_meanwhile_takes_over_from_the_first(tmp_path):
     """The original had both write into the same files."""
-    with pytest.raises(OutputError, match="No such file"), tree.staging(tmp_path, None) as first:
+    with pytest.raises(VolumeError, match="No such file"), tree.staging(tmp_path, None) as first:
         run(tmp_path, 2)
         assert not first.exists()
         tree.write_shards(first, [{"train.txt": b"0\tx\n"}], {})
-    with pytest.raises(OutputError, match="another run of prepare"), tree.staging(tmp_path, None) as first:
+    with pytest.raises(VolumeError, match="another run of prepare"), tree.staging(tmp_path, None) as first:
         run(tmp_path, 2)
         first.mkdir()
         tree.publish(first, tmp_path, 0, "digits")
@@ -152,7 +152,7 @@ def test_d1_a_run_that_fails_leaves_the_old_shards_as_they_were(tmp_path, monkey
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OutputError, match="No space left on device"):
+    with pytest.raises(VolumeError, match="No space left on device"):
         run(tmp_path, 2, "--seed=9")
     assert [lines(tmp_path, shard) for shard in range(3)] == before
     assert names(tmp_path) == ["0", "1", "2", "output", "prepared.json", "quick_start"]
@@ -186,14 +186,6 @@ def test_d2_a_shard_holds_no_line_and_no_file_of_another(tmp_path):
     assert positions == sorted(lines(tmp_path / "one", 0))
     for shard in range(3):
         assert {path.name for path in (tmp_path / str(shard) / "data").glob("train.*")} == {"train.list", "train.txt"}
-
-
-def test_d2_shards_differ_by_at_most_one_line(tmp_path):
-    """The original split by bytes, so that the number of lines, and of batches, differed from trainer to trainer."""
-    run(tmp_path, 7)
-    sizes = [len(lines(tmp_path, shard)) for shard in range(7)]
-    assert sum(sizes) == 48
-    assert max(sizes) - min(sizes) <= 1
 
 
 def test_d4_the_whole_test_set_lies_on_the_volume_once_for_all_trainers(tmp_path):
@@ -333,7 +325,7 @@ def test_our_own_bug_shows_a_traceback_and_ends_with_70(tmp_path, monkeypatch, c
     def broken(*_):
         raise KeyError("bug")
 
-    monkeypatch.setattr("paddle_cluster.prepare.program.make_shards", broken)
+    monkeypatch.setattr("paddle_cluster.prepare.program.split_dataset", broken)
     assert main([f"--out_dir={tmp_path}", "--split_count=2", f"--examples_dir={EXAMPLES}"]) == 70
     assert "Traceback" in capsys.readouterr().err
 
@@ -344,7 +336,7 @@ def test_without_test_samples_there_is_no_test_list(tmp_path):
 
 
 def test_a_test_set_that_would_leave_a_trainer_without_any_is_refused(tmp_path):
-    with pytest.raises(InputError, match="6 test samples cannot be split into 7 shards"):
+    with pytest.raises(DataError, match="6 test samples cannot be split into 7 shards"):
         run(tmp_path, 7, "--test_fraction=0.1", "--test_data=split")
 
 
@@ -357,7 +349,7 @@ def test_a_volume_that_gives_nothing_away_stays_usable_for_root(tmp_path, monkey
     monkeypatch.setattr(os, "chown", refused)
     run(tmp_path / "a", 2)
     assert (tmp_path / "a" / "prepared.json").exists()
-    with pytest.raises(OutputError, match="cannot write below"):
+    with pytest.raises(VolumeError, match="cannot write below"):
         run(tmp_path / "b", 2, "--data_owner=1:2")
 
 

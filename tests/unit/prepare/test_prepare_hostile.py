@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from each import each
 
-from paddle_cluster.prepare.errors import InputError
+from paddle_base.runtime.errors import DataError
 from paddle_cluster.prepare.input import folder as folder_module
 from paddle_cluster.prepare.input.folder import Folder
 from paddle_cluster.prepare.program import main
@@ -147,8 +147,8 @@ def test_what_is_exchanged_between_a_look_and_its_opening_is_not_read(tmp_path, 
 
     def look_and_exchange(name, **options):
         facts = stat(name, **options)
-        looks.append(name)
-        if looks.count(place.name) == look and name == place.name:
+        looks.append(Path(name).name)
+        if looks.count(place.name) == look and looks[-1] == place.name:
             place.rename(tmp_path / "kept")
             if by == "FIFO":
                 os.mkfifo(place)
@@ -158,7 +158,7 @@ def test_what_is_exchanged_between_a_look_and_its_opening_is_not_read(tmp_path, 
 
     with Folder(tmp_path / "raw") as folder:
         monkeypatch.setattr(folder_module.os, "stat", look_and_exchange)
-        with pytest.raises((OSError, InputError), match=r"is a link by now|is a FIFO|Not a directory|Too many levels"):
+        with pytest.raises((OSError, DataError), match=r"is a link by now|is a FIFO|Not a directory|Too many levels"):
             folder.open("d/a.pos")
     assert (tmp_path / "kept").exists()
 
@@ -233,9 +233,6 @@ BOMBS = {
         "a.pos: the input has more",
     ),
     "tar": (one_file("a.tar", packed, tarred, "w"), *DISK, "a.tar: the input has more than 1048576 bytes"),
-    "tar.gz": (one_file("a.tgz", packed, tarred, "w:gz"), *DISK, "a.tgz: the input has more"),
-    "tar.bz2": (one_file("a.tbz", packed, tarred, "w:bz2"), *DISK, "a.tbz: the input has more"),
-    "tar.xz": (one_file("a.txz", packed, tarred, "w:xz"), *DISK, "a.txz: the input has more"),
     "zip": (one_file("a.zip", packed, zipped), *DISK, "a.zip, member 'd/a.pos': the input has more"),
     "archive that fits the disk and not the memory": (one_file("a.zip", packed, zipped), *MEMORY, "d/a.pos: the input"),
     "a file beside the data": (
@@ -384,5 +381,5 @@ def test_a_farm_of_links_is_counted_and_not_copied(tmp_path, monkeypatch):
         (tmp_path / f"{number}").mkdir()
         links(a=f"../{number + 1}", b=f"../{number + 1}")(tmp_path / f"{number}")
     (tmp_path / "30").mkdir()
-    with Folder(tmp_path) as folder, pytest.raises(InputError, match="more than 1000 files"):
+    with Folder(tmp_path) as folder, pytest.raises(DataError, match="more than 1000 files"):
         folder.files(linked=True)

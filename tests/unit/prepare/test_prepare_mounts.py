@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from paddle_base.runtime.errors import ConfigError, VolumeError
 from paddle_cluster.prepare import mounts, program
-from paddle_cluster.prepare.errors import OutputError, SettingsError
 from paddle_cluster.prepare.mounts import Mount, find_mount, parse_mounts, require_volume
 
 POD = r"""
@@ -69,7 +69,7 @@ def test_an_empty_dir_is_accepted_with_a_warning(mountinfo: Path, capsys: pytest
 def test_the_blogs_directory_beside_its_mount_is_refused(mountinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its Job mounted /mnt, wrote to /home/work/mfs, succeeded, and left nothing."""
     monkeypatch.setattr(mounts.Path, "is_dir", lambda path: path != Path("/etc/hosts"))
-    with pytest.raises(SettingsError) as error:
+    with pytest.raises(ConfigError) as error:
         require_volume(Path("/home/work/mfs/paddle-cluster-job"), mountinfo)
     assert error.value.exit_code == 78
     assert "lost with this container (mounted are /home/job path, /mnt, /scratch)" in str(error.value)
@@ -85,7 +85,7 @@ def test_a_mount_below_a_closed_directory_is_not_named(mountinfo: Path, monkeypa
         return path == Path("/mnt")
 
     monkeypatch.setattr(mounts.Path, "is_dir", is_dir)
-    with pytest.raises(SettingsError, match=r"\(mounted are /mnt\)"):
+    with pytest.raises(ConfigError, match=r"\(mounted are /mnt\)"):
         require_volume(Path("/home/work/mfs/paddle-cluster-job"), mountinfo)
 
 
@@ -94,12 +94,12 @@ def test_a_link_is_followed_to_where_it_leads(tmp_path: Path) -> None:
     info = tmp_path / "info"
     info.write_text(f"1 0 0:1 / / rw - overlay overlay rw\n2 1 0:2 / {tmp_path} rw - nfs4 server:/ rw\n")
     require_volume(tmp_path / "job", info)
-    with pytest.raises(SettingsError):
+    with pytest.raises(ConfigError):
         require_volume(tmp_path / "link/job", info)
 
 
 def test_an_unreadable_list_of_mounts_is_no_assent(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="REQUIRE_VOLUME=0 disables the check"):
+    with pytest.raises(VolumeError, match="REQUIRE_VOLUME=0 disables the check"):
         require_volume(Path("/mnt"), tmp_path / "absent")
 
 

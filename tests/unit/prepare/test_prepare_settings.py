@@ -7,7 +7,7 @@ import pytest
 from each import each
 
 from paddle_base.runtime.environment import find_misspelt
-from paddle_cluster.prepare.errors import ArgumentsError, SettingsError
+from paddle_base.runtime.errors import ConfigError, UsageError
 from paddle_cluster.prepare.settings import OPTIONS, help_table, name_flags, read_settings
 
 GOOD = {"OUT_DIR": "/volume/job", "SPLIT_COUNT": "3"}
@@ -18,7 +18,7 @@ def read(*flags, **environ):
 
 
 def problem(*flags, **environ):
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(ConfigError) as caught:
         read(*flags, **environ)
     return str(caught.value)
 
@@ -134,12 +134,12 @@ def test_all_problems_are_reported_together():
 
 @pytest.mark.parametrize("flag", ["--no_such_flag=1", "word", "--see=1"])
 def test_an_unknown_flag_is_a_usage_error(flag):
-    with pytest.raises(ArgumentsError, match="see paddle prepare --help"):
+    with pytest.raises(UsageError, match="see paddle prepare --help"):
         read(flag)
 
 
 def test_a_misspelt_flag_is_named_with_the_flag_that_it_resembles():
-    with pytest.raises(ArgumentsError, match=r"did you mean --split_count\?; see paddle prepare --help"):
+    with pytest.raises(UsageError, match=r"did you mean --split_count\?; see paddle prepare --help"):
         read("--split_cuont=3")
 
 
@@ -184,5 +184,5 @@ def test_the_config_of_tables_is_for_the_source_csv(tmp_path):
 
 def test_a_task_without_a_label_is_refused(tmp_path):
     flags = [f"--out_dir={tmp_path}", "--split_count=1", "--data_source=csv", f"--data_path={tmp_path.parent / 't'}"]
-    with pytest.raises(SettingsError, match="CSV_TASK is number, but CSV_LABEL is not set"):
+    with pytest.raises(ConfigError, match="CSV_TASK is number, but CSV_LABEL is not set"):
         read_settings([*flags, "--csv_task=number"], {})

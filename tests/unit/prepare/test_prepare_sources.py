@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from each import each
 
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
 from paddle_cluster.prepare.dataset import Dataset, Source
-from paddle_cluster.prepare.errors import InputError, InputMissingError, SettingsError
 from paddle_cluster.prepare.program import prepare
 from paddle_cluster.prepare.settings import read_settings
 from paddle_cluster.prepare.sources import SOURCES
@@ -63,7 +63,7 @@ def test_a_shard_may_lie_in_many_files(tmp_path):
 
 
 def test_more_files_than_samples_are_refused(tmp_path):
-    with pytest.raises(InputError, match="1438 training samples cannot be split into 2 x 720 files"):
+    with pytest.raises(DataError, match="1438 training samples cannot be split into 2 x 720 files"):
         run(tmp_path / "job", "--shard_files=720")
 
 
@@ -71,19 +71,19 @@ def test_more_files_than_samples_are_refused(tmp_path):
 def test_a_line_that_is_no_digit_is_named(tmp_path, line):
     file = tmp_path / "mine.csv"
     file.write_text(",".join(["0"] * 65) + "\n" + line + "\n")
-    with pytest.raises(InputError, match=r"mine\.csv line 2: expected 64 pixels"):
+    with pytest.raises(DataError, match=r"mine\.csv line 2: expected 64 pixels"):
         run(tmp_path / "job", f"--data_path={file}")
 
 
 def test_a_damaged_digits_file_is_bad_data(tmp_path):
     file = tmp_path / "digits.csv.gz"
     file.write_bytes((EXAMPLES / "digits" / "digits.csv.gz").read_bytes()[:20_000])
-    with pytest.raises(InputError, match=r"digits\.csv\.gz is cut off"):
+    with pytest.raises(DataError, match=r"digits\.csv\.gz is cut off"):
         run(tmp_path / "job", f"--data_path={file}")
 
 
 def test_an_image_without_the_digits_file_says_where_it_looked(tmp_path):
-    with pytest.raises(InputMissingError, match="EXAMPLES_DIR"):
+    with pytest.raises(MissingInputError, match="EXAMPLES_DIR"):
         run(tmp_path / "job", f"--examples_dir={tmp_path}")
 
 
@@ -121,7 +121,7 @@ def test_latin_1_text_becomes_utf_8(tmp_path):
 
 def test_a_stated_encoding_is_insisted_on(tmp_path):
     raw = write(tmp_path / "raw", a__pos="caf\xe9\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"a\.pos line [0-9]+: the text is not utf-8"):
+    with pytest.raises(DataError, match=r"a\.pos line [0-9]+: the text is not utf-8"):
         run(tmp_path / "job", QUICK_START, f"--data_path={raw}", "--data_encoding=utf-8")
 
 
@@ -226,7 +226,7 @@ def test_other_data_beside_a_model_are_named_with_the_files_that_it_needs(tmp_pa
 def test_a_table_of_texts_needs_the_column_of_the_labels(tmp_path):
     raw = write(tmp_path / "raw", t__csv="a,b\nc,d\n")
     for path, said in ((raw, r"\*\.csv with CSV_LABEL"), (raw / "t.csv", "set CSV_LABEL to the column of the labels")):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(DataError, match=said):
             run(tmp_path / "job", "--data_source=quick_start", f"--data_path={path}")
 
 
@@ -253,24 +253,24 @@ def test_the_tutorials_folder_keeps_its_own_test_set_dictionary_and_other_files(
 
 def test_a_line_without_a_label_is_named(tmp_path):
     raw = write(tmp_path / "raw", train__txt="0\tfine\nno label here\n")
-    with pytest.raises(InputError, match=r"train\.txt line 2: the line is not of the form label<TAB>words"):
+    with pytest.raises(DataError, match=r"train\.txt line 2: the line is not of the form label<TAB>words"):
         run(tmp_path / "job", QUICK_START, f"--data_path={raw}")
 
 
 def test_a_folder_without_text_says_what_was_expected(tmp_path):
     raw = write(tmp_path / "raw", picture__jpg=b"\xff\xd8")
-    with pytest.raises(InputError, match=r"expected train\.txt"):
+    with pytest.raises(DataError, match=r"expected train\.txt"):
         run(tmp_path / "job", QUICK_START, f"--data_path={raw}")
 
 
 def test_a_missing_path_is_a_missing_input(tmp_path):
-    with pytest.raises(InputMissingError, match="does not exist"):
+    with pytest.raises(MissingInputError, match="does not exist"):
         run(tmp_path / "job", QUICK_START, f"--data_path={tmp_path}/nothing")
 
 
 def test_fewer_samples_than_shards_are_bad_data(tmp_path):
     raw = write(tmp_path / "raw", all__txt="0\tone\n")
-    with pytest.raises(InputError, match="1 training samples cannot be split into 2 shards"):
+    with pytest.raises(DataError, match="1 training samples cannot be split into 2 shards"):
         run(tmp_path / "job", QUICK_START, f"--data_path={raw}", "--test_fraction=0")
 
 
@@ -314,12 +314,12 @@ def test_ratings_come_with_the_meta_data_that_the_demo_reads(tmp_path):
     ],
 )
 def test_bad_ratings_are_named(tmp_path, changed, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(DataError, match=message):
         run(tmp_path / "job", "--data_source=movielens", f"--data_path={movielens(tmp_path / 'ml', **changed)}")
 
 
 def test_a_folder_without_ratings_is_a_missing_input(tmp_path):
-    with pytest.raises(InputMissingError, match=r"has no ratings\.dat"):
+    with pytest.raises(MissingInputError, match=r"has no ratings\.dat"):
         run(tmp_path / "job", "--data_source=movielens", f"--data_path={write(tmp_path / 'ml', a__txt='')}")
 
 
@@ -345,7 +345,7 @@ def test_an_input_that_may_not_be_read_is_a_missing_input(tmp_path, monkeypatch)
         return open_any(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(InputMissingError, match=r"cannot read .*all\.txt: Permission denied"):
+    with pytest.raises(MissingInputError, match=r"cannot read .*all\.txt: Permission denied"):
         run(tmp_path / "job", QUICK_START, f"--data_path={raw}")
 
 
@@ -361,7 +361,7 @@ def test_a_source_is_known_by_its_record_alone(tmp_path, monkeypatch):
 
     monkeypatch.setitem(SOURCES, "lines", Source("lines", read_lines, "input", test_fraction="1/2", example="poems"))
     (tmp_path / "poems").mkdir()
-    with pytest.raises(SettingsError, match="DATA_SOURCE=lines needs DATA_PATH or DATA_URL"):
+    with pytest.raises(ConfigError, match="DATA_SOURCE=lines needs DATA_PATH or DATA_URL"):
         run(tmp_path / "job", "--data_source=lines")
     path = tmp_path / "in.txt"
     path.write_text("a\nb\n" * 8)

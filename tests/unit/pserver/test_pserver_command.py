@@ -38,51 +38,19 @@ def test_the_tutorials_command_line_is_understood_without_a_warning():
 
 
 @each(
-    "argv, name, value",
-    [
-        (["--port=1"], "port", 1),
-        (["-port=1"], "port", 1),
-        (["--port", "1"], "port", 1),
-        (["--probe"], "probe", True),
-        (["--probe=0"], "probe", False),
-        (["--probe", "--noprobe"], "probe", False),
-        (["--port=1", "--port=2"], "port", 2),
-        (["--comment=a=b c"], "comment", "a=b c"),
-        (["--nics="], "nics", ""),
-        (["--timeout=1.5"], "timeout", 1.5),
-        (["--nics", "lo:1"], "nics", "lo:1"),
-    ],
-)
-def test_flags_are_read_as_gflags_did(argv, name, value):
-    assert flags.parse(argv).values[name] == value
-
-
-@each(
     "argv, part",
     [
-        (["--prot=1"], "did you mean --port?"),
         (["--num_gradient_server=1"], "did you mean --num_gradient_servers?"),
-        (["--xyzzy=1"], "unknown command line flag 'xyzzy'; --help lists all"),
-        (["--port=x"], "whole number"),
         (["--port=0"], "--port is 0; without a store it must be in [1, 65535]"),
         (["--port=65536"], "--port is 65536; it must be in [0, 65535]"),
         (["--num_gradient_servers=None"], "--num_gradient_servers is 'None'; it must be a whole number"),
-        (["--async_lagged_ratio_default=inf"], "it must be a finite number"),
         (["--num_gradient_servers=0"], "it must be in [1, 1048576]"),
         (["--ports_num=-1"], "it must be in [1, 65535]"),
-        (["--probe=maybe"], "true or false"),
         (["--port=65535", "--ports_num=2"], "need port 65536"),
-        (["--port"], "needs a value"),
-        (["serve"], "serve"),
         (["--rdma_tcp=rdma"], "--rdma_tcp is 'rdma'; it must be one of tcp"),
         (["--probe", "--pservers=,"], "--pservers is ','; it must be hosts separated by commas"),
         (["--probe", "--pservers=a:0"], "'0' of a is no port"),
-        (["--timeout=-1"], "--timeout is -1.0; it must be in [0, 86400]"),
         (["--async_lagged_ratio_min=-1"], "it must be at least 0"),
-        (["--timeout=nan"], "it must be a finite number"),
-        (["--"], "Unknown commandline argument"),
-        (["--noprobe=1"], "a negated flag takes no value; write --noprobe or --probe=1"),
-        (["--noport"], "unknown command line flag 'noport'; did you mean --port?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

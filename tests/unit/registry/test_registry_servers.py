@@ -85,18 +85,10 @@ def test_a_number_of_servers_that_is_none_is_damage(registry: DirectoryRegistry,
     ("value", "what"),
     [
         ("", "not JSON"),
-        ("[]", "list instead"),
-        ("[" * 9000, "levels|values"),
-        ("{}", "ps/0 has no host"),
-        ('{"host":"","ports":[],"sparse_ports":[]}', "ps/0.host is"),
         ('{"host":"a b","ports":[],"sparse_ports":[]}', "ps/0.host is"),
         ('{"host":"a\\n","ports":[],"sparse_ports":[]}', "ps/0.host is"),
         ('{"host":"a","ports":[0],"sparse_ports":[]}', "ps/0.ports"),
-        ('{"host":"a","ports":[65536],"sparse_ports":[]}', "ps/0.ports"),
-        ('{"host":"a","ports":[1.5],"sparse_ports":[]}', "ps/0.ports"),
-        ('{"host":"a","ports":[true],"sparse_ports":[]}', "ps/0.ports"),
         ('{"host":"a","ports":[1]}', "ps/0 has no sparse_ports"),
-        ('{"host":"a","ports":"1","sparse_ports":[]}', "ps/0.ports"),
     ],
 )
 def test_a_record_that_is_none_is_damage(value: str, what: str) -> None:

@@ -39,6 +39,18 @@ def test_what_is_written_is_read(value: dict[str, object]) -> None:
         (b'{"a":18446744073709551616}', "more than 64 bits"),
         (b'{"a":"\\ud800"}', "surrogate"),
         (b'{"a":"\x1b', "not JSON"),
+        (b'{"a":-Infinity}', "-Infinity"),
+        (b'{"a":[-1e400]}', "not finite"),
+        (b'{"b":[{"a":1,"\\u0061":2}]}', "a key twice"),
+        (b'{"a":-99999999999999999999}', "64 bits"),
+        (b'{"a":' + b"9" * 5000 + b"}", "64 bits"),
+        (b'{"\\udfff":[]}', "surrogate"),
+        (b'{"a":["\xed\xa0\x80"]}', "not JSON"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
+        ('{"a":1}'.encode("utf-16"), "not JSON"),
+        (b"null", "a NoneType instead"),
+        (b"{}{}", "not JSON"),
+        (b'{"a":1', "not JSON"),
     ],
 )
 def test_bad_texts_are_refused_by_name(data: bytes, reason: str) -> None:
@@ -47,7 +59,20 @@ def test_bad_texts_are_refused_by_name(data: bytes, reason: str) -> None:
 
 
 def test_brackets_in_texts_are_no_levels() -> None:
-    assert parse_bounded(b'{"a":"[[[[[[[[{{{{{{"}', depth=2, values=5) == {"a": "[[[[[[[[{{{{{{"}
+    for text in ("[" * 5000, '"[' * 5000, '\\"[{' * 5000, "\\" * 5001 + "[" * 99):
+        assert parse_bounded(dump_bounded({"a": text}, depth=2, values=5), depth=2, values=5) == {"a": text}
+    assert parse_bounded(b'{"a":"\\ud83d\\ude00"}', depth=2, values=5) == {"a": "\U0001f600"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'{"a":"' + b'\\"' * 300_000, b'{"a":"' + b'\\"' * 300_000 + b"\\", b'"' * 300_001, b"[" * 99 + b'"' * 300_001],
+    ids=["open", "cut in an escape", "quotes", "brackets"],
+)
+def test_texts_without_an_end_are_looked_at_once(text):
+    """A search that began anew at every quote would take hours."""
+    with pytest.raises(BoundedJsonError):
+        parse_bounded(text + b"[" * 40, depth=32, values=1 << 20)
 
 
 @pytest.mark.parametrize("value", [{"a": float("nan")}, {"a": {1, 2}}, {"a": [[[[[[1]]]]]]}])

@@ -6,8 +6,7 @@ import sys
 import pytest
 from each import each
 
-from paddle_base.runtime import glog
-from paddle_base.runtime.terminal import bar, colours
+from paddle_base.runtime import glog, terminal
 
 XTERM = {"TERM": "xterm"}
 
@@ -30,14 +29,14 @@ class Terminal(io.StringIO):
     ],
 )
 def test_what_a_stream_shows(stream, environ, can_move, can_paint):
-    assert colours.is_terminal(stream, environ) == can_move
-    assert colours.has_colour(stream, environ) == can_paint
+    assert terminal.is_terminal(stream, environ) == can_move
+    assert terminal.has_colour(stream, environ) == can_paint
 
 
 def test_a_closed_stream_is_no_terminal():
     closed = Terminal()
     closed.close()
-    assert not colours.has_colour(closed, XTERM)
+    assert not terminal.has_colour(closed, XTERM)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ def test_a_closed_stream_is_no_terminal():
     [(-1, "[----]"), (0, "[----]"), (0.5, "[##--]"), (0.99, "[###-]"), (1, "[####]"), (7, "[####]")],
 )
 def test_the_bar_is_full_at_the_end_and_not_before(fraction, picture):
-    assert bar.draw_bar(fraction, 4) == picture
+    assert terminal.draw_bar(fraction, 4) == picture
 
 
 @pytest.mark.parametrize(
@@ -62,16 +61,16 @@ def test_the_bar_is_full_at_the_end_and_not_before(fraction, picture):
     ],
 )
 def test_states_are_painted(line, painted):
-    assert colours.paint_states(line) == painted
+    assert terminal.paint_states(line) == painted
 
 
 def test_lines_without_a_terminal_stay_as_they_are():
     lines = ["training: pass 1", "ID  POD"]
-    assert bar.format_lines(lines, 0.5, io.StringIO(), XTERM) == "training: pass 1\nID  POD\n"
-    assert bar.format_lines(lines, 0.5, Terminal(), {**XTERM, "NO_COLOR": "1"}) == (
+    assert terminal.format_lines(lines, 0.5, io.StringIO(), XTERM) == "training: pass 1\nID  POD\n"
+    assert terminal.format_lines(lines, 0.5, Terminal(), {**XTERM, "NO_COLOR": "1"}) == (
         "training: pass 1\nID  POD\n[############------------] 50% of the job\n"
     )
-    assert bar.format_lines(lines, None, Terminal(), XTERM).count("\x1b[") == 4
+    assert terminal.format_lines(lines, None, Terminal(), XTERM).count("\x1b[") == 4
 
 
 @pytest.fixture
@@ -102,7 +101,7 @@ def test_a_log_line_comes_above_the_bottom_line(on_terminal):
 
 def test_the_bottom_line_is_cut_to_one_line(on_terminal, monkeypatch):
     stderr = on_terminal()
-    monkeypatch.setattr(bar, "count_columns", lambda stream: 10)
+    monkeypatch.setattr(terminal, "count_columns", lambda stream: 10)
     glog.set_bottom_line("x" * 100)
     assert stderr.getvalue() == "\r\x1b[K" + "x" * 9 + "\r"
 

@@ -1,5 +1,6 @@
 """The session that `paddle train` and paddle.v2 stand on, used as a notebook uses it: a batch at a time."""
 
+import re
 import signal
 import threading
 from pathlib import Path
@@ -8,12 +9,13 @@ import numpy as np
 import pytest
 
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
+from paddle_base.runtime.interrupts import defer_interrupt
 from trainer.arrays.arguments import Argument, Sparse, join_arguments
 from trainer.arrays.parameters import ParameterTable
 from trainer.config import parse_config
 from trainer.config.scripts.python2 import use_directories
 from trainer.flags import parse_flags
-from trainer.session import defer_interrupt, make_session
+from trainer.session import make_session
 from trainer.training.assembly import Assembly
 
 CONFIG = """
@@ -132,7 +134,7 @@ def test_a_restored_session_continues_bit_for_bit(config, tmp_path):
         other.step(one)
     assert_equal(values(other), values(session))
     assert other.stream.state == session.stream.state
-    with pytest.raises(MissingInputError):
+    with pytest.raises(MissingInputError, match=f"^{re.escape(str(tmp_path))}/nothing: there is no such directory"):
         other.restore(tmp_path / "nothing")
 
 
@@ -148,6 +150,17 @@ def test_a_checkpoint_refuses_names_that_would_leave_its_folder(config, tmp_path
     assert not (tmp_path / "saved").exists() and not (tmp_path / "bias").exists()
 
 
+def test_passes_begin_and_end_with_the_updater(config, monkeypatch):
+    session, told = open_session(config), []
+    for name in ("connect", "start_pass", "step", "finish_pass"):
+        monkeypatch.setattr(session.updater, name, lambda *_, name=name: told.append(name))
+    session.start_pass()
+    session.step(BATCHES[0])
+    session.finish_pass()
+    assert told == ["connect", "start_pass", "step", "finish_pass"]
+
+
+@pytest.mark.usefixtures("default_interrupts")
 def test_ctrl_c_in_a_step_comes_after_it_and_the_session_goes_on(config, monkeypatch):
     plain, interrupted = open_session(config), open_session(config)
     for one in BATCHES:
@@ -163,6 +176,27 @@ def test_ctrl_c_in_a_step_comes_after_it_and_the_session_goes_on(config, monkeyp
     assert not interrupted.is_open
 
 
+@pytest.mark.usefixtures("default_interrupts")
+@pytest.mark.parametrize("name", ["apply_average", "restore", "finish_pass"])
+def test_ctrl_c_in_the_exchange_of_averages_or_at_the_end_of_a_pass_leaves_whole_values(config, monkeypatch, name):
+    plain, interrupted = open_session(config), open_session(config)
+    shard = interrupted.updater._shard
+    whole = getattr(shard, name)
+    monkeypatch.setattr(shard, name, lambda *args: (signal.raise_signal(signal.SIGINT), whole(*args)))
+    for session in (plain, interrupted):
+        session.step(BATCHES[0])
+    plain.test(BATCHES)
+    plain.finish_pass()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.test(BATCHES)
+        interrupted.finish_pass()
+    monkeypatch.undo()
+    if name != "finish_pass":
+        interrupted.finish_pass()
+    assert_equal(values(interrupted), values(plain))
+
+
+@pytest.mark.usefixtures("default_interrupts")
 def test_a_second_ctrl_c_ends_a_step_at_once_and_other_handlers_stay():
     before = signal.getsignal(signal.SIGINT)
     done = []

@@ -53,6 +53,7 @@ def helper(
                 raise
             except ValueError as error:
                 too_large = _BEYOND_MESSAGE.fullmatch(str(error))
+                # an error of the user's own code, for example of a step function
                 if too_large is None:
                     raise
                 refused = _refuse_number(int(too_large[1]), bound)

@@ -98,6 +98,7 @@ def end_group(name: str) -> None:
     parse = current()
     in_group("the end of a recurrent group")
     group = parse.sub_model
+    # checked here and not in `memory`, because a step may make the remembered layer later
     for memory_ in group.memories:
         if memory_.layer_name not in parse.layers:
             target = memory_.layer_name.partition("@")[0] or "?"
@@ -111,7 +112,9 @@ def end_group(name: str) -> None:
             raise ArgumentError(
                 f"memory {memory_.link_name!r} has size {width}, but the layer that it remembers has size {size}"
             )
+    # first, because the layers of the results belong to the enclosing model
     end_sub_model(name)
+    # "data" as in the original; the trainer replaces it (`separate_groups`)
     kind = "data" if group.HasField("generator") else "gather_agent"
     for link in group.out_links:
         if link.layer_name not in parse.layers:
@@ -153,6 +156,7 @@ def add_memory(
     elif boot_bias is not None:
         agent.add_bias(boot_bias, default=False, size=size)
         message.boot_bias_parameter_name = agent.message.bias_parameter_name
+        # the parameter is the first value of the memory; add_bias has only made it, under the default name
         agent.message.ClearField("bias_parameter_name")
         message.boot_bias_active_type = boot_bias_active_type
     elif boot_with_const_id is not None:

@@ -237,6 +237,7 @@ def settings(
     if gradient_clipping_threshold is not None:
         threshold = to_float("gradient_clipping_threshold", gradient_clipping_threshold)
         parse.defaults.gradient_clipping_threshold = threshold
+        # both places, as in the original: parameters that are made later, and opt_config
         values["gradient_clipping_threshold"] = threshold
     averaging = {
         "average_window": average_window,

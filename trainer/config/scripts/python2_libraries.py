@@ -10,7 +10,7 @@ import contextlib
 import errno
 import functools
 import html.parser
-import importlib
+import importlib.machinery
 import inspect
 import io
 import itertools
@@ -87,7 +87,8 @@ def install_modules() -> None:
         "urllib2": _module("urllib2", **vars(urllib.request), **_public(urllib.error)),
         "urlparse": urllib.parse,
     }.items():
-        sys.modules.setdefault(name, module)
+        if importlib.machinery.PathFinder.find_spec(name) is None:  # the program's own commands.py comes first
+            sys.modules.setdefault(name, module)
     sys.modules["cStringIO"] = _module("cStringIO", StringIO=StringIO)
     _add(itertools, imap=map, izip=zip, ifilter=filter, izip_longest=itertools.zip_longest)
     _add(operator, div=divide, isCallable=callable)

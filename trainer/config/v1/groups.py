@@ -146,6 +146,7 @@ def Memory(
     if boot_bias and not isinstance(boot_bias, ParameterAttribute):
         if boot_bias is not True:
             raise ArgumentError("boot_bias must be True or a Bias()")
+        # a stated deviation, because an attribute without one is "smart" (spec/config.md 4.2)
         boot_bias = ParameterAttribute(initial_std=current().defaults.initial_std)
     return add_memory(
         name,

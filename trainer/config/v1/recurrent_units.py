@@ -61,6 +61,7 @@ def LstmRecurrentUnit(
     out_memory: str | None = None,
 ) -> None:
     """Add one step of an LSTM."""
+    # units with the same prefix share their parameters
     prefix = para_prefix or name
     output = out_memory or Memory(name=name, size=size)
     state = Memory(name=f"{name}_state", size=size)
@@ -75,6 +76,7 @@ def LstmRecurrentUnit(
         active_gate_type=gate_active_type,
         active_state_type=state_active_type,
     )
+    # `state` refers to this layer by its name
     Layer(name=f"{name}_state", type="get_output", size=size, inputs=Input(name, input_layer_argument="state"))
 
 
@@ -107,6 +109,7 @@ def LstmRecurrentUnitNaive(
     forget_gate = part("forget_gate", 2, gate_active_type, before)
     state = f"{name}_state"
     ExpressionLayer(name=state, inputs=[DotMulOperator([candidate, input_gate]), DotMulOperator([before, forget_gate])])
+    # only this gate reads the new state; the gates before decide what the new state is
     output_gate = part("output_gate", 3, gate_active_type, state)
     ExpressionLayer(name=f"{name}_state_atv", active_type=state_active_type, inputs=IdentityProjection(state))
     ExpressionLayer(name=name, inputs=DotMulOperator([f"{name}_state_atv", output_gate]))
@@ -217,7 +220,7 @@ def GatedRecurrentUnitNaive(
         name=name,
         inputs=[
             IdentityProjection(output),
-            DotMulOperator([output, update], scale=-1.0),
+            DotMulOperator([output, update], scale=-1.0),  # h - u h + u c is (1 - u) h + u c
             DotMulOperator([candidate, update]),
         ],
     )

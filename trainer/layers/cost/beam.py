@@ -60,6 +60,7 @@ def list_paths(steps: Sequence[Expansion]) -> tuple[list[list[int]], int]:
         right.append((number, step.gold))
         if right[-1] not in step.candidates:
             break
+        # the number of a candidate is the number of its list in the next step
         number = place = step.candidates.index(right[-1])
     else:
         right = []

@@ -70,6 +70,7 @@ class Chain:
             else:
                 alpha = self._emit[:end] * np.exp(scores.start - scores.start.max())
                 log_scale[:end] += scores.start.max()
+            # each frame is scaled, because the products of a long sequence would become 0
             total = alpha.sum(axis=1)
             log_scale[begin:end] += np.log(total)
             np.divide(alpha, total[:, None], out=self._alpha[begin:end])
@@ -98,6 +99,7 @@ class Chain:
         # Each row of `ahead` is emit * beta times a factor. Because of the factor, the probabilities of all moves from
         # the previous frame to the frame of the row add up to 1.
         ahead = np.empty_like(self._alpha)
+        # a factor, which the division by the sums removes; without it, exp() may overflow
         last = np.exp(self._scores.end - self._scores.end.max())
         for step in reversed(range(packing.steps)):
             begin, end = packing.begins[step], packing.begins[step + 1]

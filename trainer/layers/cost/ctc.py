@@ -76,7 +76,7 @@ def sum_paths(log_y: Array, packing: PackedOrder, widened: Widened) -> tuple[Arr
         n = live[step]
         if step == 0:
             before = np.full(at_place[0].shape, -np.inf)
-            before[:, :2] = 0
+            before[:, :2] = 0  # a path begins with a blank or with the first label
             before[~widened.is_used[:n]] = -np.inf
         else:
             last = alpha[-1][:n]
@@ -86,6 +86,7 @@ def sum_paths(log_y: Array, packing: PackedOrder, widened: Widened) -> tuple[Arr
         alpha.append(before + at_place[step])
     for step in reversed(range(packing.steps)):
         n = live[step]
+        # a path ends with the last label, or with the blank after it
         after = np.where(np.arange(widened.labels.shape[1]) >= widened.counts[:n, None] - 2, 0.0, -np.inf)
         after[~widened.is_used[:n]] = -np.inf
         if beta:
@@ -102,6 +103,7 @@ def sum_paths(log_y: Array, packing: PackedOrder, widened: Widened) -> tuple[Arr
         if step == 0:
             log_total[: live[0]] = np.logaddexp.reduce(both, axis=1)
         n = live[step]
+        # for an impossible sequence, -inf minus -inf would be NaN
         possible = np.isfinite(log_total[:n])
         occupied[begins[step] : begins[step + 1]][possible] = np.exp(both[possible] - log_total[:n][possible, None])
     return log_total, occupied

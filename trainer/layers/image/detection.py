@@ -146,6 +146,7 @@ class MultiBoxLossLayer(Layer):
         count = max(1, len(images))
         boxes = labels[starts[images] + matches[images, found]]
         distance = places[images, found] - encode(priors[found, :BOX], priors[found, BOX:], boxes[:, 1:5])
+        # the smooth L1 cost of Fast R-CNN, whose gradient a box far away does not dominate
         cost = np.where(np.abs(distance) < 1, 0.5 * distance**2, np.abs(distance) - 0.5).sum()
         wanted = np.full(matches.shape, self._conf.background_id)
         wanted[images, found] = boxes[:, 0]

@@ -152,6 +152,7 @@ class RegionPoolLayer(Layer):
         self._places = np.full((len(regions), shape[0], *bins), -1, np.intp)
         for row, region in enumerate(regions):
             image = int(region[0])
+            # as round() in C; numpy's rounds a half to the even number
             box = np.floor(region[1:5].astype(np.float64) * self._conf.spatial_scale + 0.5).astype(int)
             edges = _bin_edges(box[1], box[3], bins[0], shape[1]), _bin_edges(box[0], box[2], bins[1], shape[2])
             for i, (top, bottom) in enumerate(edges[0]):

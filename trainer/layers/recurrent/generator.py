@@ -121,6 +121,7 @@ class GeneratorLayer(GroupLayer):
         self._probabilities = layers[self._predicted].inputs[0].input_layer_name
         step = ModelConfig()
         step.CopyFrom(group.step)
+        # the ids of the maxid layer are not computed: the search chooses among the probabilities of all paths
         remembered = [name for name in group.step.output_layer_names if name != self._predicted]
         del step.output_layer_names[:]
         step.output_layer_names.extend(dict.fromkeys([self._probabilities, *remembered, *self._watched]))
@@ -179,6 +180,7 @@ class GeneratorLayer(GroupLayer):
             p = given.value if given.sparse is None else given.sparse.to_dense(self._dtype)
             if p is None:
                 raise ConfigError(f"{self}: {self._probabilities} gives no probabilities from which ids can be chosen")
+            # the score of an impossible id is -inf
             with np.errstate(divide="ignore"):
                 gains = np.log(p) if self._is_logarithmic else p
             going_on, ended = expand(live, gains, find_best(p, self._limits.beam_size), self._limits)

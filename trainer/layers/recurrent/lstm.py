@@ -105,13 +105,14 @@ def step_backward(
         return
     size = c.shape[1]
     a, i, f, o = (gates[:, k * size : (k + 1) * size] for k in range(4))
-    y = c.copy()
+    y = c.copy()  # the peepholes' gradient needs c itself
     acts.state.apply(y)
     d_o = d_h * y
     acts.gate.descend(d_o, o)
     d_h *= o
     acts.state.descend(d_h, y)
     d_c += d_h
+    # the output gate reads the new c, so its gradient has to be part of d_c before the other gates take theirs
     d_c += d_o * peepholes[2]
     o[:] = d_o
     d_a, d_i, d_f = d_c * i, d_c * a, d_c * c_before
@@ -172,6 +173,7 @@ class LstmLayer(StatefulLayer):
         y = self._kept.rows("y", packing.frames, size, dtype)
         self._run = hot.LstmRun(gates, self._peepholes(), c, y, np.asarray(packing.begins, np.int64), self._acts.names)
         self._first = self._find_first(dtype) if self.goes_on else None
+        # the compiled loop begins every sequence with zeros
         if self._first is None and self._run.fits():
             w, bias = self._weight.matrix(size, 4 * size), self._bias.value[: 4 * size]
             self._run.forward(x, self._input.rows, w, bias, h)

@@ -126,7 +126,7 @@ class GridLstmLayer(Layer):
             before = [c[order.before[d, front]] for d in dimensions]
             z = self._z[front]
             a, i, *f, o = (part.copy() for part in self._parts(z))
-            y = c[front]
+            y = c[front]  # an index array makes a copy, so `c` keeps its values
             self._state.apply(y)
             d_z = np.empty_like(z)
             d_a, d_i, *d_f, d_o = self._parts(d_z)

@@ -79,7 +79,7 @@ def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]
     del outer.layers[:], outer.sub_models[:]
     groups: dict[str, Group] = {}
     for name, record in records.items():
-        if name not in owners:
+        if name not in owners:  # a group inside another group belongs to the other group's step
             groups[name] = _take_group(config, record, records, owners, layers)
     givers = {link.link_name: group.record.name for group in groups.values() for link in group.record.out_links}
     for layer in config.layers:

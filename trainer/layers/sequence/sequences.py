@@ -212,7 +212,7 @@ class SequenceSliceLayer(PickingLayer):
         bounds = starts if sub_starts is None else sub_starts
         given = [require_rows(self, one).astype(np.int64) for one in inputs[1:]]
         require_same_rows(self, [bounds[1:], *given])
-        is_there = np.logical_and.accumulate(np.all([one != -1 for one in given], axis=0), axis=1)
+        is_there = np.logical_and.accumulate(np.all([one != -1 for one in given], axis=0), axis=1)  # -1 ends a list
         begins, ends = bounds[:-1, None], bounds[1:, None]
         if len(given) == 2 or self.config.select_first:
             begins = begins + given[0]

@@ -133,6 +133,7 @@ def draw_times(facts: Facts) -> Markup | None:
         return None
     longest = max(one.total for one in times)
     shown = times[:MOST]
+    # the slowest trainers are shown, but in the order of their ids
     shown.sort(key=lambda one: (not one.trainer.isdigit(), whole(number_of(one.trainer)), one.trainer))
     slowest = times[0].trainer if is_first_slow(times) else ""
     rows = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from paddle_base.runtime.status_files import LATE_S
-from paddle_cluster.elastic.job.membership_file import (
+from paddle_cluster.elastic.membership_file import (
     describe_cause,
     describe_driver,
     describe_loss,

@@ -53,6 +53,7 @@ def agree_on_first_values(
             return
         claim = registry.claim(INIT_LOCK, name)
         if claim is not None:
+            # the registry, and not this attempt, tells in the next turn whether the values are complete
             _give(registry, claim, name, digest, give)
             continue
         look()

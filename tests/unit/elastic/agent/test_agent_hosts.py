@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
+from waiting import until
 
 from paddle_base.runtime.errors import LostPeerError, PeerUnreachableError
+from paddle_base.runtime.network.interfaces import find_way
 from paddle_cluster.elastic.agent.client import AgentClient
-from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy, find_way
+from paddle_cluster.elastic.agent.hosts import AgentHosts, AgentPolicy
 from paddle_cluster.elastic.agent.protocol import AgentState
 from paddle_cluster.elastic.discovery import FixedHosts, FoundHosts
 
@@ -110,16 +111,12 @@ def test_an_agent_that_does_not_answer_hides_no_other_one(answers: Answers, monk
         return before(client)
 
     monkeypatch.setattr(AgentClient, "read_state", read_state)
-    until = time.monotonic() + 60.0
-    while list(hosts.find_available_hosts_and_slots()) != ["127.0.0.3"]:
-        assert time.monotonic() < until
+    until(lambda: list(hosts.find_available_hosts_and_slots()) == ["127.0.0.3"], "the second host")
     answers["127.0.0.3"] = AgentState("b", 0, True)
-    while hosts.find_available_hosts_and_slots():
-        assert time.monotonic() < until
+    until(lambda: not hosts.find_available_hosts_and_slots(), "no host")
     answers["127.0.0.2"] = AgentState("a", 0, False)
     may_answer.set()
-    while list(hosts.find_available_hosts_and_slots()) != ["127.0.0.2"]:
-        assert time.monotonic() < until
+    until(lambda: list(hosts.find_available_hosts_and_slots()) == ["127.0.0.2"], "the first host")
 
 
 def test_an_agent_that_has_lost_a_worker_has_no_room_until_it_answers(answers: Answers) -> None:

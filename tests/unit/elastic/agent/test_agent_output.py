@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.elastic.agent.output import MOST_KEPT, WorkerOutput
-from paddle_cluster.elastic.agent.protocol import MOST_CHUNK, StreamMark, StreamPart, WorkerNews
-from paddle_cluster.elastic.agent.showing import OutputShower
+from paddle_cluster.elastic.agent.protocol import MOST_CHUNK, OutputAnswer, StreamMark, StreamPart
+from paddle_cluster.elastic.agent.remote import OutputPrinter
+from paddle_cluster.elastic.agent.workers import MOST_KEPT, WorkerOutput
 from paddle_cluster.elastic.launching.output import OutputWriter, WorkerPipe
 
 WAIT_S = 60.0
@@ -91,10 +91,10 @@ def test_lines_are_shown_whole_and_the_last_one_as_it_is(
 ) -> None:
     writer = OutputWriter(tmp_path, 1, False)
 
-    def news(first: int, data: bytes, total: int, code: int | None) -> WorkerNews:
-        return WorkerNews({"stdout": StreamPart(first, data, total), "stderr": StreamPart(0, b"", 0)}, code)
+    def news(first: int, data: bytes, total: int, code: int | None) -> OutputAnswer:
+        return OutputAnswer({"stdout": StreamPart(first, data, total), "stderr": StreamPart(0, b"", 0)}, code)
 
-    with OutputShower(writer, 3) as shower:
+    with OutputPrinter(writer, 3) as shower:
         shower.give(news(0, b"one\ntw", 6, None))
         assert shower.wait(WAIT_S)
         assert shower.marks["stdout"] == StreamMark(4, 6)
@@ -109,9 +109,9 @@ def test_lines_are_shown_whole_and_the_last_one_as_it_is(
 
 
 def test_a_line_longer_than_an_answer_is_shown_in_parts() -> None:
-    with OutputShower(OutputWriter(None, 1, False), 0) as shower:
+    with OutputPrinter(OutputWriter(None, 1, False), 0) as shower:
         shower.give(
-            WorkerNews({"stdout": StreamPart(0, bytes(MOST_CHUNK), 9 << 20), "stderr": StreamPart(0, b"", 0)}, None)
+            OutputAnswer({"stdout": StreamPart(0, bytes(MOST_CHUNK), 9 << 20), "stderr": StreamPart(0, b"", 0)}, None)
         )
         assert shower.wait(WAIT_S)
         assert shower.marks["stdout"].shown == MOST_CHUNK

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from paddle_base.runtime.schema import SchemaError
 from paddle_cluster.elastic.agent.protocol import (
     AgentState,
+    OutputAnswer,
     StreamMark,
     StreamPart,
     WorkerLaunch,
-    WorkerNews,
     is_name,
     read_launch,
     read_mark,
-    read_news,
+    read_output_answer,
     read_state,
     write_mark,
 )
 
-NEWS = WorkerNews({"stdout": StreamPart(3, b"a\nb", 10), "stderr": StreamPart(0, b"", 0)}, 7)
+NEWS = OutputAnswer({"stdout": StreamPart(3, b"a\nb", 10), "stderr": StreamPart(0, b"", 0)}, 7)
 
 
 def test_what_is_written_is_read() -> None:
@@ -30,7 +30,7 @@ def test_what_is_written_is_read() -> None:
     assert read_launch(launch.encode()) == launch
     state = AgentState("a1", 2, True)
     assert read_state(state.encode()) == state
-    assert read_news(NEWS.encode()) == NEWS
+    assert read_output_answer(NEWS.encode()) == NEWS
     for mark in (StreamMark(), StreamMark(5, 9)):
         assert read_mark(write_mark(mark)) == mark
 
@@ -83,13 +83,13 @@ def test_a_state_that_is_none_is_refused(body: bytes) -> None:
 )
 def test_news_that_are_none_are_refused(body: bytes) -> None:
     with pytest.raises(SchemaError):
-        read_news(body)
+        read_output_answer(body)
 
 
 @settings(deadline=None)  # no limit of time: the machine may be busy
 @given(st.binary(max_size=200))
 def test_no_bytes_do_more_than_be_refused_by_either_side(body: bytes) -> None:
-    for read in (read_launch, read_state, read_news):
+    for read in (read_launch, read_state, read_output_answer):
         with pytest.raises(SchemaError):
             read(body)
 

@@ -11,10 +11,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from paddle_base.runtime.errors import ConfigError, LostPeerError, PeerUnreachableError, PortInUseError, UsageError
 from paddle_cluster.elastic.agent.client import AgentClient
-from paddle_cluster.elastic.agent.protocol import StreamMark, WorkerLaunch, WorkerNews
+from paddle_cluster.elastic.agent.protocol import OutputAnswer, StreamMark, WorkerLaunch
 from paddle_cluster.elastic.agent.remote import LOST, RemoteWorker, describe_launch
 from paddle_cluster.elastic.agent.service import AgentOptions, WorkerAgent, parse_agent_options
 from paddle_cluster.elastic.agent.workers import AgentBusyError, AgentWorkers
@@ -44,10 +45,9 @@ def launch(script: str) -> WorkerLaunch:
     return WorkerLaunch(("sh", "-c", script), {"GIVEN": "2"}, 0)
 
 
-def wait_for_exit(client: AgentClient, agent: WorkerAgent, name: str) -> WorkerNews:
-    until = time.monotonic() + WAIT_S
-    marks = dict(MARKS)
-    while time.monotonic() < until:
+def wait_for_exit(client: AgentClient, agent: WorkerAgent, name: str) -> OutputAnswer:
+    deadline, marks = time.monotonic() + WAIT_S, dict(MARKS)
+    while time.monotonic() < deadline:
         news = client.read_output(agent.name, name, marks, wait=1.0)
         if news.exit_code is not None:
             return news
@@ -179,9 +179,7 @@ def test_an_agent_that_leaves_starts_no_worker_and_ends_those_that_stay(
     is_stopped.set()
     runner = threading.Thread(target=agent.run, args=(is_stopped,), daemon=True)
     runner.start()
-    until = time.monotonic() + WAIT_S
-    while not client.read_state().is_leaving:
-        assert time.monotonic() < until
+    until(lambda: client.read_state().is_leaving, "the agent to leave")
     with pytest.raises(LostPeerError, match="about to end"):
         client.start(agent.name, "w2", launch("true"))
     assert wait_for_exit(client, agent, "w1").exit_code == -15

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import time
 
 import numpy as np
 import pytest
-from collective_ranks import DEADLINE_S, groups, on_all
+from collective_ranks import add, groups, on_all, run
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import until
 
 from paddle_cluster.elastic.collectives.fusion import FUSION_BYTES, FusedArray, fuse
 from paddle_cluster.elastic.collectives.group import CYCLE_BYTES, Patience, RankGroup
@@ -130,7 +130,7 @@ def test_what_no_rank_would_accept_is_refused_at_the_call(
             else:
                 with pytest.raises(error, match=r"name .*of a collective"):
                     group.submit(CollectiveKind.ALLREDUCE, np.ones(shape), name=name)
-        ends = on_all(made, lambda group: group.wait(group.submit(CollectiveKind.ALLREDUCE, np.ones(1), argument=1))[0])
+        ends = on_all(made, lambda group: run(group, CollectiveKind.ALLREDUCE, np.ones(1), argument=1)[0])
     assert ends == [2.0, 2.0]
 
 
@@ -144,8 +144,8 @@ def test_a_mismatch_fails_on_every_rank_and_the_group_goes_on() -> None:
     def work(group):  # type: ignore[no-untyped-def]
         with pytest.raises(CollectiveMismatchError, match=r"rank 2 calls allreduce of float64 \(5,\)"):
             count = 5 if group.rank == 2 else 4
-            group.wait(group.submit(CollectiveKind.ALLREDUCE, np.zeros(count), name="w", argument=Reduction.SUM))
-        return group.wait(group.submit(CollectiveKind.ALLREDUCE, np.ones(2), argument=Reduction.SUM))[0]
+            add(group, np.zeros(count), name="w")
+        return add(group, np.ones(2))[0]
 
     with groups(3) as made:
         assert on_all(made, work) == [3.0, 3.0, 3.0]
@@ -155,7 +155,7 @@ def test_collectives_without_names_that_differ_in_kind_are_a_mismatch() -> None:
     def work(group):  # type: ignore[no-untyped-def]
         kind = CollectiveKind.BROADCAST if group.rank else CollectiveKind.ALLREDUCE
         with pytest.raises(CollectiveMismatchError, match="broadcast"):
-            group.wait(group.submit(kind, np.zeros(1), argument=Reduction.SUM))
+            run(group, kind, np.zeros(1), argument=Reduction.SUM)
 
     with groups(2) as made:
         on_all(made, work)
@@ -164,7 +164,7 @@ def test_collectives_without_names_that_differ_in_kind_are_a_mismatch() -> None:
 def test_a_stall_is_named_and_ends_the_group_after_its_time() -> None:
     def work(group):  # type: ignore[no-untyped-def]
         with pytest.raises(HorovodInternalError) as caught:
-            group.wait(group.submit(CollectiveKind.ALLREDUCE, np.zeros(1), name="ab"[group.rank]))
+            run(group, CollectiveKind.ALLREDUCE, np.zeros(1), name="ab"[group.rank])
         return str(caught.value)
 
     with groups(2, patience=Patience(0.05, 0.1)) as made:
@@ -196,10 +196,7 @@ def test_arrays_of_8_mib_run_before_anybody_waits_for_them() -> None:
     def work(group):  # type: ignore[no-untyped-def]
         some = [np.ones(CYCLE_BYTES // 16, np.float32) for _ in range(4)]
         handles = [group.submit(CollectiveKind.ALLREDUCE, one, argument=Reduction.SUM) for one in some]
-        deadline = time.monotonic() + DEADLINE_S
-        while not all(handle.is_done for handle in handles):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: all(handle.is_done for handle in handles), "the results")
         return [float(group.wait(handle)[0]) for handle in handles]
 
     with groups(2) as made:

@@ -6,12 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
-from collective_ranks import groups, on_all
+from collective_ranks import add, groups, on_all, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddle_cluster.elastic.collectives.arithmetic import combine
 from paddle_cluster.elastic.collectives.forming import find_hosts
+from paddle_cluster.elastic.collectives.fusion import combine
 from paddle_cluster.elastic.collectives.requests import REDUCED_DTYPES, CollectiveKind, Reduction
 
 WAYS: dict[str, bool | list[list[int]]] = {"memory": True, "connections": False, "hosts": [[0, 2, 3], [1, 4]]}
@@ -51,7 +51,7 @@ def test_every_rank_gets_the_reduction_of_all_ranks(way: str, size: int, dtypes:
 
     def work(group):  # type: ignore[no-untyped-def]
         return [
-            group.wait(group.submit(CollectiveKind.ALLREDUCE, array(group.rank, count, dtype), argument=reduction))
+            run(group, CollectiveKind.ALLREDUCE, array(group.rank, count, dtype), argument=reduction)
             for count, dtype, reduction in cases
         ]
 
@@ -69,12 +69,7 @@ def test_a_run_repeats_bit_for_bit(way: str) -> None:
     for _ in range(2):
         with groups(4, with_memory=WAYS[way]) as made:
             for _ in range(3):
-                results = on_all(
-                    made,
-                    lambda group: group.wait(
-                        group.submit(CollectiveKind.ALLREDUCE, data[group.rank], argument=Reduction.SUM)
-                    ),
-                )
+                results = on_all(made, lambda group: add(group, data[group.rank]))
                 bits |= {one.tobytes() for one in results}
     assert len(bits) == 1
 
@@ -84,10 +79,7 @@ def test_gathered_arrays_follow_each_other_by_rank(way: str) -> None:
     with groups(3, with_memory=WAYS[way]) as made:
         for width in (1, 500_001):
             parts = [np.full((rank, width), rank, np.int32) for rank in range(3)]
-            for one in on_all(
-                made,
-                lambda group, parts=parts: group.wait(group.submit(CollectiveKind.ALLGATHER, parts[group.rank])),
-            ):
+            for one in on_all(made, lambda group, parts=parts: run(group, CollectiveKind.ALLGATHER, parts[group.rank])):
                 np.testing.assert_array_equal(one, np.concatenate(parts))
 
 
@@ -97,8 +89,8 @@ def test_everybody_gets_the_array_of_the_root(way: str) -> None:
         for root, count in itertools.product(range(5), (3, 1_200_001)):
             for one in on_all(
                 made,
-                lambda group, count=count, root=root: group.wait(
-                    group.submit(CollectiveKind.BROADCAST, np.full(count, group.rank, np.float64), argument=root)
+                lambda group, count=count, root=root: run(
+                    group, CollectiveKind.BROADCAST, np.full(count, group.rank, np.float64), argument=root
                 ),
             ):
                 np.testing.assert_array_equal(one, root)
@@ -109,17 +101,7 @@ def test_a_result_may_take_the_place_of_the_array(way: str) -> None:
     with groups(3, with_memory=WAYS[way]) as made:
         for count in (5, 40_000, 2_000_001):
             data = [np.full(count, rank + 1, np.float32) for rank in range(3)]
-            on_all(
-                made,
-                lambda group, data=data: group.wait(
-                    group.submit(
-                        CollectiveKind.ALLREDUCE,
-                        data[group.rank],
-                        argument=Reduction.SUM,
-                        output=data[group.rank],
-                    )
-                ),
-            )
+            on_all(made, lambda group, data=data: add(group, data[group.rank], output=data[group.rank]))
             for one in data:
                 np.testing.assert_array_equal(one, 6)
 
@@ -210,11 +192,11 @@ def test_a_host_is_the_ranks_that_open_each_others_memory(opened: list[list[int]
 
 def test_a_part_of_an_array_is_one_step_of_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks of a host wait for the ring between hosts no longer than a part of the array takes."""
-    monkeypatch.setattr("paddle_cluster.elastic.collectives.sockets.SEGMENT_BYTES", 1 << 17)
+    monkeypatch.setattr("paddle_cluster.elastic.collectives.paths.SEGMENT_BYTES", 1 << 17)
     data = [np.random.default_rng(rank).integers(-9, 9, 200_003).astype(np.float16) for rank in range(5)]
 
     def work(group):  # type: ignore[no-untyped-def]
-        return group.wait(group.submit(CollectiveKind.ALLREDUCE, data[group.rank], argument=Reduction.AVERAGE))
+        return run(group, CollectiveKind.ALLREDUCE, data[group.rank], argument=Reduction.AVERAGE)
 
     with groups(5, with_memory=[[1, 3], [0, 4], [2]]) as made:
         results = on_all(made, work)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collective_ranks import DEADLINE_S, MemoryStore, groups, on_all
+from collective_ranks import DEADLINE_S, MemoryStore, add, groups, on_all, stop
 from ports import free_ports
 
 from paddle_cluster.elastic.collectives import joining
@@ -114,7 +114,7 @@ def test_a_rank_that_is_cut_off_behind_open_connections_is_lost() -> None:
         def work(group):  # type: ignore[no-untyped-def]
             with pytest.raises(HorovodInternalError) as caught:
                 for _ in range(1 << 30):
-                    group.wait(group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8)))
+                    stop(group)
             return str(caught.value)
 
         threading.Timer(0.2, way.cut).start()
@@ -230,7 +230,7 @@ def test_a_rank_that_leaves_ends_the_collectives_of_the_others(with_memory: bool
             group.leave()
             return ""
         with pytest.raises(HorovodInternalError) as caught:
-            group.wait(group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8)))
+            stop(group)
         return str(caught.value)
 
     with groups(3, with_memory=with_memory) as made:
@@ -243,7 +243,7 @@ def test_a_rank_that_has_left_fails_nobody_who_wants_nothing_of_it() -> None:
         on_all(made, lambda group: group.leave())
         for group in made:
             with pytest.raises(HorovodInternalError, match="this rank has left"):
-                group.wait(group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8)))
+                stop(group)
 
 
 def test_a_rank_leaves_while_another_thread_of_it_waits() -> None:
@@ -316,9 +316,7 @@ def test_strangers_and_another_secret_do_not_disturb_a_group_that_forms() -> Non
         began.set()
         made = [first.result(DEADLINE_S), second.result(DEADLINE_S)]
         silent.close()
-    assert on_all(
-        made, lambda group: group.wait(group.submit(CollectiveKind.ALLREDUCE, np.ones(1), argument=Reduction.SUM))[0]
-    ) == [2.0, 2.0]
+    assert on_all(made, lambda group: add(group, np.ones(1))[0]) == [2.0, 2.0]
     on_all(made, lambda group: group.leave())
 
 
@@ -328,7 +326,7 @@ def test_a_rank_at_another_place_ends_the_group_with_its_name() -> None:
 
         def work(group):  # type: ignore[no-untyped-def]
             with pytest.raises(HorovodInternalError) as caught:
-                group.wait(group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8)))
+                stop(group)
             return str(caught.value)
 
         assert all("not at the same collective" in text for text in on_all(made, work))

@@ -1,11 +1,14 @@
-"""What a worker reads from its environment."""
+"""What a worker reads from its environment, and that it says at once that it lives."""
 
 from __future__ import annotations
+
+from unittest import mock
 
 import pytest
 
 from paddle_base.runtime.errors import ConfigError
-from paddle_cluster.elastic.process.placement import ProcessPlacement, read_placement, read_settings
+from paddle_cluster.elastic.process import membership
+from paddle_cluster.elastic.process.membership import ProcessPlacement, read_placement, read_settings
 
 PLACE = ProcessPlacement("host-2", 3, 4, 1, 2, 1, 2, 0)
 
@@ -40,3 +43,13 @@ def test_the_driver_is_where_the_variables_say() -> None:
         {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "7000", "HOROVOD_ELASTIC": "1"}
     )
     assert (settings.address, settings.port, settings.is_elastic) == ("10.0.0.1", 7000, True)
+
+
+def test_a_worker_says_at_once_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was frozen in its first two seconds had never said anything, and the others waited for it for ever."""
+    client = mock.Mock()
+    monkeypatch.setattr(membership, "RendezvousClient", mock.Mock(return_value=client))
+    worker = membership.WorkerMembership()
+    worker._stop.set()
+    worker._beat()
+    client.heartbeat.assert_called_once_with("localhost", 0, "", 0, (), "")

@@ -14,7 +14,7 @@ NAMES = {
     "horovod.runner.elastic.rendezvous": "paddle_cluster.elastic.rendezvous",
     "horovod.runner.elastic.settings": "paddle_cluster.elastic.settings",
     "horovod.runner.elastic.worker": "paddle_cluster.elastic.worker",
-    "horovod.runner.common.util.config_parser": "paddle_cluster.elastic.launching.config_parser",
+    "horovod.runner.common.util.config_parser": "paddle_cluster.elastic.launching.flags",
     "horovod.runner.common.util.hosts": "paddle_cluster.elastic.hosts",
     "horovod.runner.common.util.settings": "paddle_cluster.elastic.settings",
     "horovod.runner.http.http_server": "paddle_cluster.elastic.http_server",

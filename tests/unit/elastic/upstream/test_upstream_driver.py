@@ -18,6 +18,7 @@ from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.rendezvous import create_rendezvous_handler
 from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationManager
 from horovod.runner.http.http_server import RendezvousServer
+from waiting import until
 
 LIMIT_S = 60.0
 Hosts = Mapping[str, int]
@@ -36,9 +37,7 @@ def sequence(hosts: Sequence[Hosts]) -> Iterator[Hosts]:
 
 
 def wait_for_one(events: Sequence[threading.Event]) -> None:
-    until = time.monotonic() + LIMIT_S
-    while not any(event.wait(0.01) for event in events):
-        assert time.monotonic() < until
+    until(lambda: any(event.is_set() for event in events), "an event")
 
 
 def make_driver(hosts: Hosts, least: int = 2, most: int = 4) -> ElasticDriver:
@@ -186,55 +185,40 @@ def test_d8_host_shutdown_on_worker_failure() -> None:
 
 
 def test_d9_worker_notification_manager() -> None:
-    rendezvous = RendezvousServer()
-    discovery = FixedHosts({"host-1": 2})
-    driver = ElasticDriver(rendezvous, discovery, min_num_proc=2, max_num_proc=4, timeout=LIMIT_S)
-    driver.wait_for_available_slots(min_num_proc=2)
-    port = rendezvous.start(create_rendezvous_handler(driver))
-    found: dict[int, list[tuple[float, int]]] = {}
-    managers = []
-    all_ready, heard, is_over = threading.Barrier(2), threading.Semaphore(0), threading.Barrier(2)
+    """As upstream has it: the results come right after the change."""
+    rendezvous, discovery = RendezvousServer(), FixedHosts({"host-1": 2})
+    with mock.patch("horovod.runner.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01):
+        driver = ElasticDriver(rendezvous, discovery, min_num_proc=2, max_num_proc=4, timeout=LIMIT_S)
+        driver.wait_for_available_slots(min_num_proc=2)
+        port = rendezvous.start(create_rendezvous_handler(driver))
+        found: dict[int, mock.Mock] = {}
+        managers = []
 
-    class NotificationReceiver:
-        def __init__(self) -> None:
-            self.events: list[tuple[float, int]] = []
-
-        def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
-            self.events.append((timestamp, update_res))
-            heard.release()
-
-    def exec_command(slot_info: SlotInfo, events: Any) -> tuple[int, float]:
-        manager = WorkerNotificationManager()
-        managers.append(manager)
-        manager.init(
-            rendezvous_addr="127.0.0.1",
-            rendezvous_port=port,
-            nic="lo",
-            hostname=slot_info.hostname,
-            local_rank=slot_info.local_rank,
-        )
-        receiver = NotificationReceiver()
-        manager.register_listener(receiver)
-        driver.record_ready(slot_info.hostname, slot_info.local_rank)
-        found[slot_info.rank] = receiver.events
-        all_ready.wait(LIMIT_S)
-        if slot_info.rank == 0:
-            discovery.set({"host-1": 2, "host-2": 2})
-            assert heard.acquire(timeout=LIMIT_S)
+        def exec_command(slot_info: Any, events: Any) -> tuple[int, float]:
+            manager, receiver = WorkerNotificationManager(), mock.Mock()
+            managers.append(manager)
+            manager.init("127.0.0.1", port, "lo", slot_info.hostname, slot_info.local_rank)
+            manager.register_listener(receiver)
+            found[slot_info.rank] = receiver.on_hosts_updated
+            driver.record_ready(slot_info.hostname, slot_info.local_rank)
+            if slot_info.rank == 0:
+                discovery.set({"host-1": 2, "host-2": 2})
             driver.wait_for_available_slots(4)
-            discovery.set({"host-2": 2})
-            assert heard.acquire(timeout=LIMIT_S)
-        is_over.wait(LIMIT_S)
-        return 0, time.time()
+            if slot_info.rank == 0:
+                discovery.set({"host-2": 2})
+            until(lambda: driver._host_manager.current_hosts.count_available_slots() <= 2, "fewer slots")
+            return 0, time.time()
 
-    driver.start(2, exec_command)
-    codes = finish(driver)
+        driver.start(2, exec_command)
+        codes = {name: code for name, (code, _) in driver.get_results().worker_results.items()}
     for manager in managers:
         manager.shutdown()
+    driver.stop()
     assert codes == {"host-1[0]": 0, "host-1[1]": 0}
-    assert [result for _, result in found[0]] == [HostUpdateResult.added, HostUpdateResult.removed]
-    assert found[0][0][0] < found[0][1][0]
-    assert found[1] == []
+    assert [one.args[1] for one in found[0].call_args_list] == [HostUpdateResult.added, HostUpdateResult.removed]
+    first, second = (one.args[0] for one in found[0].call_args_list)
+    assert first < second
+    assert found[1].call_args_list == []
 
 
 def test_d10_send_notifications_without_assignments() -> None:

@@ -9,9 +9,7 @@ import importlib
 import os
 import re
 import threading
-import time
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -20,7 +18,7 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 from horovod.runner.elastic.discovery import DiscoveredHosts, FixedHosts, HostDiscoveryScript, HostState
 from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.registration import WorkerStateRegistry
-from horovod.runner.elastic.rendezvous import GET_RANK_AND_SIZE, PUT_WORKER_ADDRESSES, create_rendezvous_handler
+from horovod.runner.elastic.rendezvous import GET_RANK_AND_SIZE, PUT_WORKER_ADDRESSES
 from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.elastic.worker import (
     HostUpdateResult,
@@ -28,7 +26,7 @@ from horovod.runner.elastic.worker import (
     WorkerNotificationManager,
     WorkerNotificationService,
 )
-from horovod.runner.http.http_server import KVStoreHandler, KVStoreHTTPServer, RendezvousServer
+from horovod.runner.http.http_server import KVStoreHandler, KVStoreHTTPServer
 from horovod.runner.launch import parse_args, run_commandline
 
 from paddle import elastic as hvd
@@ -75,42 +73,6 @@ def test_a_report_returns_after_the_driver_has_stopped() -> None:
     registry.record_success("a", 0)
     order.append("returned")
     assert order == ["stopped", "returned"]
-
-
-def test_d9_as_upstream_has_it_with_results_right_after_the_change() -> None:
-    rendezvous, discovery = RendezvousServer(), FixedHosts({"host-1": 2})
-    with mock.patch("horovod.runner.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01):
-        driver = ElasticDriver(rendezvous, discovery, min_num_proc=2, max_num_proc=4, timeout=LIMIT_S)
-        driver.wait_for_available_slots(min_num_proc=2)
-        port = rendezvous.start(create_rendezvous_handler(driver))
-        found: dict[int, mock.Mock] = {}
-        managers = []
-
-        def exec_command(slot_info: Any, events: Any) -> tuple[int, float]:
-            manager, receiver = WorkerNotificationManager(), mock.Mock()
-            managers.append(manager)
-            manager.init("127.0.0.1", port, "lo", slot_info.hostname, slot_info.local_rank)
-            manager.register_listener(receiver)
-            found[slot_info.rank] = receiver.on_hosts_updated
-            driver.record_ready(slot_info.hostname, slot_info.local_rank)
-            if slot_info.rank == 0:
-                discovery.set({"host-1": 2, "host-2": 2})
-            driver.wait_for_available_slots(4)
-            if slot_info.rank == 0:
-                discovery.set({"host-2": 2})
-            until = time.monotonic() + LIMIT_S
-            while driver._host_manager.current_hosts.count_available_slots() > 2 and time.monotonic() < until:
-                events[0].wait(0.01)
-            return 0, time.time()
-
-        driver.start(2, exec_command)
-        codes = {name: code for name, (code, _) in driver.get_results().worker_results.items()}
-    for manager in managers:
-        manager.shutdown()
-    driver.stop()
-    assert codes == {"host-1[0]": 0, "host-1[1]": 0}
-    assert [one.args[1] for one in found[0].call_args_list] == [HostUpdateResult.added, HostUpdateResult.removed]
-    assert found[1].call_args_list == []
 
 
 def test_a_service_has_addresses_by_interface_and_takes_a_key_of_bytes() -> None:

@@ -9,7 +9,7 @@ import pytest
 from autoscale.fake_api import job, node, pod
 from each import each
 
-from paddle_cluster.master.autoscaler.amounts import parse_quantity, sum_requests
+from paddle_cluster.master.autoscaler.amounts import parse_amount, sum_requests
 from paddle_cluster.master.autoscaler.facts import JobFacts, Taint, Toleration, read_job, read_node, read_pod
 from paddle_cluster.master.autoscaler.lease import LeaseView, make_lease, view_lease
 from paddle_cluster.master.autoscaler.plan import make_plan
@@ -34,13 +34,13 @@ GIB = 1 << 30
     ],
 )
 def test_amounts_are_those_of_kubernetes(text: str, is_cpu: bool, amount: int) -> None:
-    assert parse_quantity(text, is_cpu=is_cpu) == amount
+    assert parse_amount(text, is_cpu=is_cpu) == amount
 
 
 @each("text", ["", "x", "1Xi", "-1", "1" * 40, None, 3, "1e999"])
 def test_anything_else_is_no_amount(text: object) -> None:
     with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
-        parse_quantity(text)
+        parse_amount(text)
 
 
 def wants(cpu: str, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from paddle_cluster.master.autoscaler.api import ApiClient, ApiPlace, ApiProblem
+from paddle_base.runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem
 from paddle_cluster.master.autoscaler.facts import read_pod
 from paddle_cluster.master.autoscaler.mirror import STALE_S, ClusterMirror, Mirror
 

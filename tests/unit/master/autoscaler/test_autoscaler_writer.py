@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
+from paddle_base.runtime.kubernetes.client import ApiPlace, ApiProblem
 from paddle_cluster.master.autoscaler import api, loop
 from paddle_cluster.master.autoscaler.api import (
     WRITERS,
-    ApiPlace,
-    ApiProblem,
     ChangeRefusals,
     JobWriter,
     ParallelismWish,

@@ -1,5 +1,7 @@
 """Layers of programs: which ones a topology makes, in which order, and under which names."""
 
+import inspect
+
 import numpy as np
 import pytest
 from each import each
@@ -114,7 +116,7 @@ def test_a_cell_that_runs_again_declares_its_data_again():
         (lambda: layer.fc(inptu=1, size=2), "did you mean 'input'"),
         (lambda: layer.fc(), "missing a required argument"),
         (lambda: layer.fully, "paddle.v2.layer has no 'fully'"),
-        (lambda: layer.embeding, "did you mean 'embedding'"),
+        (lambda: layer.classification_costs, "did you mean .classification_cost."),
         (lambda: layer.memory(name="m", size=2), "only inside of the step function"),
         (lambda: layer.recurrent_group(step=3, input=words()), "step is 3"),
         (lambda: layer.recurrent_group(step=lambda x: 3, input=words()), "the step function returned 3"),
@@ -191,3 +193,16 @@ def test_a_topology_logs_each_warning_once_and_no_lines_of_the_config_language(c
         paddle.topology.Topology(conv)
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 1 and "parameter a static one is static" in lines[0]
+
+
+def test_an_error_of_a_topology_names_the_line_that_called_the_layer():
+    """The layers are made when a topology needs them, and the traceback ends there."""
+    x = layer.data(name="x", type=data_type.dense_vector(4))
+    here = inspect.currentframe()
+    wrong, line = layer.addto(input=[x, layer.fc(input=x, size=3)]), here.f_lineno
+    with pytest.raises(ConfigError, match=rf"its size must be 4.*; called at test_v2_layers.py:{line}$"):
+        made(layer.fc(input=wrong, size=2))
+    word = words()
+    group = layer.recurrent_group(step=lambda frame: layer.addto(input=[frame, layer.fc(frame, size=3)]), input=word)
+    with pytest.raises(ConfigError, match=r"size must be 10.*called at test_v2_layers.py:\d+$"):
+        made(group)

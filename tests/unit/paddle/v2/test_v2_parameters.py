@@ -176,6 +176,10 @@ P0 = config("p0", 2).SerializeToString()
             r"with 2 values of \[3\]",
         ),
         (
+            archive(p0_protobuf=config("p0", *[1] * 99).SerializeToString(), p0=values_of(1)),
+            "describes 'p0' with 1 values",
+        ),
+        (
             archive(p0_protobuf=ParameterConfig(name="p0", size=1 << 62).SerializeToString(), p0=values_of(1, 2)),
             "describes 'p0' with",
         ),

@@ -154,6 +154,7 @@ def test_threads_share_a_batch(monkeypatch):
     np.testing.assert_allclose(train(), alone, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("default_interrupts")
 def test_ctrl_c_ends_training_after_the_batch_and_the_trainer_stays_usable():
     def handler(event):
         if isinstance(event, paddle.event.EndForwardBackward) and event.batch_id == 0:
@@ -247,6 +248,13 @@ def test_a_serialized_topology_serves_without_the_program():
     file.seek(0)
     inference = paddle.inference.Inference(parameters=line.parameters, fileobj=file)
     np.testing.assert_array_equal(inference.infer(input=[s[:1] for s in samples(3)]), line.infer())
+    topology = paddle.topology.Topology(line.predict)
+    topology.proto().parameters[0].size = 1 << 60
+    large = io.BytesIO()
+    topology.serialize_for_inference(large)
+    large.seek(0)
+    with pytest.raises(ValueError, match=f"has 3 values, but the network needs {1 << 60}"):
+        paddle.inference.Inference(parameters=line.parameters, fileobj=large)
     with pytest.raises(DataError, match="is no topology"):
         paddle.inference.Inference(parameters=line.parameters, fileobj=io.BytesIO(b"cos\nsystem\n(S'ls'\ntR."))
 

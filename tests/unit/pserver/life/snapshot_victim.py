@@ -6,7 +6,7 @@ import signal
 import sys
 
 import numpy as np
-from elastic_wire import ElasticWire
+from tasks_wire import ElasticWire
 
 from paddle_base.registry.directory import DirectoryClaim, DirectoryRegistry
 from paddle_base.runtime import durable_files

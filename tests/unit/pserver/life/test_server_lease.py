@@ -60,12 +60,6 @@ def test_a_claim_that_is_renewed_is_valid(clock, keeper):
         assert keeper.is_valid and keeper.error is None and keeper.end is None
 
 
-def test_a_claim_that_is_lost_is_an_error(keeper, claim):
-    claim.trouble = LeaseLostError("another one has it")
-    keeper.renew()
-    assert keeper.error is claim.trouble and not keeper.is_valid
-
-
 @pytest.mark.parametrize("kind", [PeerUnreachableError, VolumeError])
 def test_a_registry_that_is_away_for_a_while_suspends_the_server(clock, keeper, claim, kind):
     life = TaskLife(keeper, 600.0)

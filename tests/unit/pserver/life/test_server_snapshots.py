@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from elastic_wire import ElasticWire
+from tasks_wire import ElasticWire
 
 from paddle_base.registry.directory import DirectoryRegistry
 from paddle_base.registry.records import find_checkpoint
-from paddle_base.runtime import durable_files
-from paddle_base.runtime.errors import ConfigError, DamagedError, LeaseLostError, LostFileError, VolumeError
+from paddle_base.runtime.errors import ConfigError, DamagedError, LeaseLostError, LostFileError
 from pserver.life import snapshots as module
 from pserver.life.recovery import name_directory, recover
 from pserver.life.snapshots import RETRY_S, Snapshots, SnapshotStore
@@ -84,7 +83,7 @@ def finish(snapshots, interval=INTERVAL):
 
 
 def state_of(service):
-    capture = service.capture()
+    capture = service.take_snapshot()
     return capture.note, {name: array.tobytes() for name, array in capture.arrays.items()}
 
 
@@ -193,7 +192,7 @@ def test_sparse_and_dense_services_go_on_together(place):
     place.begin(*(one.service for one in again))
     assert state_of(again[0].service) == state_of(dense.service)
     assert state_of(again[1].service) == state_of(sparse.service)
-    assert again[2].service.capture() is None
+    assert again[2].service.take_snapshot() is None
 
 
 def test_a_server_with_other_ports_is_told_so(place):
@@ -304,20 +303,3 @@ def test_a_server_that_is_killed_at_any_step_of_a_snapshot_goes_on_from_the_olde
     is_newer = (step, when) in {("put", "after"), ("remove", "before"), ("remove", "after")}
     assert found is not None and again.service.steps == (2 if is_newer else 1)
     assert newer == "stores 2" and (is_newer or state_of(again.service) == older)
-
-
-def test_a_volume_that_is_full_leaves_the_older_snapshot(place, monkeypatch):
-    wire = begin_wire()
-    wire.trainers[0].push_alone(1, np.ones(7))
-    snapshots = place.begin(wire.service)
-    snapshots.store_last()
-    kept = place.files
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(durable_files, "write_file", full)
-    wire.trainers[0].push_alone(2, np.ones(7))
-    with pytest.raises(VolumeError, match="No space left"):
-        snapshots.store_last()
-    assert place.files == kept

@@ -7,9 +7,9 @@ from random import Random
 
 import numpy as np
 import pytest
-from elastic_wire import ElasticWire
 from fuzz import frames, seeds
 from fuzz.frames import encode
+from tasks_wire import ElasticWire
 
 from paddle_base.runtime.errors import ConfigError
 from pserver.client.heartbeat import error_of

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 from each import each
-from elastic_wire import ElasticWire
 from prometheus_client.parser import text_string_to_metric_families
+from tasks_wire import ElasticWire
 
 from paddle_base.runtime.health import metrics
 from paddle_base.runtime.health.liveness import Liveness
 from paddle_base.runtime.health.metrics import Exposition, Metric, Sample, add_up, label_of
-from paddle_base.runtime.health.pages import Pages, reply
+from paddle_base.runtime.network.pages import Pages, reply
 from pserver.optim.settings import Optimization
 from pserver.server import server_metrics
 from pserver.server.event_loop import Options, Server

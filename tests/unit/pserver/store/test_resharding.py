@@ -18,11 +18,9 @@ from pserver.optim.methods import METHODS
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.resharding import reshard
-from pserver.store.shard import DenseShard
 from pserver.store.shard_loader import make_dense_shard, make_sparse_shard
 from pserver.store.snapshot import Part, put_back, take
 from pserver.store.sparse_partition import SparseTable
-from pserver.store.sparse_shard import SparseShard
 
 WIDTH = 3
 
@@ -333,10 +331,3 @@ def test_counters_that_cannot_be_are_named(wrong: str) -> None:
     parts[1].counters[wrong] = None if wrong != "averaging" else {"updates": {}}
     with pytest.raises((DamagedError, ConfigError), match=r"cannot be divided anew|does not fit"):
         servers.divide(1, parts=parts)
-
-
-def test_the_shards_of_a_division_are_the_servers_own() -> None:
-    parameters = [ParameterSpec("w", 40)]
-    assert isinstance(Servers.make(parameters, Optimization(), 2).shards[0], DenseShard)
-    tables = [ParameterSpec("table", 30, sparse_update=True, row_width=WIDTH)]
-    assert isinstance(Servers.make(tables, Optimization(), 2).shards[1], SparseShard)

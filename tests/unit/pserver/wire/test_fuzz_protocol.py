@@ -82,6 +82,10 @@ def test_a_signature_of_another_connection_or_message_is_worth_nothing():
     others = [b"the key of another one", KEY[:-1], b"\0" * 32]
     for whole in SEEDS:
         assert not any(protocol.is_signed(whole, other) for other in others)
+    unsigned = protocol.encode(Message(Op.PING, SESSION, 1, 1))
+    assert (
+        not protocol.is_signed(unsigned, KEY) and not protocol.is_signed([], KEY) and protocol.is_signed(unsigned, b"")
+    )
     for one in SEEDS:
         for other in SEEDS:
             mixed = [one[0][:-8] + other[0][-8:], *one[1:]]

@@ -35,7 +35,7 @@ class Served:
         listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = listener.getsockname()[1]
         self.goes_on = threading.Event()
-        self.front = Front(listener, FrontHandlers(judge, self.serve), limits)
+        self.front = Front([listener], FrontHandlers(judge, self.serve), limits)
 
     def serve(self, stream: socket.socket, address: str, data: bytes, line: Any) -> bool:
         if line == b"ok wait":
@@ -194,3 +194,41 @@ def test_a_request_that_is_there_is_answered_whatever_comes_after_it(start: Call
             stack.enter_context(served.connect())
         goes_on.set()
         assert receive(request) == b"ok from 127.0.0.1\n"
+
+
+def test_an_answer_of_the_front_may_be_longer_than_the_buffers_of_a_connection(start: Callable[..., Served]) -> None:
+    """The front sent what fitted, and closed the connection; the rest of a page of metrics was lost."""
+    served = start()
+    page = bytes(range(256)) * (1 << 16)
+    served.front._handlers = served.front._handlers._replace(judge=lambda *_: Refused(page))
+    with served.connect() as slow:
+        slow.sendall(b"page\n")
+        until(lambda: any(one.unsent for one in served.front._unproven.oldest), "the first part of the answer")
+        with served.connect() as another, another.makefile("rb") as file:
+            another.sendall(b"page\n")
+            assert file.read() == page
+        with slow.makefile("rb") as file:
+            assert file.read() == page
+
+
+def test_a_client_that_does_not_read_its_answer_is_closed_at_the_deadline(start: Callable[..., Served]) -> None:
+    served = start(QUICK._replace(head_s=0.1))
+    served.front._handlers = served.front._handlers._replace(judge=lambda *_: Refused(bytes(1 << 24)))
+    with served.connect() as silent:
+        silent.sendall(b"page\n")
+        until(lambda: any(one.unsent for one in served.front._unproven.oldest), "the first part of the answer")
+        until(lambda: not served.front._unproven.oldest, "the deadline")
+
+
+def test_one_front_serves_several_ports_and_takes_spare_descriptors_if_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood that takes all but the spare descriptors must not fail the probes of the pod."""
+    monkeypatch.setattr(FREE_FILES, "take", lambda *_: False)
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    ports = [one.getsockname()[1] for one in listeners]
+    handlers = FrontHandlers(judge, lambda *_: False)
+    front = Front(listeners, handlers, QUICK._replace(may_use_spare=True), is_vital=False)
+    for port in ports:
+        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as stream:
+            assert ask(stream, b"who") == b"no\n"
+    front.close()
+    assert [one.fileno() for one in listeners] == [-1, -1]

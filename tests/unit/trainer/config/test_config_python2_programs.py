@@ -199,6 +199,14 @@ found = box.n, items, table.tolist(), array.tolist(), alias.tolist(), box / 2
     assert names["found"] == (3, [9, 4], [[9, 9, 9], [9, 4, 4]], [3, 4], [1.5], "div")
 
 
+def test_a_module_of_the_program_comes_before_one_of_python_2s_library(tmp_path):
+    """`commands` of Python 2's library hid the program's own commands.py."""
+    (tmp_path / "commands.py").write_text("def greet():\n    print 'own'\n")
+    (tmp_path / "train.py").write_text("import commands\nprint 'its'\ncommands.greet()\n")
+    ended = run(tmp_path, "train.py")
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("its\nown\n", "", 0)
+
+
 def test_a_program_of_python_3_keeps_its_meaning(tmp_path):
     (tmp_path / "train.py").write_text("print(7 / 2, range(2), f'{3}')\nraise SystemExit(5)\n")
     ended = run(tmp_path, "train.py")

@@ -271,20 +271,16 @@ def test_a_wrong_sample_is_named(kind, value, message):
         yield good
         yield value
 
-    source = make(process, input_types=[kind])
-    source.start_pass()
     with pytest.raises(DataError, match=message):
-        source.next_batch(2)
+        read_pass(make(process, input_types=[kind]), 2)
 
 
 def test_a_sample_with_too_few_slots_is_named():
     def process(settings, file):
         yield [1]
 
-    source = make(process, names=("a", "b"), input_types=[integer_value(3), integer_value(3)])
-    source.start_pass()
     with pytest.raises(DataError, match=r"sample 1 of f \(counted from 1\): \[1\] is no list of 2 slots \(a, b\)"):
-        source.next_batch(1)
+        read_pass(make(process, names=("a", "b"), input_types=[integer_value(3), integer_value(3)]), 1)
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
@@ -303,20 +299,16 @@ def test_a_misspelt_slot_is_named_beside_those_that_the_sample_has(check):
         yield {"xx": [1, 2, 3], "label": 1}
 
     types = {"x": dense_vector(3), "label": integer_value(2)}
-    source = make(process, names=("x", "label"), input_types=types, check=check)
-    source.start_pass()
     with pytest.raises(DataError, match=r"the sample has no slot 'x'; it has 'xx', 'label'$"):
-        source.next_batch(1)
+        read_pass(make(process, names=("x", "label"), input_types=types, check=check), 1)
 
 
 def test_a_blank_list_entry_is_named_by_its_line():
     def process(settings, file):
         yield {"x": len(Path(file).read_text())}
 
-    source = make(process, files=("", __file__))
-    source.start_pass()
     with pytest.raises(DataError, match=r"reading '' \(line 1 of the list is blank\): (test_.*: )?IsADirectoryError"):
-        source.next_batch(1)
+        read_pass(make(process, files=("", __file__)), 1)
 
 
 def test_vectors_must_fit_their_data_layers_and_the_sizes_of_ids_need_not():
@@ -332,14 +324,12 @@ def test_an_error_of_the_provider_reaches_the_trainer():
         yield {"x": 1}
         raise KeyError("colour")
 
-    source = make(process)
-    source.start_pass()
     text = (
         r"data provider test_trainer_data::process, reading 'f': (test_.*: )?KeyError: 'colour'"
         "; samples of this entry before it: 1$"  # nothing said in which line of a long file the fault was
     )
     with pytest.raises(DataError, match=text):
-        source.next_batch(2)
+        read_pass(make(process), 2)
 
 
 def test_a_missing_file_of_the_provider_says_where_its_relative_name_was_looked_for():
@@ -348,21 +338,17 @@ def test_a_missing_file_of_the_provider_says_where_its_relative_name_was_looked_
     def process(settings, file):
         yield {"x": Path("nosuch").read_text()}
 
-    source = make(process)
-    source.start_pass()
     text = f"directory: 'nosuch'; the name is relative to {Path.cwd()}, the directory in which the program was started$"
     with pytest.raises(MissingInputError, match=text):
-        source.next_batch(2)
+        read_pass(make(process), 2)
 
 
 def test_a_missing_data_file_is_a_missing_input():
     def process(settings, file):
         yield {"x": len(Path(file).read_text())}
 
-    source = make(process, files=("nowhere.txt",))
-    source.start_pass()
     with pytest.raises(MissingInputError, match=r"nowhere\.txt"):
-        source.next_batch(2)
+        read_pass(make(process, files=("nowhere.txt",)), 2)
 
 
 def test_exit_in_a_provider_is_an_error():
@@ -370,10 +356,8 @@ def test_exit_in_a_provider_is_an_error():
         raise SystemExit(0)
         yield
 
-    source = make(process)
-    source.start_pass()
     with pytest.raises(DataError, match="SystemExit"):
-        source.next_batch(2)
+        read_pass(make(process), 2)
 
 
 # ----- the decorator -----
@@ -456,10 +440,8 @@ def test_unknown_arguments_of_the_decorator_are_ignored():
 
 
 def test_a_dict_from_a_provider_with_listed_types_is_refused():
-    source = make(count_to(2), names=("x", "y"), input_types=[integer_value(2)] * 2)
-    source.start_pass()
     with pytest.raises(DataError, match="yields a dict but its input_types are a list"):
-        source.next_batch(1)
+        read_pass(make(count_to(2), names=("x", "y"), input_types=[integer_value(2)] * 2), 1)
 
 
 @each(

@@ -258,9 +258,8 @@ def test_checked_samples(job, kind, good, bad, fault):
         """,
         sizes={"x": int(kind.split("(")[1][:-1])},
     )
-    source.start_pass()
     with pytest.raises(DataError, match=rf"reading 'f': SampleError: sample 2 \(counted from 1\): slot 0 \(.*{fault}"):
-        source.next_batch(2)
+        read_pass(source, 2)
 
 
 # ----- errors -----
@@ -273,9 +272,8 @@ def test_a_wrong_sample_is_named_with_what_it_must_be(job):
             yield {"x": [0]}
             yield {"x": [1, 2, 3]}
     """)
-    source.start_pass()
     with pytest.raises(DataError) as caught:
-        source.next_batch(1)
+        read_pass(source, 1)
     assert str(caught.value) == (
         "data provider my_provider::process yields a sample of a wrong form: sample 2 of f (counted from 1): slot x "
         "(integer_value_sequence(3)): item 2: id 3 is not in [0, 3); it must be a list, each item of it an id below 3"
@@ -291,9 +289,8 @@ def test_an_error_names_the_users_lines_from_the_deepest_up(job):
         def process(settings, name):
             yield {"x": parse(name)}
     """)
-    source.start_pass()
     with pytest.raises(DataError) as caught:
-        source.next_batch(1)
+        read_pass(source, 1)
     assert str(caught.value) == (
         "data provider my_provider::process, reading 'f': my_provider.py:4 (return int(text)): ValueError: invalid "
         "literal for int() with base 10: 'f'; called at my_provider.py:8 (yield {\"x\": parse(name)})"
@@ -323,9 +320,8 @@ def test_a_next_behind_the_end_names_the_users_line_once(job):
         def process(settings, name):
             yield {"x": [next(lines) for lines in [iter([])]][0]}
     """)
-    source.start_pass()
     with pytest.raises(DataError) as caught:
-        source.next_batch(1)
+        read_pass(source, 1)
     assert str(caught.value) == (
         "data provider my_provider::process, reading 'f': my_provider.py:5 "
         '(yield {"x": [next(lines) for lines in [iter([])]][0]}): RuntimeError: generator raised StopIteration '
@@ -341,9 +337,8 @@ def test_a_function_without_yield_is_told_to_use_it(job, statement, types):
         def process(settings, name):
             {statement}
     """)
-    source.start_pass()
     with pytest.raises(DataError, match=r"my_provider::process, reading 'f': TypeError: .* is no generator.*`yield`"):
-        source.next_batch(1)
+        read_pass(source, 1)
 
 
 @pytest.mark.parametrize(
@@ -366,9 +361,8 @@ def test_a_wrong_size_of_a_sample_is_named(job, result, message):
         def process(settings, name):
             yield {{"x": 1}}
     """)
-    source.start_pass()
     with pytest.raises(DataError, match=message):
-        source.next_batch(1)
+        read_pass(source, 1)
 
 
 def test_samples_that_count_nothing_end_the_pass(job):
@@ -448,61 +442,6 @@ def test_args_are_objects_only_where_the_config_script_of_this_process_made_them
             job(code, args={"ratio": Fraction(1, 4)}, is_own=False)
 
 
-# ----- how providers of the old demos are written -----
-
-
-def test_samples_counted_in_words(job):
-    source = job(
-        """
-        def hook(settings, word_dict, **kwargs):
-            settings.word_dict = word_dict
-            settings.slots = [integer_value_sequence(len(word_dict)), integer_value_sequence(3)]
-
-        def count_words(sample):
-            return len(sample[0])
-
-        @provider(init_hook=hook, should_shuffle=True, calc_batch_size=count_words, cache=CacheType.CACHE_PASS_IN_MEM)
-        def process(settings, name):
-            for words in ["a b", "b", "c a b a", "a"]:
-                ids = [settings.word_dict.get(word, 0) for word in words.split()]
-                yield ids, [0] * len(ids)
-        """,
-        inputs=("word", "label"),
-        args={"word_dict": {"a": 0, "b": 1, "c": 2}},
-    )
-    for _ in range(2):
-        batches = read_pass(source, 4)
-        assert sum(units for _, units in batches) == 8
-        assert all(units == batch["word"].rows == batch["label"].rows for batch, units in batches)
-        assert all(units >= 4 for _, units in batches[:-1])
-
-
-def test_rows_made_with_the_map_of_python_2(job):
-    source = job(
-        """
-        import sys
-
-        def hook(settings, **kwargs):
-            settings.pool_size = sys.maxint
-            settings.input_types = [dense_vector(3), integer_value(9), sparse_float_vector(9), integer_sequence(9)]
-
-        @provider(init_hook=hook, should_shuffle=True)
-        def process(settings, name):
-            for line in ["1,2,3", "4,5,6"]:
-                numbers = map(int, line.split(","))
-                assert len(numbers) == 3
-                yield [map(float, numbers), numbers[0], zip(numbers, [0.5] * 3), filter(None, numbers)]
-        """,
-        sizes={"past": 3, "first": 9, "pairs": 9, "all": 9},
-    )
-    ((batch, _),) = read_pass(source)
-    order = batch["first"].ids.tolist()
-    rows = [[1, 2, 3] if first == 1 else [4, 5, 6] for first in order]
-    assert sorted(order) == [1, 4]
-    assert batch["past"].value.tolist() == rows
-    assert batch["all"].ids.reshape(2, 3).tolist() == batch["pairs"].sparse.ids.reshape(2, 3).tolist() == rows
-
-
 def test_slots_by_name_from_the_hook(job):
     source = job(
         """
@@ -517,46 +456,6 @@ def test_slots_by_name_from_the_hook(job):
     )
     ((batch, units),) = read_pass(source)
     assert (batch["source"].ids.tolist(), batch["line"].ids.tolist(), units) == ([0, 5, 1], [1], 1)
-
-
-def test_tokens_with_sparse_features_and_unknown_words(job):
-    source = job(
-        """
-        def hook(settings, **kwargs):
-            settings.input_types = [integer_sequence(4), sparse_binary_vector_sequence(6)]
-
-        @provider(init_hook=hook, cache=CacheType.CACHE_PASS_IN_MEM)
-        def process(settings, name):
-            yield [[3, 0xffffffff], [[0, 5], []]]
-        """,
-        sizes={"word": 4, "features": 6},
-    )
-    ((batch, _),) = read_pass(source)
-    assert batch["word"].ids.tolist() == [3, -1]
-    assert batch["features"].sparse.offsets.tolist() == [0, 2, 2]
-    assert batch["features"].starts.tolist() == batch["word"].starts.tolist() == [0, 2]
-
-
-def test_batches_of_images_in_pickles(job, tmp_path):
-    source = job(
-        """
-        import numpy as np
-
-        with open("batch", "wb") as file:
-            cPickle.dump({"images": [np.arange(4, dtype=np.uint8)] * 2, "labels": np.array([1, 0])}, file)
-
-        @provider(input_types={"image": dense_vector(4), "label": integer_value(2)}, min_pool_size=0)
-        def process(settings, name):
-            with open("batch", "rb") as file:
-                batch = cPickle.load(file)
-            for image, label in zip(batch["images"], batch["labels"]):
-                yield {"image": image.astype("float32") / 255.0, "label": label}
-        """,
-        sizes={"image": 4, "label": 2},
-    )
-    ((batch, _),) = read_pass(source)
-    assert batch["image"].value.shape == (2, 4)
-    assert sorted(batch["label"].ids.tolist()) == [0, 1]
 
 
 READING = """

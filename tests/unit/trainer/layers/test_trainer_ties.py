@@ -63,11 +63,11 @@ def test_maxid_with_a_beam_and_kmax_take_this_order():
 
 
 @pytest.mark.parametrize("most", [-1, 12])
-def test_lambda_cost_ranks_equal_documents_in_this_order(most):
+def test_lambda_cost_gradients_rank_equal_documents_in_this_order(most):
     """The gradient is that of the loops of v0.10 over the documents in the recorded order."""
     layer, _ = make_layer("lambda_cost", 1, [{}] * 2, NDCG_num=5, max_sort_size=most)
     scores, truth = np.random.default_rng(1).normal(size=40), np.array(KEYS)
-    run(layer, dense(scores[:, None], [0, 40]), dense(truth[:, None], [0, 40]))
+    run(layer, dense(scores[:, None], [0, 0, 40]), dense(truth[:, None], [0, 0, 40]))
     (gradient, _) = layer.backward(np.ones((40, 1)), [True, False])
     order, first = (SORTED, 40) if most == -1 else (sort_largest(KEYS, 12), 12)
     assert order[:12] == (SORTED[:12] if most == -1 else BEST_12)

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
+from layer_checks import make_network
 
 from paddle.trainer_config_helpers import *
 from trainer.arrays.arguments import Argument
-from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.config.scripts.parse import parse_network_config
-from trainer.network.network import Network
 
 STARTS = np.array([0, 2, 3])
 SUB_STARTS = np.array([0, 1, 2, 3])
@@ -31,10 +30,7 @@ def train(make, batch=BATCH, without=()):
         inputs(*(one for one in data if one.name not in without))
         outputs(*given)
 
-    model = parse_network_config(config)
-    table = ParameterTable(model.parameters, np.float64)
-    table.values[:] = np.random.default_rng(1).normal(size=table.values.size)
-    network = Network(model, table)
+    network, table = make_network(parse_network_config(config))
     network.forward({name: one for name, one in batch.items() if name not in without}, is_training=True)
     network.backward()
     return network, {one.name: one.gradient.copy() for one in table.trained()}

@@ -8,6 +8,7 @@ import crafted
 import pytest
 from report_jobs import Job
 
+from paddle.command import main
 from paddle.utils import status
 from paddle_base.runtime.durable_files import MOST_TEXT_BYTES
 from paddle_cluster.launcher.attempts import AttemptResult, JobRecord
@@ -99,7 +100,7 @@ def test_a_value_of_any_other_type_is_left_out(output, capsys, name, every):
             raise AssertionError(what) from error
 
 
-def test_records_of_any_other_type_are_left_out(output, capsys):
+def test_records_of_any_other_type_are_left_out(output, original, capsys):
     lines = (output / "records.jsonl").read_bytes().splitlines()
     kinds = {json.loads(line)["kind"]: line for line in lines}
     assert len(kinds) > 2
@@ -107,3 +108,4 @@ def test_records_of_any_other_type_are_left_out(output, capsys):
         changed = [crafted.spell(one) for _, one in crafted.replace_values(json.loads(line))][::3]
         (output / "records.jsonl").write_bytes(b"\n".join([*lines, *changed, *lines]) + b"\n")
         look(output, capsys)
+        assert main(["report", str(output), str(original), "-o", str(output.parent / "both.html")]) == 0

@@ -1,14 +1,13 @@
 """Two runs on one page, the mark at the best pass, and what the smoothing works on."""
 
 import json
-import random
 import re
 from pathlib import Path
 
 import pytest
 from each import each
 from report_jobs import EVALUATOR, LAYERS, Job, failed_job, finished_job, local_run, unborn_job
-from test_trainer_report_page import HOSTILE, Page, page_of, spoil
+from test_trainer_report_page import HOSTILE, Page, page_of
 
 from paddle.command import main
 from trainer.report.best import find_best
@@ -212,7 +211,7 @@ def test_hostile_names_stay_text_in_a_comparison(tmp_path):
             layers=[{"name": HOSTILE, "type": HOSTILE + other}],
             config=HOSTILE + other,
         )
-        numbers = {"cost": 1.0, "evaluators": {HOSTILE: 0.5}, "samples": 3}
+        numbers = {"cost": 1.0, "evaluators": {HOSTILE: 0.5} if name == "a" else HOSTILE, "samples": 3}
         job.record("pass", **{"pass": 0, "batch": 3}, **numbers, seconds=1.0, usage={})
     page = compare(tmp_path / "a", tmp_path / "b")
     assert page.tags.count("script") == 1 + sum(one.startswith("chart-") for one in page.ids)
@@ -225,17 +224,3 @@ def test_a_run_without_records_cannot_be_compared(tmp_path, capsys):
     assert main(["report", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
     assert f"there are no records in {tmp_path / 'b'}" in capsys.readouterr().err
     assert not (tmp_path / "a" / "comparison.html").exists()
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_no_content_of_a_file_keeps_two_runs_from_being_compared(tmp_path, seed):
-    dice = random.Random(seed)
-    outputs = [tmp_path / "a", tmp_path / "b"]
-    for output in outputs:
-        dice.choice([finished_job, failed_job, local_run])(output)
-        for path in [*output.glob("*.json"), *output.glob("node_*/*.json*")]:
-            path.write_text(json.dumps(spoil(json.loads(path.read_text()), 0.1, dice)))
-        lines = (output / "records.jsonl").read_text().splitlines()
-        spoilt = [json.dumps(spoil(json.loads(line), 0.05, dice)) for line in lines]
-        (output / "records.jsonl").write_text("\n".join([lines[0], *spoilt, ""]))
-    compare(*outputs)

@@ -5,7 +5,6 @@ import html.parser
 import itertools
 import json
 import os
-import random
 import re
 from pathlib import Path
 
@@ -143,6 +142,10 @@ def test_what_trainer_0s_launcher_has_written_down_failed_first(tmp_path):
     state = describe_state(facts_of(tmp_path))
     assert state.name == "restarting"
     assert state.message == "trainer 1 on pod-1: the pod was lost\ngone"
+    for odd in (HOSTILE, {"time": HOSTILE}):
+        record["attempts"][0]["failure"] = odd
+        job.write("job.json", record)
+        assert describe_state(facts_of(tmp_path)).name == "restarting"
 
 
 @each(
@@ -276,65 +279,26 @@ def test_of_a_thousand_trainers_the_slowest_are_shown(tmp_path):
     assert job.output.joinpath("report.html").stat().st_size < 200_000
 
 
-# ----- Files that are missing, half, odd or hostile
+# ----- Hostile names
 
 
 def test_hostile_names_stay_text(tmp_path):
     job = Job(tmp_path)
     layers = [{**one, "name": f"{one['name']}{HOSTILE}", "type": HOSTILE} for one in LAYERS]
-    job.start(layers=layers, flags={HOSTILE: HOSTILE}, method={HOSTILE: [HOSTILE]}, config=HOSTILE)
+    job.start(layers=[*layers, HOSTILE], flags={HOSTILE: HOSTILE}, method={HOSTILE: [HOSTILE]}, config=HOSTILE)
     numbers = {"cost": 1.0, "evaluators": {HOSTILE: 0.5}, "samples": 3}
     job.record("batch", **{"pass": 0, "batch": 1}, window_evaluators={HOSTILE: 1.0}, window_cost=1)
     job.record("pass", **{"pass": 0, "batch": 3}, **numbers, seconds=1.0, usage={HOSTILE: {"data_seconds": 1}})
+    job.record("pass", **{"pass": 1, "batch": 3}, cost=HOSTILE, evaluators=HOSTILE, samples=HOSTILE, seconds=HOSTILE)
     job.record("save", **{"pass": 0, "batch": 3}, path=HOSTILE)
+    job.record(HOSTILE, **{"pass": 0, "batch": 3})
+    (tmp_path / "pass-00011").mkdir()  # not done
     job.launch((0.0, HOSTILE)).fail(0, f"{HOSTILE}\n{HOSTILE}", host=HOSTILE, program=HOSTILE, exit_code=HOSTILE)
     page = page_of(tmp_path)
     assert page.tags.count("script") == 1 + sum(one.startswith("chart-") for one in page.ids)
     assert "img" not in page.tags
-    assert "alert(1)" in page.text
+    assert "alert(1)" in page.text and "1 more passes are in pass-*/." in page.text
     assert all(not re.match(r"[a-z]+:", link) for link in page.links)
-
-
-JUNK = [
-    None,
-    True,
-    -1,
-    10**30,
-    1e308,
-    float("nan"),
-    float("inf"),
-    "",
-    "x" * 300,
-    HOSTILE,
-    [],
-    {},
-    [[]],
-    {"a": {}},
-    [1, None],
-]
-
-
-def spoil(value, chance, dice):
-    """Return the value with parts of it replaced by junk."""
-    if dice.random() < chance:
-        return dice.choice(JUNK)
-    if isinstance(value, dict):
-        return {key: spoil(one, chance, dice) for key, one in value.items() if dice.random() > chance / 2}
-    return [spoil(one, chance, dice) for one in value] if isinstance(value, list) else value
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_no_content_of_a_file_keeps_the_report_from_being_made(tmp_path, seed):
-    dice = random.Random(seed)
-    make = dice.choice([finished_job, failed_job, local_run, unborn_job])
-    make(tmp_path)
-    for path in [*tmp_path.glob("*.json"), *tmp_path.glob("node_*/*.json*")]:
-        path.write_text(json.dumps(spoil(json.loads(path.read_text()), 0.1, dice)))
-    records = tmp_path / "records.jsonl"
-    if records.exists():
-        lines = [json.dumps(spoil(json.loads(line), 0.03, dice)) for line in records.read_text().splitlines()]
-        records.write_text("\n".join(lines)[:-10])
-    page_of(tmp_path)
 
 
 @pytest.mark.parametrize("path", ["x" * 300, "a\0b", "", "/", ".."], ids=["too long", "NUL", "none", "root", "up"])
@@ -343,20 +307,6 @@ def test_a_save_may_have_any_path(tmp_path, path):
     job = Job(tmp_path).start().run_pass(0)
     job.record("save", **{"pass": 0, "batch": 15}, path=path)
     page_of(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
-def test_half_files_are_as_none(tmp_path, content):
-    (tmp_path / "node_0").mkdir()
-    for name in ("records.jsonl", "progress.json", "job.json", "node_0/error.json", "node_0/progress.json"):
-        (tmp_path / name).write_bytes(content)
-    assert "waiting" in page_of(tmp_path).words
-
-
-def test_directories_in_the_place_of_files_are_no_error(tmp_path):
-    for name in ("records.jsonl", "progress.json", "job.json", "node_0/error.json", "pass-00000", "node_x"):
-        (tmp_path / name).mkdir(parents=True)
-    assert "waiting" in page_of(tmp_path).words
 
 
 # ----- Writing

@@ -12,8 +12,8 @@ from membership_story import BEGAN, StoryJob
 from report_jobs import local_run
 from waiting import until
 
-from paddle_cluster.elastic.job.membership_file import NAME
 from paddle_cluster.elastic.membership.decisions import READY
+from paddle_cluster.elastic.membership_file import NAME
 from trainer.report.facts import Reader
 from trainer.report.links import Links
 from trainer.report.page import make_page

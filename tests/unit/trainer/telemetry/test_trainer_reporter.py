@@ -21,7 +21,7 @@ from trainer.records.progress_files import (
 )
 from trainer.records.records import read_all_records
 from trainer.report.facts import Reader
-from trainer.report.state import JobState, describe_state
+from trainer.report.state import describe_state
 from trainer.telemetry import time_breakdown
 from trainer.telemetry.reporter import OutputTarget, Reporter, find_target, find_task_target
 from trainer.telemetry.time_breakdown import TimeBreakdown
@@ -167,7 +167,7 @@ def test_nothing_is_written_where_nobody_would_look():
     run(Reporter(None))
 
 
-@pytest.mark.parametrize(("status", "said"), [(0, "finished"), (143, "stopped"), (65, "failed")])
+@pytest.mark.parametrize(("status", "said"), [(0, "finished"), (130, "stopped"), (143, "stopped"), (65, "failed")])
 def test_the_end_is_told(tmp_path, status, said):
     reporter = Reporter(OutputTarget(tmp_path, None, 0, "1.ab"), passes=4)
     run(reporter)
@@ -175,6 +175,7 @@ def test_the_end_is_told(tmp_path, status, said):
     assert read_job(tmp_path)["status"] == said
     end = read_all_records(tmp_path)[-1]
     assert (end["status"], end["message"], end["attempt"]) == (status, "why", "1.ab")
+    assert describe_state(Reader(tmp_path).read()).name == said
 
 
 def test_a_line_of_progress_comes_once_a_period(tmp_path):
@@ -285,15 +286,6 @@ def test_the_phases_add_up_whenever_another_thread_asks():
     spent._clock = ask_clock
     found = spent.spent()
     assert sum(found.phases.values()) == found.seconds
-
-
-@pytest.mark.parametrize("status", [130, 143])
-def test_a_run_that_ctrl_c_or_sigterm_has_ended_was_stopped(tmp_path, status):
-    reporter = Reporter(OutputTarget(tmp_path, None, 0, ""), passes=4)
-    run(reporter)
-    reporter.end(status, "stopped by SIGINT")
-    assert read_job(tmp_path)["status"] == "stopped"
-    assert describe_state(Reader(tmp_path).read()) == JobState("stopped", "stopped by SIGINT")
 
 
 def test_a_finished_job_has_the_mean_speed_of_all_trainers(tmp_path):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import random
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,6 +130,27 @@ def test_a_stopped_run_says_how_to_go_on(tmp_path, stopper, capsys, monkeypatch,
     with pytest.raises(StoppedError):
         run(tmp_path, stopper, *flags, at=(1, 3))
     assert "to go on" not in capsys.readouterr().err
+
+
+class InfiniteAverages(CountingUpdater):
+    """Its averages are infinite, as those of values that have just become large are."""
+
+    @contextlib.contextmanager
+    def averaged(self):
+        raw = self.table.values.copy()
+        self.table.values[:] = np.inf
+        yield
+        self.table.values[:] = raw
+
+
+def test_averages_that_are_not_finite_are_logged_and_end_no_training(tmp_path, stopper, capsys):
+    flags = ["--average_test_period=1", "--log_period=1", "--saving_period=9", "--num_passes=1"]
+    parts = replace(make_parts(tmp_path, *flags, train=Source(stopper, None)), averages=True)
+    updater = InfiniteAverages(parts.session.table, stopper)
+    with pytest.raises(DataError, match="they are not saved"):  # the save of the pass takes the averages
+        train(parts, updater, stopper)
+    assert updater.steps == 3
+    assert "cost=inf" in capsys.readouterr().err
 
 
 def checkpoints(folder):

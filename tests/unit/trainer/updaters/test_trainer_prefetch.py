@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
+from layer_checks import make_network
 
 from paddle.trainer_config_helpers import *
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Sparse
-from trainer.arrays.parameters import ParameterTable
 from trainer.config.scripts.parse import parse_network_config
-from trainer.network.network import Network
 from trainer.updaters.prefetch import RowFinder, sort_rows
 
 WORDS, SIZE = 50, 4
@@ -27,10 +26,8 @@ def build(make, *parameters):
         outputs([sum_cost(one) for one in (made if isinstance(made, list) else [made])])
 
     model = parse_network_config(config)
-    table = ParameterTable(model.parameters)
-    table.values[:] = np.random.default_rng(1).normal(size=table.values.size)
-    finder = RowFinder(model, [table[name] for name in parameters or ("table",)])
-    return Network(model, table), table, finder
+    network, table = make_network(model, dtype=np.float32)
+    return network, table, RowFinder(model, [table[name] for name in parameters or ("table",)])
 
 
 def words(ids=IDS, starts=STARTS):

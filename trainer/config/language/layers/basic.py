@@ -115,6 +115,7 @@ def selective_fc_layer(
     for index, (source, attr) in enumerate(zip(inputs, weight_attrs(param_attr, len(inputs)), strict=True)):
         rows = columns_of(source)
         layer.add_input(source)
+        # the original wrote `is_sparse` here, although it is false
         layer.add_weight(index, rows * columns, [columns, rows], attr, is_sparse=False)
     layer.add_input(selection)
     layer.add_bias(bias_attr, default=True)

@@ -71,6 +71,7 @@ def classification_cost(
         if not is_for_classification(evaluate):
             raise wrong("evaluator", evaluate, "it must be an evaluator of classification")
         further = {} if top_k is None else {"top_k": top_k}
+        # the plain name, as in the original: with several costs, several evaluators have it
         evaluate(input=inputs[0], label=inputs[1], weight=weight, name=evaluate.__name__, **further)
     return layer.output(inputs, layer_type=COST)
 

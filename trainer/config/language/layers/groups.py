@@ -252,6 +252,7 @@ def beam_search(
         )
         inputs = [*arguments[: places[0]], generated.before_real_step(), *arguments[places[0] :]]
         predicted: list[LayerOutput] = generated.after_real_step(step(*inputs))
+        # the search ends a path by this layer's id; nobody reads its output
         eos_layer(input=predicted[0], eos_id=eos_id, name=eos_name)
         return predicted
 

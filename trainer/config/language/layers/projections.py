@@ -263,6 +263,7 @@ def conv_projection(
     )
     values = filters.number * filters.channels * math.prod(filters.size) // filters.groups
     attr = initialise_filters(to_parameter_attr("param_attr", param_attr), filters.size[0], filters.channels)
+    # the original wrote no dims for filters
     projection = _projection("convt" if trans else "conv", source, 0, attr, lambda *_sizes: (values, []))
     made = write_conv(projection.message.conv_conf, source, filters)
     projection.message.num_filters = filters.number

@@ -252,7 +252,7 @@ def gru_step_naive_layer(
         name=name,
         input=[
             identity_projection(memory),
-            dotmul_operator(a=memory, b=update, scale=-1.0),
+            dotmul_operator(a=memory, b=update, scale=-1.0),  # h - u h + u c is (1 - u) h + u c
             dotmul_operator(a=candidate, b=update),
         ],
     )

@@ -64,6 +64,7 @@ def pooling_layer(
     pooling = MaxPooling() if pooling_type is None else pooling_type
     if isinstance(pooling, type) and issubclass(pooling, BasePoolingType):
         raise wrong("pooling_type", pooling, f"it must be an object: {pooling.__name__}()")
+    # SumPooling and SquareRootNPooling are AvgPoolings, too
     if not isinstance(pooling, MaxPooling | AvgPooling):
         raise wrong(
             "pooling_type", pooling, "it must be MaxPooling(), AvgPooling(), SumPooling() or SquareRootNPooling()"

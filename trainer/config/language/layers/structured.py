@@ -189,6 +189,7 @@ def hsigmoid(
     for source in inputs:
         layer.add_input(source)
     for index, (source, attr) in enumerate(zip(sources, weight_attrs(param_attr, len(sources)), strict=True)):
+        # a binary tree with a leaf for each class has one inner node less
         layer.add_weight(index, (classes - 1) * columns_of(source), [classes - 1, columns_of(source)], attr)
     layer.add_bias(bias_attr, default=True, size=classes - 1)
     return layer.output(inputs)

@@ -118,6 +118,7 @@ def img_conv_layer(
     )
     kind = _conv_kind(filters.transposed, layer_type)
     layer = LayerBuilder(to_text("name", name), kind, act=activation, extra=layer_attr, supports="D")
+    # as in the original, the message names the implementation, although here both types are the same layer
     takes_cudnn = runs_on_gpu(layer) and not kind.startswith("ex")
     layer.message.type = ("cudnn_conv" if takes_cudnn else "exconv") + ("t" if filters.transposed else "")
     width, height = _add_filters(layer, source, filters, param_attr)
@@ -285,7 +286,7 @@ def img_pool3d_layer(
     )
     set_volume(layer, channels, width, height, depth)
     result = layer.output([source], num_filters=channels)
-    result.layer_type = "pool"
+    result.layer_type = "pool"  # as in the original, only the message says pool3d
     return result
 
 

@@ -82,6 +82,7 @@ def batch_norm_layer(
         image.img_size, image.img_size_y, image.img_size_z = volume_of(source, channels)
     else:
         write_image(image, source, channels)
+    # as in the original, a layer without a map gets no height and width, even if it has channels
     if message_of(source).width or message_of(source).height:
         _set_normalised_shape(layer, channels, image)
     else:

@@ -124,6 +124,7 @@ def multi_head_attention(
     keys, values = project("key", key, key_size), project("value", value, value_size)
     results = []
     for head in range(heads):
+        # the parts have automatic names, which follow from the order of these calls
         query_part, key_part = part(queries, key_size, head), part(keys, key_size, head)
         value_part = part(values, value_size, head)
         if attention_type == _DOT_PRODUCT:

@@ -164,7 +164,7 @@ def img_conv_group(
             padding=paddings[index],
             filter_size=sizes[index],
             num_filters=to_size("conv_num_filter", number),
-            act=LinearActivation() if are_normalised[index] else acts[index],
+            act=LinearActivation() if are_normalised[index] else acts[index],  # the normalisation comes first
             param_attr=param_attr,
         )
         if are_normalised[index]:

@@ -43,7 +43,7 @@ def simple_lstm(
         size=to_size("size", size) * 4,
         act=IdentityActivation(),
         layer_attr=mixed_layer_attr,
-        bias_attr=False,
+        bias_attr=False,  # lstmemory has the biases of the gates
         input=[full_matrix_projection(input, param_attr=mat_param_attr)],
     )
     return lstmemory(
@@ -108,6 +108,7 @@ def lstmemory_unit(
         state_act=state_act,
         layer_attr=lstm_layer_attr,
     )
+    # `last_state` refers to this layer by its name
     get_output_layer(name=f"{name}_state", input=output, arg_name="state", layer_attr=get_output_layer_attr)
     return output
 

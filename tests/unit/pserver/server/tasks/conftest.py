@@ -1,7 +1,7 @@
 """The fixture of a service of a task job without sockets."""
 
 import pytest
-from elastic_wire import ElasticWire
+from tasks_wire import ElasticWire
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """The demos of the legacy, written again for these tests from their description (specification 17), with dictionaries
-of a few words: how many layers and parameters they have, what goes in and what comes out, and details of each."""
+of a few words: how many layers and parameters they have, what goes in and what comes out, and details of each.
 
-import pickle
+quick_start and recommendation are in examples/: test_config_examples.py."""
+
 import shutil
 from pathlib import Path
 
 import pytest
+from config_messages import layer_of, layers_of, parameter_of, sources
 
 from trainer.arrays.parameters import ParameterTable
 from trainer.config import parse_config
@@ -20,8 +22,6 @@ pytestmark = [
 DEMOS = Path(__file__).parents[4] / "golden" / "demos"
 COST = ["__cost_0__"]
 TEXT = (["word", "label"], COST)
-PREDICT = (["word"], ["__maxid_layer_0__", "__fc_layer_0__"])
-PREDICT_DEEP = (["word"], ["__maxid_layer_0__", "__fc_layer_7__"])
 TRAFFIC = [f"label_{5 * n}min" for n in range(1, 25)]
 SRL = ["word_data", *(f"ctx_{place}_data" for place in ("n2", "n1", "0", "p1", "p2")), "verb_data", "mark_data"]
 CHUNKS = ["word", "pos", "chunk", "features"]
@@ -29,31 +29,6 @@ DIMS = "is_predict=1,dict_len=9,label_len=5,pred_len=4"
 
 # config: config_args, layers, parameters, (inputs, outputs)
 CASES = [
-    ("quick_start/trainer_config.lr.py", "", 4, 2, TEXT),
-    ("quick_start/trainer_config.emb.py", "", 6, 3, TEXT),
-    ("quick_start/trainer_config.cnn.py", "", 8, 5, TEXT),
-    ("quick_start/trainer_config.lstm.py", "", 8, 6, TEXT),
-    ("quick_start/trainer_config.bidi-lstm.py", "", 13, 9, TEXT),
-    ("quick_start/trainer_config.db-lstm.py", "", 22, 41, TEXT),
-    ("quick_start/trainer_config.resnet-lstm.py", "", 17, 15, TEXT),
-    ("quick_start/trainer_config.lr.py", "is_predict=1", 3, 2, PREDICT),
-    ("quick_start/trainer_config.emb.py", "is_predict=1", 5, 3, PREDICT),
-    ("quick_start/trainer_config.cnn.py", "is_predict=1", 7, 5, PREDICT),
-    ("quick_start/trainer_config.lstm.py", "is_predict=1", 7, 6, PREDICT),
-    ("quick_start/trainer_config.bidi-lstm.py", "is_predict=1", 12, 9, PREDICT),
-    ("quick_start/trainer_config.db-lstm.py", "is_predict=1", 21, 41, PREDICT_DEEP),
-    ("quick_start/trainer_config.resnet-lstm.py", "is_predict=1", 16, 15, PREDICT),
-    (
-        "recommendation/trainer_config.py",
-        "",
-        28,
-        31,
-        (
-            ["movie_id", "title", "genres", "user_id", "gender", "age", "occupation", "rating"],
-            ["__mse_cost_0__"],
-        ),
-    ),
-    ("recommendation/trainer_config.py", "is_predict=1", 26, 31, None),
     ("mnist/light_mnist.py", "", 16, 26, (["pixel", "label"], COST)),
     ("mnist/light_mnist.py", "is_predict=1", 14, 26, (["pixel"], ["__fc_layer_0__"])),
     ("mnist/vgg_16_mnist.py", "", 32, 68, (["pixel", "label"], COST)),
@@ -124,22 +99,6 @@ CASES = [
 ]
 
 
-def fields(side):
-    if side == "movie":
-        return [
-            {"type": "id", "min": 1, "max": 30, "count": 30, "is_key": True},
-            {"type": "embedding", "name": "title", "dict": dict.fromkeys("abcdef"), "seq": "sequence"},
-            {"type": "one_hot_dense", "name": "genres", "dict": dict.fromkeys("xyz")},
-        ]
-    return [
-        {"type": "id", "min": 1, "max": 20, "count": 20, "is_key": True},
-        *(
-            {"type": "embedding", "name": name, "dict": dict.fromkeys(keys), "seq": "no_sequence"}
-            for name, keys in (("gender", "FM"), ("age", "1234567"), ("occupation", "abcdefghi"))
-        ),
-    ]
-
-
 def write_lines(path, lines):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(line + "\n" for line in lines))
@@ -148,7 +107,6 @@ def write_lines(path, lines):
 def write_data(directory):
     """Write the dictionaries that the demos read while they are parsed."""
     words = [f"word{number}" for number in range(9)]
-    write_lines(directory / "quick_start/data/dict.txt", [f"{word}\t{number}" for number, word in enumerate(words)])
     write_lines(directory / "sentiment/data/pre-imdb/dict.txt", [f"{word}\t7" for word in words])
     write_lines(directory / "sentiment/data/pre-imdb/labels.list", ["neg\t0", "pos\t1"])
     for corpus in ("pre-wmt14", "wmt14_model", "pre-paraphrase"):
@@ -156,9 +114,6 @@ def write_data(directory):
             write_lines(directory / f"seqToseq/data/{corpus}/{side}.dict", ["<s>", "<e>", "<unk>", *words])
     for name, count in (("word", 9), ("target", 5), ("verb", 4)):
         write_lines(directory / f"semantic_role_labeling/data/{name}Dict.txt", words[:count])
-    meta = {side: {"__meta__": {"raw_meta": fields(side), "feature_map": []}} for side in ("movie", "user")}
-    (directory / "recommendation/data").mkdir()
-    (directory / "recommendation/data/meta.bin").write_bytes(pickle.dumps(meta, protocol=2))
 
 
 @pytest.fixture
@@ -190,91 +145,8 @@ def test_a_demo_has_its_layers_parameters_inputs_and_outputs(
     assert root.output_layer_names == model.output_layer_names
     members = [name for sub_model in model.sub_models for name in sub_model.layer_names]
     assert sorted(members) == sorted(layer.name for layer in model.layers)
-
-
-# not resnet: its 25 million parameters take their time
-@pytest.mark.parametrize("config, config_args", [case[:2] for case in CASES if not case[0].startswith("model_zoo")])
-def test_a_demo_s_network_computes(parse_demo, config, config_args):
-    model = parse_demo(config, config_args).model_config
-    Network(model, ParameterTable(model.parameters))  # refuses types of layers and activations that it does not know
-
-
-def layer_of(config, name):
-    return next(layer for layer in config.model_config.layers if layer.name == name)
-
-
-def layers_of(config, kind):
-    return [layer for layer in config.model_config.layers if layer.type == kind]
-
-
-def parameter_of(config, name):
-    return next(one for one in config.model_config.parameters if one.name == name)
-
-
-def sources(layer):
-    return [entry.input_layer_name for entry in layer.inputs]
-
-
-def test_quick_start_trains_with_adam_clipping_and_l2(parse_demo):
-    config = parse_demo("quick_start/trainer_config.lstm.py")
-    assert (config.opt_config.learning_method, config.opt_config.batch_size) == ("adam", 128)
-    assert config.opt_config.gradient_clipping_threshold == 25.0
-    assert {one.decay_rate for one in config.model_config.parameters} == {8e-4}
-    assert {one.gradient_clipping_threshold for one in config.model_config.parameters} == {25.0}
-    assert not any(one.HasField("momentum") for one in config.model_config.parameters)
-    data, test = config.data_config, config.test_data_config
-    assert (data.type, data.files, data.load_data_module) == ("py2", "data/train.list", "dataprovider_emb")
-    assert (test.files, test.for_test, test.load_data_object) == ("data/test.list", True, "process")
-    names = [layer.name for layer in config.model_config.layers]
-    assert names[2:5] == ["lstm_transform___lstm_0__", "__lstm_0__", "__seq_pooling_0__"]
-    assert layer_of(config, "__lstm_0__").drop_rate == 0.25
-    assert list(parameter_of(config, "___lstm_0__.wbias").dims) == [1, 7 * 128]
-
-
-def test_quick_start_predicts_without_training_data(parse_demo):
-    config = parse_demo("quick_start/trainer_config.emb.py", "is_predict=1")
-    assert not config.HasField("data_config")
-    assert (config.test_data_config.files, config.opt_config.batch_size) == ("data/pred.list", 1)
-    assert config.test_data_config.load_data_object == "process_predict"
-    assert not any(one.HasField("decay_rate") for one in config.model_config.parameters)
-
-
-@pytest.mark.parametrize("name", ["bidi-lstm", "db-lstm", "resnet-lstm"])
-def test_quick_start_does_not_regularise_the_last_bias(parse_demo, name):
-    config = parse_demo(f"quick_start/trainer_config.{name}.py")
-    last = config.model_config.parameters[-1]
-    assert (last.HasField("decay_rate"), last.decay_rate, last.initial_std) == (True, 0.0, 0.0)
-    assert config.model_config.parameters[0].decay_rate == 8e-4
-
-
-def test_quick_start_stacks_lstms(parse_demo):
-    config = parse_demo("quick_start/trainer_config.db-lstm.py")
-    lstms = layers_of(config, "lstmemory")
-    assert [lstm.reversed for lstm in lstms] == [False, True] * 4
-    assert {(lstm.size, lstm.drop_rate) for lstm in lstms} == {(32, 0.1)}
-    assert sources(layer_of(config, "__fc_layer_0__")) == ["__mixed_0__", "__lstmemory_0__"]
-    config = parse_demo("quick_start/trainer_config.resnet-lstm.py")
-    assert [sources(layer) for layer in layers_of(config, "addto")] == [
-        ["__embedding_0__", "__lstm_0__"],
-        ["__addto_0__", "__lstm_1__"],
-        ["__addto_1__", "__lstm_2__"],
-    ]
-
-
-def test_recommendation_joins_the_fields_of_each_side(parse_demo):
-    config = parse_demo("recommendation/trainer_config.py")
-    assert sources(layer_of(config, "movie_fusion")) == [
-        "__fc_layer_0__",
-        "__sequence_conv_pooling_0__",
-        "__fc_layer_2__",
-    ]
-    assert sources(layer_of(config, "user_fusion")) == [f"__fc_layer_{n}__" for n in (3, 4, 5, 6)]
-    similarity = layer_of(config, "__cos_sim_0__")
-    assert (similarity.cos_scale, sources(similarity)) == (1.0, ["movie_fusion", "user_fusion"])
-    assert (config.opt_config.learning_method, config.opt_config.batch_size) == ("rmsprop", 1600)
-    assert config.data_config.load_data_module == "dataprovider"
-    window = layer_of(config, "__sequence_conv_pooling_0___conv_proj").inputs[0].proj_conf
-    assert (window.context_start, window.trainable_padding) == (-2, False)
+    if not config.startswith("model_zoo"):  # its 25 million parameters take their time
+        Network(model, ParameterTable(model.parameters))  # refuses types and activations that it does not know
 
 
 def test_mnist_s_maps_are_rounded_up_by_the_poolings(parse_demo):
@@ -311,16 +183,6 @@ def test_sentiment_averages_and_has_rates_of_its_own(parse_demo):
     assert (second.learning_rate, second.initial_std) == (1.0, 0.0)
     assert layer_of(config, "label").size == 1
     assert not parse_demo("sentiment/trainer_config.py", "is_test=1").HasField("data_config")
-
-
-def test_image_classification_reads_the_training_list_twice(parse_demo):
-    config = parse_demo("image_classification/vgg_16_cifar.py")
-    assert config.data_config.files == config.test_data_config.files == "train.list"
-    assert (config.data_config.load_data_module, config.data_config.load_data_object) == (
-        "image_provider",
-        "processData",
-    )
-    assert layer_of(config, "image").size == 3 * 32 * 32
 
 
 def test_sequence_tagging_shares_the_transitions_and_updates_sparsely(parse_demo):
@@ -379,16 +241,6 @@ def test_semantic_role_labeling_keeps_its_word_vectors(parse_demo):
     assert sources(decoding) == ["output"]
 
 
-def test_traffic_prediction_shares_a_weight_and_no_bias(parse_demo):
-    config = parse_demo("traffic_prediction/trainer_config.py")
-    weight = parameter_of(config, "_link_vec.w")
-    assert (weight.initial_strategy, weight.initial_mean, weight.initial_std) == (1, 0.0, 1.0)
-    users = [layer for layer in layers_of(config, "fc") if layer.inputs[0].input_parameter_name == "_link_vec.w"]
-    assert len(users) == 24 and len({layer.bias_parameter_name for layer in users}) == 24
-    assert {one.name for one in config.model_config.evaluators} == {"classification_error_evaluator"}
-    assert len(config.model_config.evaluators) == 24
-
-
 def test_a_gan_holds_one_half_still(parse_demo):
     config = parse_demo("gan/gan_conf.py", "mode=generator_training")
     still = {one.name for one in config.model_config.parameters if one.is_static}
@@ -400,18 +252,6 @@ def test_a_gan_holds_one_half_still(parse_demo):
     assert config.opt_config.adam_beta1 == 0.5
     sizes = [layer.size for layer in layers_of(parse_demo("gan/gan_conf_image.py"), "exconvt")]
     assert sizes == [128 * 7 * 7, 64 * 14 * 14, 28 * 28]
-
-
-def test_a_vae_is_made_by_arithmetic_of_layers(parse_demo):
-    config = parse_demo("vae/vae_conf.py")
-    assert [(layer.slope, layer.intercept) for layer in layers_of(config, "slope_intercept")] == [
-        (0.5, 0.0),
-        (1.0, -1.0),
-        (-1.0, 0.0),
-        (0.5, 0.0),
-    ]
-    noise = parameter_of(config, "___mixed_0__.w0")
-    assert (noise.initial_mean, noise.initial_std, list(noise.dims)) == (0.0, 1.0, [1, 100])
 
 
 def test_resnet_names_its_outputs_before_they_exist(parse_demo):

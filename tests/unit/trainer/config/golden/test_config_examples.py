@@ -50,6 +50,19 @@ def test_quick_start_is_as_large_as_the_tutorials(shard, config, layers, paramet
     assert len(predicting.model_config.parameters) == parameters
 
 
+@pytest.mark.parametrize(
+    ("config", "reversed_ones"),
+    [("bidi-lstm", [False, True]), ("db-lstm", [False, True] * 4), ("resnet-lstm", [False] * 4)],
+)
+def test_deep_lstms_have_their_directions_and_the_last_bias_does_not_decay(shard, config, reversed_ones):
+    shard("text")
+    model = parse_config(f"../quick_start/trainer_config.{config}.py", "").model_config
+    assert [layer.reversed for layer in model.layers if layer.type == "lstmemory"] == reversed_ones
+    last = model.parameters[-1]
+    assert (last.HasField("decay_rate"), last.decay_rate, last.initial_std) == (True, 0.0, 0.0)
+    assert model.parameters[0].decay_rate == 8e-4
+
+
 def test_recommendation_is_as_large_as_the_tutorials(shard):
     shard("ratings")
     whole = parse_config("../recommendation/trainer_config.py", "")

@@ -160,38 +160,6 @@ def test_parameters_of_two_lstm_groups_are_shared_by_name(parse_text):
     assert len(model.layers) == 2 + 2 * 9 + 5
 
 
-def test_a_nested_group_has_both_names(parse_text):
-    model = parse_text("""
-words = data_layer('words', 4)
-def inner(x):
-    mem = memory(name='inner_rnn', size=3)
-    return fc_layer([x, mem], 3, name='inner_rnn')
-def outer(x):
-    inner_out = recurrent_group(inner, x, name='inner')
-    return last_seq(inner_out, name='outer_rnn')
-outputs(recurrent_group(outer, SubsequenceInput(words), name='outer'))""").model_config
-    assert rows(model) == [
-        ("words", "data", 4, []),
-        ("outer", "recurrent_layer_group", 0, []),
-        ("words@outer", "scatter_agent", 4, []),
-        ("inner@outer", "recurrent_layer_group", 0, []),
-        ("words@inner@outer", "scatter_agent", 4, []),
-        ("inner_rnn+delay1@inner@outer", "agent", 3, []),
-        ("inner_rnn@inner@outer", "fc", 3, ["words@inner@outer", "inner_rnn+delay1@inner@outer"]),
-        ("inner_rnn@outer", "gather_agent", 3, []),
-        ("outer_rnn@outer", "seqlastins", 3, ["inner_rnn@outer"]),
-        ("outer_rnn", "gather_agent", 3, []),
-    ]
-    assert [sub_model.name for sub_model in model.sub_models] == ["root", "outer", "inner@outer"]
-    assert links(model.sub_models[2]) == (
-        [("inner_rnn@inner@outer", "inner_rnn+delay1@inner@outer")],
-        [("words@outer", "words@inner@outer")],
-        [("inner_rnn@inner@outer", "inner_rnn@outer")],
-    )
-    assert list(model.output_layer_names) == ["outer_rnn"] and list(model.input_layer_names) == ["words"]
-    assert "_inner_rnn@inner@outer.w1" in [parameter.name for parameter in model.parameters]
-
-
 MEMORIES = """
 x, state = data_layer('x', 4), data_layer('state', 3)
 def step(frame, whole):
@@ -226,43 +194,6 @@ def test_a_memory_begins_with_a_layer_a_bias_or_an_id(parse_text):
     assert [link.link_name for link in model.sub_models[1].out_links] == ["a", "b"]
     agent = next(layer for layer in model.layers if layer.name == "own@g")
     assert not agent.HasField("bias_parameter_name")
-
-
-GENERATE = """
-state = data_layer('state', 3)
-def step(whole, word):
-    mem = memory(name='rnn', size=3, boot_layer=state)
-    out = fc_layer([word, mem, whole], 3, name='rnn')
-    return fc_layer(out, 7, act=SoftmaxActivation())
-word = GeneratedInput(size=7, embedding_name='table', embedding_size=2)
-"""
-
-
-def test_beam_search_puts_the_embedding_of_its_last_id_where_the_generated_input_was(parse_text):
-    text = (
-        GENERATE + "outputs(beam_search(step, [StaticInput(state), word], bos_id=0, eos_id=1, beam_size=4, name='gen'))"
-    )
-    model = parse_text(text).model_config
-    assert rows(model, 1) == [
-        ("gen", "recurrent_layer_group", 0, []),
-        ("__memory_0__@gen", "agent", 3, []),
-        ("__beam_search_predict__+delay1@gen", "agent", 7, []),
-        ("__embedding_0__@gen", "mixed", 2, ["__beam_search_predict__+delay1@gen"]),
-        ("rnn+delay1@gen", "agent", 3, []),
-        ("rnn@gen", "fc", 3, ["__embedding_0__@gen", "rnn+delay1@gen", "__memory_0__@gen"]),
-        ("__fc_layer_0__@gen", "fc", 7, ["rnn@gen"]),
-        ("__beam_search_predict__@gen", "maxid", 7, ["__fc_layer_0__@gen"]),
-        ("__gen_eos_layer__@gen", "eos_id", 2, ["__beam_search_predict__@gen"]),
-        ("__beam_search_predict__", "data", 7, []),
-    ]
-    group = model.sub_models[1]
-    assert not group.in_links and group.memories[1].boot_with_const_id == 0
-    assert group.memories[1].HasField("boot_with_const_id")
-    generator = group.generator
-    assert (generator.max_num_frames, generator.eos_layer_name) == (500, "__gen_eos_layer__@gen")
-    assert (generator.num_results_per_sample, generator.beam_size, generator.HasField("log_prob")) == (4, 4, False)
-    assert model.layers[8].beam_size == 4
-    assert list(model.input_layer_names) == ["state"]
 
 
 @each(
@@ -349,3 +280,17 @@ x = data_layer('x', 8)
 recurrent_group(step, [x, 5, StaticInput(data_layer('s', 2)), TanhActivation()], name='g')""").model_config
     assert next(layer for layer in model.layers if layer.name == "f@g").size == 5
     assert [link.layer_name for link in model.sub_models[1].in_links] == ["x"]
+
+
+def test_a_beam_search_gives_by_default_as_many_results_as_its_beam_has_of_up_to_500_ids(parse_text):
+    """What it is made of is recorded: case generate_beam."""
+    generator = (
+        parse_text("""
+word = GeneratedInput(size=7, embedding_name='table', embedding_size=2)
+step = lambda word: fc_layer([word, memory('p', 7)], 7, act=SoftmaxActivation(), name='p')
+outputs(beam_search(step, [word], bos_id=0, eos_id=1, beam_size=4, name='gen'))""")
+        .model_config.sub_models[1]
+        .generator
+    )
+    assert (generator.max_num_frames, generator.num_results_per_sample, generator.beam_size) == (500, 4, 4)
+    assert not generator.HasField("log_prob")

@@ -1,13 +1,10 @@
 """Layers and costs: names, shapes and attributes in the message (specification 3 and 6)."""
 
 import pytest
+from config_messages import layer_of
 from each import each
 
 from paddle_base.runtime.errors import ConfigError
-
-
-def layer(config, name):
-    return next(layer for layer in config.model_config.layers if layer.name == name)
 
 
 def test_names_count_the_unnamed_calls_of_each_prefix(parse_text):
@@ -30,12 +27,12 @@ image = data_layer('image', 3 * 8 * 4, height=8, width=4)
 assert (image.num_filters, image.height, image.width, image.depth) == (3, 8, 4, 1)
 half = data_layer('half', 12, height=8)
 assert half.num_filters is None""")
-    assert (layer(config, "image").height, layer(config, "image").width) == (8, 4)
-    assert not layer(config, "half").HasField("height")
+    assert (layer_of(config, "image").height, layer_of(config, "image").width) == (8, 4)
+    assert not layer_of(config, "half").HasField("height")
 
 
 def test_a_size_that_python_3_division_made_a_float_is_taken(parse_text):
-    assert layer(parse_text("data_layer('x', 256 / 4)"), "x").size == 64
+    assert layer_of(parse_text("data_layer('x', 256 / 4)"), "x").size == 64
 
 
 def test_a_list_of_map_is_a_list_of_inputs(parse_text):
@@ -61,20 +58,20 @@ def test_extra_attributes_are_written_where_the_layer_supports_them(parse_text):
 x = data_layer('x', 4, layer_attr=ExtraAttr(device=1))
 fc_layer(x, 2, name='h', layer_attr=ExtraAttr(drop_rate=0.5, error_clipping_threshold=10, device=-1))
 fc_layer(x, 2, name='none', layer_attr=ExtraAttr(drop_rate=0))""")
-    hidden = layer(config, "h")
+    hidden = layer_of(config, "h")
     assert (hidden.drop_rate, hidden.error_clipping_threshold, hidden.device) == (0.5, 10.0, -1)
-    assert not layer(config, "none").HasField("drop_rate")
-    assert layer(config, "x").device == 1
+    assert not layer_of(config, "none").HasField("drop_rate")
+    assert layer_of(config, "x").device == 1
 
 
 def test_addto_and_concat_always_tell_their_map(parse_text):
     config = parse_text("""
 a, b = data_layer('a', 8, height=4, width=2), data_layer('b', 8)
 addto_layer([a, b], name='sum'); concat_layer([b, b], name='both'); dropout_layer(b, 0.3, name='drop')""")
-    assert (layer(config, "sum").height, layer(config, "sum").width, layer(config, "sum").depth) == (4, 2, 1)
-    both = layer(config, "both")
+    assert (layer_of(config, "sum").height, layer_of(config, "sum").width, layer_of(config, "sum").depth) == (4, 2, 1)
+    both = layer_of(config, "both")
     assert both.size == 16 and both.HasField("height") and both.height == 0
-    assert layer(config, "drop").type == "addto" and layer(config, "drop").drop_rate == 0.3
+    assert layer_of(config, "drop").type == "addto" and layer_of(config, "drop").drop_rate == 0.3
 
 
 def test_classification_cost_adds_its_evaluators_and_weight(parse_text):
@@ -82,7 +79,7 @@ def test_classification_cost_adds_its_evaluators_and_weight(parse_text):
 p = fc_layer(data_layer('x', 4), 2, act=SoftmaxActivation())
 label, w = data_layer('label', 2), data_layer('w', 1)
 classification_cost(p, label, w, name='c', coeff=0.5, evaluator=[classification_error_evaluator, auc_evaluator])""")
-    cost = layer(config, "c")
+    cost = layer_of(config, "c")
     assert (cost.type, cost.size, cost.coeff) == ("multi-class-cross-entropy", 1, 0.5)
     assert [item.input_layer_name for item in cost.inputs] == ["__fc_layer_0__", "label", "w"]
     evaluators = config.model_config.evaluators
@@ -133,39 +130,10 @@ outputs(interpolation_layer([a, b], w), power_layer(a, w), scaling_layer(a, w), 
         ("convex_comb", 2, ["b", "c"]),
     ]
     assert list(config.model_config.parameters[0].dims) == [100, 100, 1000]
-    assert layer(config, "__cos_sim_0__").cos_scale == 1.0
-    line = layer(config, "__slope_intercept_layer_0__")
+    assert layer_of(config, "__cos_sim_0__").cos_scale == 1.0
+    line = layer_of(config, "__slope_intercept_layer_0__")
     assert (line.slope, line.intercept) == (0.7, 0.9)
     assert list(config.model_config.input_layer_names) == ["w", "a", "b", "c", "d"]
-
-
-def test_layers_with_very_many_classes_have_a_row_per_class(parse_text):
-    config = parse_text("""
-x, label, w = data_layer('x', 4), data_layer('label', 10), data_layer('w', 1)
-nce_layer([x, x], label, weight=w, num_neg_samples=3, neg_distribution=[0.1] * 10)
-hsigmoid(x, label)""")
-    nce, tree = config.model_config.layers[3:]
-    assert (nce.num_classes, nce.num_neg_samples, len(nce.neg_sampling_dist), len(nce.inputs)) == (10, 3, 10, 4)
-    assert (tree.type, tree.num_classes) == ("hsigmoid", 10)
-    shapes = {parameter.name: list(parameter.dims) for parameter in config.model_config.parameters}
-    assert shapes == {
-        "___nce_layer_0__.w0": [10, 4],
-        "___nce_layer_0__.w1": [10, 4],
-        "___nce_layer_0__.wbias": [1, 10],
-        "___hsigmoid_0__.w0": [9, 4],
-        "___hsigmoid_0__.wbias": [1, 9],
-    }
-
-
-def test_a_chain_of_labels_shares_its_transitions_by_name(parse_text):
-    config = parse_text("""
-x, label = data_layer('x', 3), data_layer('label', 3)
-crf_layer(x, label, param_attr=ParamAttr(name='crfw'))
-best = crf_decoding_layer(x, 3, label=label, param_attr=ParamAttr(name='crfw'))
-assert best.size == 1""")
-    shapes = {parameter.name: list(parameter.dims) for parameter in config.model_config.parameters}
-    assert shapes == {"crfw": [5, 3]}
-    assert config.model_config.layers[3].size == 3
 
 
 def test_an_activation_other_than_sigmoid_is_warned_of(parse_text, capsys):
@@ -246,6 +214,6 @@ def test_a_function_of_the_script_can_say_what_it_supports(parse_text):
 def mine(x, layer_attr=None):
     return fc_layer(x, 2, name='h', layer_attr=layer_attr)
 mine(data_layer('x', 4), layer_attr=ExtraAttr({}))"""
-    assert layer(parse_text(text.format("drop_rate=0.5, device=0")), "h").drop_rate == 0.5
+    assert layer_of(parse_text(text.format("drop_rate=0.5, device=0")), "h").drop_rate == 0.5
     with pytest.raises(ConfigError, match=r"line 6: mine\(\): layer_attr has error_clipping_threshold"):
         parse_text(text.format("error_clipping_threshold=1"))

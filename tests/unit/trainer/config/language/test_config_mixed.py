@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from config_messages import layer_of, parameter_of
 from each import each
 from google.protobuf import text_format
 
@@ -12,43 +13,8 @@ from paddle_base.runtime.errors import ConfigError
 INPUT = "x = data_layer('x', 6)\ny = data_layer('y', 6)\none = data_layer('one', 1)\n"
 
 
-def layer(config, name):
-    return next(layer for layer in config.model_config.layers if layer.name == name)
-
-
-def parameter(config, name):
-    return next(parameter for parameter in config.model_config.parameters if parameter.name == name)
-
-
 def projection(text):
     return text_format.Parse(text, ModelConfig_pb2.ProjectionConfig())
-
-
-# a projection of x, which has 6 columns, in a mixed layer of 6: its message but for the sizes, and the parameter's dims
-PROJECTIONS = {
-    "full_matrix_projection(x)": ("type: 'fc'", [6, 6]),
-    "trans_full_matrix_projection(x, size=6)": ("type: 'trans_fc'", [6, 6]),
-    "table_projection(x)": ("type: 'table'", [6, 6]),
-    "identity_projection(x)": ("type: 'identity'", None),
-    "dotmul_projection(x)": ("type: 'dot_mul'", [1, 6]),
-    "scaling_projection(x)": ("type: 'scaling'", [1, 1]),
-    "context_projection(x, context_len=1)": (
-        "type: 'context' context_start: 0 context_length: 1 trainable_padding: true",
-        None,
-    ),
-}
-
-
-@pytest.mark.parametrize("call", PROJECTIONS)
-def test_a_projection_is_written_with_its_parameter(parse_text, call):
-    config = parse_text(f"{INPUT}mixed_layer(size=6, input={call}, name='m')")
-    text, dims = PROJECTIONS[call]
-    entry = layer(config, "m").inputs[0]
-    assert entry.proj_conf == projection(f"{text} name: '_m.w0' input_size: 6 output_size: 6")
-    assert entry.HasField("input_parameter_name") == (dims is not None)
-    if dims is not None:
-        assert list(parameter(config, "_m.w0").dims) == dims
-        assert parameter(config, "_m.w0").size == math.prod(dims)
 
 
 def test_the_weights_of_a_transposed_projection_are_those_of_the_other_way_round(parse_text):
@@ -57,9 +23,9 @@ shared = ParamAttr(name='shared')
 narrow = mixed_layer(size=2, input=full_matrix_projection(x, param_attr=shared))
 mixed_layer(size=6, input=[trans_full_matrix_projection(narrow, param_attr=shared)], name='back')""")
     assert [item.name for item in config.model_config.parameters] == ["shared"]
-    assert list(parameter(config, "shared").dims) == [6, 2]
-    assert layer(config, "back").inputs[0].input_parameter_name == "shared"
-    assert layer(config, "back").inputs[0].proj_conf.name == "_back.w0"
+    assert list(parameter_of(config, "shared").dims) == [6, 2]
+    assert layer_of(config, "back").inputs[0].input_parameter_name == "shared"
+    assert layer_of(config, "back").inputs[0].proj_conf.name == "_back.w0"
 
 
 # context_len, context_start, padding_attr: start, rows of padding
@@ -79,10 +45,10 @@ mixed_layer(size=6, input=[trans_full_matrix_projection(narrow, param_attr=share
 )
 def test_the_padding_of_a_context_is_learnt_unless_it_is_switched_off(parse_text, arguments, start, rows):
     config = parse_text(f"{INPUT}with mixed_layer(name='m') as m:\n    m += context_projection(x, {arguments})")
-    entry = layer(config, "m").inputs[0]
+    entry = layer_of(config, "m").inputs[0]
     assert entry.proj_conf.context_start == start
     assert entry.proj_conf.HasField("trainable_padding") and entry.proj_conf.trainable_padding == bool(rows)
-    assert layer(config, "m").size == 6 * entry.proj_conf.context_length
+    assert layer_of(config, "m").size == 6 * entry.proj_conf.context_length
     sizes = [
         (item.size, list(item.dims), item.initial_std, item.initial_smart) for item in config.model_config.parameters
     ]
@@ -92,7 +58,7 @@ def test_the_padding_of_a_context_is_learnt_unless_it_is_switched_off(parse_text
 def test_an_identity_with_an_offset_takes_the_size_of_the_mixed_layer(parse_text):
     config = parse_text(f"""{INPUT}
 mixed_layer(size=2, input=[identity_projection(x, offset=0), identity_projection(y, offset=4)], name='m')""")
-    first, second = (entry.proj_conf for entry in layer(config, "m").inputs)
+    first, second = (entry.proj_conf for entry in layer_of(config, "m").inputs)
     assert first == projection("type: 'identity_offset' name: '_m.w0' input_size: 6 output_size: 2 offset: 0")
     assert second.offset == 4 and first.HasField("offset")
 
@@ -102,9 +68,9 @@ def test_a_slice_is_of_whole_channels(parse_text):
 image = data_layer('image', 48, height=4, width=4)
 conv = img_conv_layer(image, filter_size=3, num_filters=5, padding=1)
 mixed_layer(input=slice_projection(conv, [(0, 2), (3, 4)]), name='m')""")
-    entry = layer(config, "m").inputs[0].proj_conf
+    entry = layer_of(config, "m").inputs[0].proj_conf
     assert [(item.start, item.end) for item in entry.slices] == [(0, 32), (48, 64)]
-    assert (layer(config, "m").size, entry.input_size, entry.output_size) == (48, 80, 48)
+    assert (layer_of(config, "m").size, entry.input_size, entry.output_size) == (48, 80, 48)
 
 
 def test_a_convolution_as_a_projection_has_its_filters_and_their_initialisation(parse_text):
@@ -117,25 +83,25 @@ with mixed_layer(name='m', bias_attr=True) as m:
 with mixed_layer(name='t') as t:
     t += conv_projection(image, filter_size=2, filter_size_y=3, num_filters=3, stride=2, trans=True)
 assert shared.attr['initial_smart'] is False""")
-    conv = layer(config, "m").inputs[0].proj_conf
+    conv = layer_of(config, "m").inputs[0].proj_conf
     assert conv == projection("""
 type: "conv" name: "_m.w0" input_size: 192 output_size: 36 num_filters: 2
 conv_conf {
   filter_size: 3 channels: 4 stride: 2 padding: 0 groups: 2 filter_channels: 2 output_x: 3 img_size: 8
   caffe_mode: true filter_size_y: 5 padding_y: 2 stride_y: 1 output_y: 6 img_size_y: 6
 }""")
-    weight = parameter(config, "_m.w0")
+    weight = parameter_of(config, "_m.w0")
     assert (weight.size, list(weight.dims), weight.initial_smart) == (2 * 4 * 15 // 2, [], False)
     assert weight.initial_std == math.sqrt(2 / (9 * 4))
     # after a convolution there is one bias per filter
-    assert (layer(config, "m").bias_size, layer(config, "m").shared_biases) == (2, True)
-    assert list(parameter(config, "_m.wbias").dims) == [1, 2]
-    turned = layer(config, "t").inputs[0].proj_conf
+    assert (layer_of(config, "m").bias_size, layer_of(config, "m").shared_biases) == (2, True)
+    assert list(parameter_of(config, "_m.wbias").dims) == [1, 2]
+    turned = layer_of(config, "t").inputs[0].proj_conf
     assert (turned.type, turned.conv_conf.filter_channels) == ("convt", 3)
     assert (turned.conv_conf.output_x, turned.conv_conf.output_y) == (8, 6)
     assert (turned.conv_conf.img_size, turned.conv_conf.img_size_y) == (16, 13)
-    assert turned.output_size == layer(config, "t").size == 3 * 16 * 13
-    assert parameter(config, "_t.w0").size == 3 * 4 * 6
+    assert turned.output_size == layer_of(config, "t").size == 3 * 16 * 13
+    assert parameter_of(config, "_t.w0").size == 3 * 4 * 6
 
 
 def test_operators_put_their_further_inputs_at_the_end(parse_text):
@@ -145,7 +111,7 @@ with mixed_layer(name='m') as m:
     m += full_matrix_projection(one)
     m += dotmul_operator(x=y, y=x, scale=0.5)
 outputs(m)""")
-    mixed = layer(config, "m")
+    mixed = layer_of(config, "m")
     assert [entry.input_layer_name for entry in mixed.inputs] == ["x", "one", "y", "y", "x"]
     assert [entry.HasField("proj_conf") for entry in mixed.inputs] == [False, True, False, False, False]
     assert mixed.operator_confs[0] == text_format.Parse(
@@ -171,7 +137,7 @@ with mixed_layer(name='turned') as turned:
                             padding=1, trans=True)
     turned += conv_projection(image, filter_size=3, num_filters=64, num_channels=1, stride=2, padding=1, trans=True)
 """)
-    conv, turned = layer(config, "conv"), layer(config, "turned")
+    conv, turned = layer_of(config, "conv"), layer_of(config, "turned")
     assert [entry.input_layer_name for entry in conv.inputs] == ["image", "image", "filters"]
     assert conv.operator_confs[0] == text_format.Parse(
         """type: "conv" input_indices: [0, 2] input_sizes: [1024, 576] output_size: 57600 num_filters: 64
@@ -215,10 +181,10 @@ outputs(end)""")
         "__embedding_0__": 256,
         **{f"__mixed_{index}__": 300 if index == 4 else 100 for index in range(7)},
     }
-    table = layer(config, "__embedding_0__")
+    table = layer_of(config, "__embedding_0__")
     assert (table.type, table.active_type, table.inputs[0].proj_conf.type) == ("mixed", "", "table")
-    assert parameter(config, "___embedding_0__.w0").initial_std == 0.1
-    end = layer(config, "__mixed_6__")
+    assert parameter_of(config, "___embedding_0__.w0").initial_std == 0.1
+    end = layer_of(config, "__mixed_6__")
     assert (end.drop_rate, end.error_clipping_threshold) == (0.5, 40.0)
     shapes = {item.name: list(item.dims) for item in config.model_config.parameters}
     assert shapes == {
@@ -233,15 +199,6 @@ outputs(end)""")
     }
 
 
-def test_a_mixed_layer_has_a_bias_when_it_is_asked_for(parse_text):
-    config = parse_text(f"""{INPUT}
-mixed_layer(size=3, input=full_matrix_projection(x), bias_attr=True, act=TanhActivation(), name='m')""")
-    mixed = layer(config, "m")
-    assert (mixed.bias_size, mixed.bias_parameter_name, mixed.active_type) == (3, "_m.wbias", "tanh")
-    assert not mixed.HasField("shared_biases")
-    assert list(parameter(config, "_m.wbias").dims) == [1, 3] and parameter(config, "_m.wbias").initial_std == 0
-
-
 def test_projections_side_by_side(parse_text):
     config = parse_text("""
 a, b = data_layer('a', 10), data_layer('b', 10)
@@ -249,7 +206,7 @@ outputs(addto_layer(input=[a, b]), concat_layer(input=[a, b]),
         concat_layer(input=[identity_projection(a), identity_projection(b)]))
 concat_layer([full_matrix_projection(a, size=3), identity_projection(b)], name='c', bias_attr=ParamAttr())
 concat_layer([full_matrix_projection(a, size=3)], name='none', bias_attr=True)""")
-    added, plain, projected = (layer(config, name) for name in config.model_config.output_layer_names)
+    added, plain, projected = (layer_of(config, name) for name in config.model_config.output_layer_names)
     assert [added.name, plain.name, projected.name] == ["__addto_0__", "__concat_0__", "__concat_1__"]
     assert plain.type == "concat" and plain.HasField("height") and plain.depth == 1
     assert projected == text_format.Parse(
@@ -260,9 +217,9 @@ inputs { input_layer_name: "b"
          proj_conf { type: "identity" name: "___concat_1__.w1" input_size: 10 output_size: 10 } }""",
         ModelConfig_pb2.LayerConfig(),
     )
-    assert (layer(config, "c").size, layer(config, "c").bias_size) == (13, 13)
-    assert list(parameter(config, "_c.w0").dims) == [10, 3]
-    assert not layer(config, "none").HasField("bias_size")  # True was never made a ParamAttr here
+    assert (layer_of(config, "c").size, layer_of(config, "c").bias_size) == (13, 13)
+    assert list(parameter_of(config, "_c.w0").dims) == [10, 3]
+    assert not layer_of(config, "none").HasField("bias_size")  # True was never made a ParamAttr here
 
 
 def test_convolutions_side_by_side_share_their_biases(parse_text):
@@ -270,8 +227,8 @@ def test_convolutions_side_by_side_share_their_biases(parse_text):
 image = data_layer('image', 27, height=3, width=3)
 concat_layer([conv_projection(image, filter_size=3, num_filters=n, padding=1) for n in (2, 4)], name='c',
              bias_attr=ParamAttr(initial_std=0))""")
-    assert (layer(config, "c").size, layer(config, "c").bias_size) == (6 * 9, 6)
-    assert layer(config, "c").shared_biases
+    assert (layer_of(config, "c").size, layer_of(config, "c").bias_size) == (6 * 9, 6)
+    assert layer_of(config, "c").shared_biases
 
 
 def test_a_gated_unit_is_two_connections_and_their_product(parse_text):
@@ -366,12 +323,12 @@ def test_adding_in_place_to_a_finished_mixed_layer_makes_another(parse_text):
 )
 def test_functions_of_layers_are_identities_with_an_activation(parse_text, function, kind):
     config = parse_text(f"{INPUT}layer_math.{function}(x); layer_math.{function}(x, name='mine')")
-    made = layer(config, f"__{function}_0__")
+    made = layer_of(config, f"__{function}_0__")
     assert (made.type, made.active_type, made.size) == ("mixed", kind, 6)
     assert made.inputs[0].proj_conf == projection(
         f"type: 'identity' name: '___{function}_0__.w0' input_size: 6 output_size: 6"
     )
-    assert layer(config, "mine").active_type == kind
+    assert layer_of(config, "mine").active_type == kind
 
 
 def test_the_built_in_functions_stay_what_they_are(parse_text):
@@ -380,8 +337,8 @@ def test_the_built_in_functions_stay_what_they_are(parse_text):
 
 def test_a_layer_after_resize_has_the_new_number_of_columns(parse_text):
     config = parse_text(f"{INPUT}r = resize_layer(x, 3)\nassert r.size == 6\nfc_layer(r, 2, name='f')\nr * 2")
-    assert list(parameter(config, "_f.w0").dims) == [3, 2]
-    assert layer(config, "__slope_intercept_layer_0__").size == 3
+    assert list(parameter_of(config, "_f.w0").dims) == [3, 2]
+    assert layer_of(config, "__slope_intercept_layer_0__").size == 3
 
 
 def test_sums_of_sums_are_walked_once(parse_text):

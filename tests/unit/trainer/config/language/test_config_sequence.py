@@ -3,16 +3,9 @@
 import math
 
 import pytest
+from config_messages import layer_of, sources
 
 from paddle_base.runtime.errors import ConfigError
-
-
-def layer_of(config, name):
-    return next(layer for layer in config.model_config.layers if layer.name == name)
-
-
-def sources(layer):
-    return [entry.input_layer_name for entry in layer.inputs]
 
 
 def shapes(config):
@@ -50,14 +43,13 @@ outputs(simple_lstm(data_layer('x', 8), 2, act=ReluActivation(), gate_act=TanhAc
     assert (layer.active_type, layer.active_gate_type, layer.active_state_type) == ("relu", "tanh", "sigmoid")
 
 
-def test_hsigmoid(parse_text):
-    config = parse_text("outputs(hsigmoid(data_layer('data', 100), data_layer('label', 10), num_classes=10))")
-    layer = layer_of(config, "__hsigmoid_0__")
-    assert (layer.type, layer.size, layer.num_classes, layer.active_type) == ("hsigmoid", 1, 10, "")
-    assert sources(layer) == ["data", "label"]
-    assert shapes(config) == {"___hsigmoid_0__.w0": [9, 100], "___hsigmoid_0__.wbias": [1, 9]}
-    assert config.model_config.parameters[0].initial_std == pytest.approx(1 / 3)
-    assert list(config.model_config.input_layer_names) == ["data", "label"]
+def test_a_piece_of_each_sequence(parse_text):
+    config = parse_text("""
+x, begins, sizes = data_layer('x', 4), data_layer('begins', 1), data_layer('sizes', 1)
+sub_seq_layer(x, begins, sizes, act=ReluActivation(), bias_attr=ParamAttr(name='b'), name='cut')""")
+    layer = layer_of(config, "cut")
+    assert (layer.type, layer.size, layer.active_type, layer.bias_parameter_name) == ("subseq", 4, "relu", "b")
+    assert sources(layer) == ["x", "begins", "sizes"]
 
 
 def test_costs_with_a_weight(parse_text):
@@ -65,12 +57,14 @@ def test_costs_with_a_weight(parse_text):
 label, weight = data_layer('label', 1), data_layer('weight', 1)
 fc = fc_layer(data_layer('input', 300), 10, act=SoftmaxActivation())
 outputs(classification_cost(fc, label, weight), square_error_cost(fc, label, weight),
-        nce_layer(fc, label=data_layer('multi_class_label', 500), weight=weight))""")
+        nce_layer(fc, label=data_layer('multi_class_label', 500), weight=weight,
+                  neg_distribution=[0.002] * 500))""")
     cost, error = layer_of(config, "__cost_0__"), layer_of(config, "__square_error_cost_0__")
     nce = layer_of(config, "__nce_layer_0__")
     assert sources(cost) == sources(error) == ["__fc_layer_0__", "label", "weight"]
     assert sources(nce) == ["__fc_layer_0__", "multi_class_label", "weight"]
     assert (nce.num_classes, nce.num_neg_samples, nce.active_type) == (500, 10, "sigmoid")
+    assert list(nce.neg_sampling_dist) == [0.002] * 500
     evaluator = config.model_config.evaluators[0]
     assert list(evaluator.input_layers) == ["__fc_layer_0__", "label", "weight"]
     assert shapes(config)["___nce_layer_0__.w0"] == [500, 10] and shapes(config)["___nce_layer_0__.wbias"] == [1, 500]
@@ -236,6 +230,7 @@ fc_layer(x, 1)""")
         ("last_seq(x, agg_level='word')", "agg_level is 'word'"),
         ("first_seq(x, stride=0)", "stride is 0; it must be a positive integer"),
         ("seq_slice_layer(x, None, None)", "starts or ends must be given"),
+        ("seq_slice_layer(x, data_layer('y', 1), data_layer('z', 2))", "its size must be 1, the size of starts"),
         ("seq_concat_layer(x, data_layer('y', 5))", "b is .*; its size must be 4, the size of 'a'"),
         ("kmax_seq_score_layer(x)", "its size must be 1"),
         ("row_conv_layer(x, 0)", "context_len is 0"),

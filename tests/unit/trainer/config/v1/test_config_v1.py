@@ -1,19 +1,11 @@
 """What a config finds without an import: layers by type, groups, parameters, data sources (specification 16)."""
 
 import pytest
+from config_messages import layer_of, parameter_of
 from each import each
 
 from paddle_base.runtime.errors import ConfigError
 from trainer.config import parse_config
-
-
-def layer_of(config, name):
-    return next(layer for layer in config.model_config.layers if layer.name == name)
-
-
-def parameter_of(config, name):
-    return next(one for one in config.model_config.parameters if one.name == name)
-
 
 NETWORK = """
 default_initial_std(0.5)

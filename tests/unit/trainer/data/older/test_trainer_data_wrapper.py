@@ -134,28 +134,6 @@ def test_a_job_of_line_images_counts_its_batch_by_calc_batch_size(job):
     assert [batch["characters"].starts.tolist() for batch, _ in batches] == [[0, 1, 3], [0, 3], [0, 4]]
 
 
-def test_a_job_of_captions_or_translation_has_three_sequences_of_ids(job):
-    """seqToseq: the source, the target and the target's next words."""
-    source = job(
-        """
-        def hook(obj, *file_list, **kwargs):
-            args = cPickle.loads(kwargs["load_data_args"])
-            obj.slots = [IndexSlot(args["source"]), IndexSlot(args["target"]), IndexSlot(args["target"])]
-
-        import cPickle
-
-        @provider(use_seq=True, init_hook=hook, pool_size=PoolSize(2), should_shuffle=False)
-        def process(obj, file_name):
-            yield [1, 2, 3], [0, 4], [4, 1]
-            yield [3], [0, 5, 6], [5, 6, 1]
-        """,
-        {"source": 10, "target": 12, "next": 12},
-        args={"source": 10, "target": 12},
-    )
-    ((batch, _),) = read(source)
-    assert batch["source"].starts.tolist() == [0, 3, 4] and batch["next"].ids.tolist() == [4, 1, 5, 6, 1]
-
-
 def test_every_type_of_slot_with_and_without_sequences(job):
     """The five slots of v0.10's own test; no layer reads a text."""
     plain = """
@@ -446,9 +424,8 @@ BROKEN = """
 )
 def test_what_is_wrong_with_a_sample_is_said(job, bad, said):
     source = job(BROKEN.format(seq=False, good="[1, 2], 1", bad=bad), {"x": 2, "label": 3})
-    source.start_pass()
     with pytest.raises(DataError, match=said):
-        source.next_batch(10)
+        read(source, 10)
 
 
 def test_a_value_that_is_no_sequence_is_said_with_use_seq(job):

@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-from layer_checks import check_gradients, check_parts, dense, ids, make_layer, run
+from layer_checks import check_gradients, check_parts, dense, ids, make_layer, make_network, run
 
 from paddle import trainer_config_helpers as language
 from paddle_base.runtime.errors import ConfigError, DataError
-from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.config import parse_config
 from trainer.layers.cost.beam import Expansion, list_paths
-from trainer.network.network import Network
 
 RNG = np.random.default_rng(4)
 
@@ -120,9 +118,7 @@ def test_a_search_over_sentences_and_words_trains():
         h.outputs(h.cross_entropy_over_beam(input=inputs))
 
     model = parse_config(build, "").model_config
-    table = ParameterTable(model.parameters, np.float64)
-    table.values[:] = RNG.normal(size=table.values.size)
-    network = Network(model, table)
+    network, table = make_network(model, RNG)
     batch = {
         "states": dense(RNG.normal(size=(9, 3)), [0, 6, 9], [0, 2, 5, 6, 7, 9]),
         "scores": dense([[0.1], [0.9], [0.5], [0.2], [0.8]], [0, 3, 5]),

@@ -5,13 +5,11 @@ import itertools
 import numpy as np
 import pytest
 from each import each
-from layer_checks import check_cost_gradients
+from layer_checks import check_cost_gradients, make_network
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument
-from trainer.arrays.parameters import ParameterTable
-from trainer.network.network import Network
 
 CLASSES = 3
 STARTS = np.array([0, 4, 4, 5, 8])
@@ -33,9 +31,7 @@ def build(kind, with_fc=True, inputs=("x", "label"), size=CLASSES, active_type="
     if kind.startswith("crf"):
         layer.inputs[0].input_parameter_name = "crfw"
         config.parameters.add(name="crfw", size=CLASSES * (CLASSES + 2), dims=[CLASSES + 2, CLASSES])
-    table = ParameterTable(config.parameters, np.float64)
-    table.values[:] = np.random.default_rng(1).normal(size=table.values.size)
-    return Network(config, table), table
+    return make_network(config)
 
 
 def slots(of_frames=True):

@@ -3,16 +3,15 @@
 import numpy as np
 import pytest
 from each import each
+from layer_checks import make_network
 
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.arrays.arguments import Argument, find_distinct, sum_repeated
-from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.layers.mixed import embedding
 from trainer.layers.sequence import window_fc
 from trainer.layers.sequence.window_fc import MAXIMA, SUMS
 from trainer.network.fusion import fuse
-from trainer.network.network import Network
 
 WORDS, WIDTH, SIZE = 6, 4, 3
 
@@ -76,9 +75,7 @@ def text_model(*, window=0, active_type="tanh", drop_rate=0.0, clip=0.0, also_pl
 
 
 def run(config, *, repeats, dtype=np.float64, drops=False, pools=False):
-    table = ParameterTable(config.parameters, dtype)
-    table.values[:] = np.random.default_rng(5).normal(size=table.values.size)
-    network = Network(config, table)
+    network, table = make_network(config, 5, dtype=dtype)
     if not repeats:
         for node in network._nodes.values():
             node.layer.may_repeat = False

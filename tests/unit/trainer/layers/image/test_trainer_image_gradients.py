@@ -6,7 +6,7 @@ Besides the parameters' gradients the rows that come in are checked: they are th
 import numpy as np
 from each import each
 from image_layers import batch_norm_of, build, conv_conf, image_conf, layer, norm_of, pool_conf, volume_conf
-from layer_checks import check_cost_gradients, types_of
+from layer_checks import check_cost_gradients, make_network, types_of
 
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
@@ -354,8 +354,7 @@ def test_gradients_agree_with_finite_differences(name, rows):
 def test_a_batch_without_rows_runs_both_ways(name):
     width, fields = CASES[name]
     config = build(width, fields)
-    table = ParameterTable(config.parameters)
-    network = Network(config, table)
+    network, table = make_network(config, dtype=np.float32)
     out = network.forward(slots(name, np.empty((0, width), np.float32)), is_training=True)["out"]
     assert out.value.shape[0] == 0
     network.backward()
@@ -367,9 +366,7 @@ def test_float32_stays_float32(name):
     rng = np.random.default_rng(1)
     width, fields = CASES[name]
     config = build(width, fields)
-    table = ParameterTable(config.parameters)
-    table.values[:] = rng.normal(size=table.values.size)
-    network = Network(config, table)
+    network, _ = make_network(config, rng, dtype=np.float32)
     x = rng.normal(size=(3, width)).astype(np.float32)
     first = network.forward(slots(name, x), is_training=True)["out"].value.copy()
     network.backward()

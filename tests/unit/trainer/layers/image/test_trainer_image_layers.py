@@ -200,21 +200,6 @@ def statistics(table):
     return table["out.w1"].value, table["out.w2"].value
 
 
-@pytest.mark.parametrize(("channels", "pixels"), [(3, 1), (2, 4)])
-def test_batch_norm_in_training(channels, pixels):
-    rng = np.random.default_rng(10)
-    x = rng.normal(size=(5, channels, pixels)) * 3 + 7
-    scale, bias = rng.normal(size=channels), rng.normal(size=channels)
-    fields = batch_norm_of(channels, pixels, epsilon=1e-3, moving_average_fraction=0.75)
-    values = {"out.w0": scale, "out.wbias": bias, "out.w1": [1] * channels, "out.w2": [2] * channels}
-    network, table = start(channels * pixels, fields, values)
-    out = network.forward({"x": Argument(value=x.reshape(5, -1))}, is_training=True)["out"].value
-    mean, variance = x.mean(axis=(0, 2)), x.var(axis=(0, 2))
-    normal = (x - mean[:, None]) / np.sqrt(variance + 1e-3)[:, None]
-    np.testing.assert_allclose(out, (normal * scale[:, None] + bias[:, None]).reshape(5, -1), atol=1e-10)
-    np.testing.assert_allclose(statistics(table), [0.75 + 0.25 * mean, 1.5 + 0.25 * variance], rtol=1e-10)
-
-
 @pytest.mark.parametrize("given", [{}, {"use_global_stats": True}])
 def test_batch_norm_in_tests_uses_the_moving_statistics(given):
     fields = batch_norm_of(2, 1, epsilon=1.0, **given)
@@ -223,14 +208,6 @@ def test_batch_norm_in_tests_uses_the_moving_statistics(given):
     out = network.forward({"x": Argument(value=np.array([[2.0, 2.5], [5.0, 4.0]]))})["out"].value
     np.testing.assert_allclose(out, [[1, 2.5], [4, 7]])  # deviations 2 and 1: a negative variance counts as 0
     np.testing.assert_array_equal(statistics(table), [[1, 2], [3, -5]])
-
-
-def test_batch_norm_may_be_told_to_use_the_batch_in_tests():
-    fields = batch_norm_of(1, 1, epsilon=1e-5, use_global_stats=False)
-    network, table = start(1, fields, {"out.w0": 1, "out.w1": 9, "out.w2": 9})
-    out = network.forward({"x": Argument(value=np.array([[2.0], [4.0]]))})["out"].value
-    np.testing.assert_allclose(out, [[-1], [1]], rtol=1e-4)
-    np.testing.assert_array_equal(statistics(table), [[9], [9]])
 
 
 def test_batch_norm_of_training_ignores_use_global_stats():
@@ -242,36 +219,6 @@ def test_batch_norm_of_training_ignores_use_global_stats():
 def test_batch_norm_of_one_row_gives_the_bias():
     out = run(2, batch_norm_of(2, 1), [[2, 4]], {"out.w0": [1, 1], "out.wbias": [5, 6]}, is_training=True)
     np.testing.assert_array_equal(out.value, [[5, 6]])
-
-
-@pytest.mark.parametrize("size", [1, 3, 4, 9])
-def test_norm_across_maps_equals_loops(size):
-    x = np.random.default_rng(11).normal(size=(2, 5, 3))
-    out = run(15, layer("norm", [norm_of("cmrnorm-projection", 5, 3, size)], size=15), x.reshape(2, -1))
-    expected = np.empty_like(x)
-    for c in range(5):
-        first = c - (size - 1) // 2
-        window = [x[:, other] ** 2 for other in range(first, first + size) if 0 <= other < 5]
-        expected[:, c] = x[:, c] / (1 + 0.3 * sum(window)) ** 0.75
-    np.testing.assert_allclose(out.value, expected.reshape(2, -1), atol=1e-12)
-
-
-def test_norm_to_length_one():
-    fields = layer("norm", [{**norm_of("cross-channel-norm", 2, 2, 2), "parameter": 2}], size=4)
-    out = run(4, fields, [[3, 0, 4, 5]], {"out.w0": [10, 20]})
-    np.testing.assert_allclose(out.value, [[6, 0, 16, 20]], atol=1e-5)
-
-
-def test_maxout_takes_the_largest_of_neighbouring_channels():
-    fields = layer("maxout", [{"maxout_conf": {"image_conf": image_conf(4, (1, 2)), "groups": 2}}])
-    out = run(8, fields, [[1, 2, 3, 0, 9, 5, 7, 6]])
-    np.testing.assert_array_equal(out.value, [[3, 2, 9, 6]])
-
-
-def test_bilinear_interpolation_keeps_the_corners():
-    conf = {"image_conf": image_conf(1, (2, 2)), "out_size_x": 3, "out_size_y": 3}
-    out = run(4, layer("bilinear_interp", [{"bilinear_interp_conf": conf}]), [[0, 2, 4, 6]])
-    np.testing.assert_allclose(out.value, [[0, 1, 2, 2, 3, 4, 4, 5, 6]])
 
 
 def test_blocks_become_sequences():
@@ -292,12 +239,6 @@ def test_blocks_of_no_pixels_are_refused():
     fields = layer("blockexpand", [{"block_expand_conf": {"channels": 2, **sizes, **unknown}}], image=(2, 3))
     with pytest.raises(ConfigError, match="block_y is 0; it must be a positive integer"):
         run(12, fields, [np.arange(12)])
-
-
-def test_pad_puts_zeros_around():
-    conf = {"image_conf": image_conf(1, (1, 2)), "pad_c": [0, 1], "pad_h": [1, 0], "pad_w": [0, 1]}
-    out = run(2, layer("pad", [{"pad_conf": conf}]), [[7, 8]])
-    np.testing.assert_array_equal(out.value, [[0, 0, 0, 7, 8, 0, *[0] * 6]])
 
 
 def test_crop_takes_a_piece():

@@ -12,13 +12,6 @@ def projection(kind, input_size, output_size, parameter=0, **fields):
     return {"parameter": parameter, "proj_conf": conf}
 
 
-def test_a_context_window_has_the_frames_before_first_and_zeros_outside_of_the_sequence():
-    layer, _ = make_layer("mixed", 3, [projection("context", 1, 3, context_start=-1, context_length=3)])
-    result = run(layer, dense([[1.0], [2], [3], [4]], [0, 3, 3, 4]))
-    assert result.value.tolist() == [[0, 1, 2], [1, 2, 3], [2, 3, 0], [0, 4, 0]]
-    assert result.starts.tolist() == [0, 3, 3, 4]
-
-
 def test_padding_rows_begin_with_those_before_the_sequence():
     """Two frames before (-2, -1 frames away) and one after: parameter rows 10, 20 and 30."""
     conf = projection("context", 1, 4, 3, context_start=-2, context_length=4, trainable_padding=True)
@@ -26,14 +19,6 @@ def test_padding_rows_begin_with_those_before_the_sequence():
     table.values[:] = [10, 20, 30]
     result = run(layer, dense([[1.0], [2], [3], [4]], [0, 3, 4]))
     assert result.value.tolist() == [[10, 20, 1, 2], [20, 1, 2, 3], [1, 2, 3, 30], [10, 20, 4, 30]]
-
-
-def test_a_window_after_the_frame_pads_the_end_only():
-    conf = projection("context", 1, 2, 2, context_start=1, context_length=2, trainable_padding=True)
-    layer, table = make_layer("mixed", 2, [conf])
-    table.values[:] = [10, 20]
-    result = run(layer, dense([[1.0], [2], [3], [4]], [0, 3, 4]))
-    assert result.value.tolist() == [[2, 3], [3, 10], [10, 20], [10, 20]]
 
 
 def test_id_minus_one_looks_up_a_row_of_zeros():
@@ -53,22 +38,6 @@ def test_an_id_outside_of_the_table_is_named(wrong, remedy):
     layer, _ = make_layer("mixed", 2, [projection("table", 3, 2, 6)])
     with pytest.raises(DataError, match=rf"id {wrong} is not in \[-1, 3\); {remedy}"):
         run(layer, ids([0, wrong, -1]))
-
-
-def test_projections_and_operators_add_up():
-    operator = {"type": "dot_mul", "input_indices": [1, 2], "input_sizes": [2, 2], "output_size": 2, "dotmul_scale": 2}
-    inputs = [projection("fc", 2, 2, 4), {}, {}, projection("identity_offset", 3, 2, offset=1)]
-    layer, table = make_layer("mixed", 2, inputs, bias=2, operator_confs=[operator])
-    table.values[:] = [1, 2, 3, 4, 0.5, -0.5]
-    result = run(layer, dense([[1.0, 1]]), dense([[2.0, 3]]), dense([[4.0, 5]]), dense([[7.0, 8, 9]]))
-    assert result.value.tolist() == [[4 + 16 + 8 + 0.5, 6 + 30 + 9 - 0.5]]
-
-
-def test_concat2_puts_projections_side_by_side():
-    inputs = [projection("dot_mul", 2, 2, 2), projection("trans_fc", 2, 1, 2)]
-    layer, table = make_layer("concat2", 3, inputs)
-    table.values[:] = [1, 10, 3, 4]
-    assert run(layer, dense([[1.0, 2]]), dense([[1.0, 2]])).value.tolist() == [[1, 20, 11]]
 
 
 def test_a_slice_joins_ranges_of_columns():

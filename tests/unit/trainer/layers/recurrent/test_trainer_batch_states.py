@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from layer_checks import check_cost_gradients
+from layer_checks import check_cost_gradients, make_network
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import ConfigError, DataError
@@ -13,7 +13,6 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.flags import list_warnings, parse_flags
 from trainer.network.data_parallel import DataParallelNetwork
-from trainer.network.network import Network
 
 SIZE = 3
 LSTM = {"active_type": "tanh", "active_gate_type": "sigmoid", "active_state_type": "tanh"}
@@ -33,9 +32,7 @@ def build(kind, dtype=np.float64, begins=True, **extra):
     layer.inputs.add(input_layer_name="x", input_parameter_name="w")
     config.parameters.add(name="w", size=weight)
     config.parameters.add(name="b", size=bias)
-    table = ParameterTable(config.parameters, dtype)
-    table.values[:] = np.random.default_rng(1).normal(size=table.values.size)
-    network = Network(config, table)
+    network, table = make_network(config, dtype=dtype)
     if begins:
         network.states.begin()
     return network, table

@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+from layer_checks import make_network
 
 from paddle.trainer_config_helpers import *
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
-from trainer.arrays.parameters import ParameterTable
 from trainer.config.scripts.parse import parse_network_config
 from trainer.layers.recurrent.generator import Limits, Path, expand, shrink
 from trainer.network.network import Network
@@ -46,10 +46,7 @@ def network(beam_size, results, is_sequence=False):
             )
         )
 
-    model = parse_network_config(config)
-    table = ParameterTable(model.parameters, np.float64)
-    table.values[:] = np.random.default_rng(1).normal(size=table.values.size) * 2
-    return Network(model, table), table
+    return make_network(parse_network_config(config), scale=2)
 
 
 def batch(**extra):

@@ -4,16 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
+from layer_checks import make_network
 
 from paddle import trainer_config_helpers as language
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
-from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import UPPER, Stream
 from trainer.config import parse_config
 from trainer.layers.ragged import PackedOrder
-from trainer.network.network import Network
 
 SIZE = 3
 STARTS = np.array([0, 4, 4, 5, 11, 13])
@@ -28,9 +27,7 @@ def build(kind, width, weight, bias=0, dtype=np.float64, **extra):
     if bias:
         layer.bias_parameter_name = "b"
         config.parameters.add(name="b", size=bias)
-    table = ParameterTable(config.parameters, dtype)
-    table.values[:] = np.random.default_rng(1).normal(size=table.values.size)
-    return Network(config, table), table
+    return make_network(config, dtype=dtype)
 
 
 def lstm(**extra):
@@ -68,19 +65,6 @@ def lstm_step(w, bias, act=np.tanh):
     return step
 
 
-def gru_step(w, bias):
-    split = 2 * SIZE * SIZE
-    w_update, w_reset = np.split(w[:split].reshape(SIZE, 2 * SIZE), 2, axis=1)
-    w_candidate = w[split:].reshape(SIZE, SIZE)
-
-    def step(x, h):
-        update, reset, candidate = (x + bias).reshape(3, SIZE)
-        z, r = sigmoid(update + h @ w_update), sigmoid(reset + h @ w_reset)
-        return ((1 - z) * h + z * np.tanh(candidate + (r * h) @ w_candidate),)
-
-    return step
-
-
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_lstm_is_the_formula_frame_by_frame(is_reversed):
     network, table = lstm(reversed=is_reversed)
@@ -89,23 +73,6 @@ def test_lstm_is_the_formula_frame_by_frame(is_reversed):
     expected = run_by_hand(x.value, is_reversed, lstm_step(table["w"].value, table["b"].value), states=2)
     np.testing.assert_allclose(out.value, expected, rtol=1e-12, atol=1e-14)
     assert out.starts is x.starts
-
-
-@pytest.mark.parametrize("is_reversed", [False, True])
-def test_gru_is_the_formula_frame_by_frame(is_reversed):
-    extra = {"active_type": "tanh", "active_gate_type": "sigmoid", "reversed": is_reversed}
-    network, table = build("gated_recurrent", 3 * SIZE, 3 * SIZE * SIZE, 3 * SIZE, **extra)
-    x = frames(3 * SIZE)
-    expected = run_by_hand(x.value, is_reversed, gru_step(table["w"].value, table["b"].value), states=1)
-    np.testing.assert_allclose(network.forward({"x": x})["out"].value, expected, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("is_reversed", [False, True])
-def test_recurrent_is_the_formula_frame_by_frame(is_reversed):
-    network, table = build("recurrent", SIZE, SIZE * SIZE, SIZE, active_type="tanh", reversed=is_reversed)
-    x, w, b = frames(SIZE), table["w"].value.reshape(SIZE, SIZE), table["b"].value
-    expected = run_by_hand(x.value, is_reversed, lambda x, h: (np.tanh(x + h @ w + b),), states=1)
-    np.testing.assert_allclose(network.forward({"x": x})["out"].value, expected, rtol=1e-12, atol=1e-14)
 
 
 def test_active_type_of_an_lstm_is_that_of_the_candidate_only():
@@ -184,7 +151,7 @@ def test_a_layer_that_gives_its_last_state_is_named_where_sequences_are_needed()
         language.outputs(language.expand_layer(first, expand_as=last))
 
     message = parse_config(config).model_config
-    network = Network(message, ParameterTable(message.parameters))
+    network, _ = make_network(message)
     frames = Argument(value=np.ones((3, 2)), starts=np.array([0, 1, 3]))
     with pytest.raises(
         ConfigError, match=r"input, layer last \(seqlastins\), has no sequences.* return_seq=True"
@@ -205,9 +172,8 @@ def test_words_that_occur_repeatedly_are_taken_from_their_distinct_rows(kind):
     config.layers.extend([config.layers.pop(1)])  # after the embedding
     config.layers[0].size = 5
     config.parameters.add(name="table", size=5 * gates * SIZE, dims=[5, gates * SIZE])
-    table = ParameterTable(config.parameters, np.float64)
-    table.values[:] = np.random.default_rng(1).normal(size=table.values.size)
-    network, ids = Network(config, table), np.random.default_rng(3).integers(0, 5, STARTS[-1])
+    network, table = make_network(config)
+    ids = np.random.default_rng(3).integers(0, 5, STARTS[-1])
     word = Argument(ids=ids, starts=STARTS)
     assert network.forward({"word": word})["x"].index is not None
     repeated = network.outputs["out"].value.copy()

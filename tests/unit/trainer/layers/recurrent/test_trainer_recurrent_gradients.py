@@ -8,12 +8,10 @@ from functools import partial
 
 import numpy as np
 from each import each
-from layer_checks import check_cost_gradients
+from layer_checks import check_cost_gradients, make_network
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from trainer.arrays.arguments import Argument
-from trainer.arrays.parameters import ParameterTable
-from trainer.network.network import Network
 
 WIDTH, SIZE = 3, 4
 STARTS = {
@@ -159,9 +157,7 @@ CASES = {
 
 
 def check(config, batch, rng):
-    table = ParameterTable(config.parameters, np.float64)
-    table.values[:] = rng.normal(size=table.values.size) * 0.5
-    net = Network(config, table)
+    net, table = make_network(config, rng, 0.5)
     check_cost_gradients(net, table, lambda: net.forward(batch), rng)
     for parameter in table:
         assert (parameter.gradient != 0).any(), parameter.name
@@ -189,9 +185,7 @@ def test_input_gradients_agree_with_finite_differences(kind, is_reversed, length
     rng = np.random.default_rng(5)
     config = network(outputs=["tested"])
     kind(config, reversed=is_reversed)
-    table = ParameterTable(config.parameters, np.float64)
-    table.values[:] = rng.normal(size=table.values.size) * 0.5
-    net = Network(config, table)
+    net, table = make_network(config, rng, 0.5)
     for starts in (STARTS[lengths], [0, 2, 3], STARTS[lengths]):
         value = rng.normal(size=(starts[-1], WIDTH))
         batch = {"x": Argument(value=value, starts=np.array(starts)), "y": Argument(value=value)}

@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-from layer_checks import check_gradients, dense, ids, make_layer, run, types_of
+from layer_checks import check_gradients, dense, ids, make_layer, make_network, run, types_of
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument
-from trainer.arrays.parameters import ParameterTable
 from trainer.layers.dense import selection
 from trainer.layers.sequence import sequences
-from trainer.network.network import Network
 
 W = 2
 STARTS = [0, 3, 3, 4, 9]
@@ -255,7 +253,7 @@ def test_a_print_layer_logs_although_nobody_reads_it(capfd):
     config = ModelConfig(type="nn", output_layer_names=["x"])
     config.layers.add(name="x", type="data", size=1)
     config.layers.add(name="p", type="print").inputs.add(input_layer_name="x")
-    Network(config, ParameterTable([])).forward({"x": dense([[3.0]])})
+    make_network(config)[0].forward({"x": dense([[3.0]])})
     assert "layer=x value:\n3 \n" in capfd.readouterr().err
 
 

@@ -1,0 +1,218 @@
+"""The algorithms by which arrays pass between ranks over connections: a ring for large arrays, a tree for small ones.
+
+A ring: each rank receives from the previous rank and sends to the next rank.
+An all-reduce cuts the array into as many chunks as there are ranks. In the first round each chunk travels around the
+ring, and every rank adds its own values to the chunk. In the second round each complete chunk travels around the ring
+to all ranks. A rank forwards a chunk piece by piece, so all connections are used at the same time. Every run adds the
+values in the same order, and all ranks receive copies of the same sums. So the results are equal bit for bit.
+
+A tree takes about log2(size) steps, for reductions of small arrays and for broadcasts of arrays of any size. All-reduce
+uses recursive doubling. In every step two ranks exchange their partial results. Both ranks reduce the two results in
+the order of the ranks, so both get the same bits. If the number of ranks is not a power of two, the surplus ranks first
+send their arrays to a neighbour, which sends the result back at the end.
+
+Sources: P. Patarasuk, X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009. R. Thakur,
+R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, 2005.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from paddle_cluster.elastic.collectives.frames import PIECE_BYTES, FrameKind
+from paddle_cluster.elastic.collectives.fusion import Flat, divide, fold
+from paddle_cluster.elastic.collectives.mesh import AnyMesh
+from paddle_cluster.elastic.collectives.requests import Reduction
+
+
+class RingPiece(NamedTuple):
+    """A piece that arrives from the previous rank. The piece is the range [begin, end) of the array.
+
+    Attributes: is_final: whether the values are complete; if not, this rank adds its own values.  forward: whether this
+        rank sends the piece to the next rank.
+    """
+
+    begin: int
+    end: int
+    is_final: bool
+    forward: bool
+
+
+def cut(begin: int, end: int, itemsize: int) -> list[tuple[int, int]]:
+    """Cut the range [begin, end) of an array into pieces; return the range of each piece, in elements."""
+    step = PIECE_BYTES // itemsize
+    return [(low, min(low + step, end)) for low in range(begin, end, step)]
+
+
+def bounds_of(counts: Sequence[int]) -> list[int]:
+    """Return the start of each of the consecutive parts with these lengths, and the end of the last part."""
+    bounds = [0]
+    for count in counts:
+        bounds.append(bounds[-1] + count)
+    return bounds
+
+
+def plan_reduction(count: int, itemsize: int, rank: int, size: int) -> tuple[list[tuple[int, int]], list[RingPiece]]:
+    """Return the pieces that this rank sends first, and the pieces that this rank receives, in order."""
+    bounds = [count * number // size for number in range(size + 1)]
+
+    def pieces(chunk: int) -> list[tuple[int, int]]:
+        return cut(bounds[chunk % size], bounds[chunk % size + 1], itemsize)
+
+    incoming = [RingPiece(*one, False, True) for step in range(size - 1) for one in pieces(rank - step - 1)]
+    incoming += [RingPiece(*one, True, step < size - 2) for step in range(size - 1) for one in pieces(rank - step)]
+    return pieces(rank), incoming
+
+
+def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[list[tuple[int, int]], list[RingPiece]]:
+    """Return the pieces of an all-gather that this rank sends first, and the pieces that it receives, in order.
+
+    Args: counts: number of elements of each rank's part.
+    """
+    size, bounds = len(counts), bounds_of(counts)
+
+    def pieces(part: int) -> list[tuple[int, int]]:
+        return cut(bounds[part % size], bounds[part % size + 1], itemsize)
+
+    incoming = [RingPiece(*one, True, step < size - 2) for step in range(size - 1) for one in pieces(rank - step - 1)]
+    return pieces(rank), incoming
+
+
+def reduce_by_ring(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
+    """Replace the array of every rank by the reduction of all arrays.
+
+    Args: work: array of the type of `working_dtype`.  timeout: maximum seconds between two pieces.
+    """
+    first, incoming = plan_reduction(len(work), work.itemsize, mesh.rank, mesh.size)
+    last_chunk = (mesh.rank + 1) % mesh.size
+    low, high = (len(work) * number // mesh.size for number in (last_chunk, last_chunk + 1))
+
+    def add(piece: RingPiece, values: Flat) -> None:
+        target = work[piece.begin : piece.end]
+        fold(target, values, target, reduction)
+        if reduction == Reduction.AVERAGE and low <= piece.begin < high:
+            divide(target, mesh.size)
+
+    _pass_round(mesh, sequence, work, (first, incoming), add, timeout)
+
+
+def gather_by_ring(mesh: AnyMesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
+    """Fill the array with the parts of all ranks; this rank's own part is already in place.
+
+    Args: counts: number of elements of each rank's part.  timeout: maximum seconds between two pieces.
+    """
+    _pass_round(mesh, sequence, target, plan_gathering(counts, target.itemsize, mesh.rank), None, timeout)
+
+
+def _pass_round(
+    mesh: AnyMesh,
+    sequence: int,
+    work: Flat,
+    plan: tuple[list[tuple[int, int]], list[RingPiece]],
+    add: Callable[[RingPiece, Flat], None] | None,
+    timeout: float,
+) -> None:
+    first, incoming = plan
+    left, right = (mesh.rank - 1) % mesh.size, (mesh.rank + 1) % mesh.size
+    view = work.view(np.uint8).data
+    width = work.itemsize
+    sent = 0
+    expected = mesh.peers[left].expected
+    for number, piece in enumerate(incoming):
+        if piece.is_final:
+            # final values are received in their place, without a copy; partial results have to be added first
+            expected[sequence, number] = view[width * piece.begin : width * piece.end]
+    for begin, end in first:
+        mesh.send(right, FrameKind.DATA, sequence, b"", [view[width * begin : width * end]], sent)
+        sent += 1
+    for number, piece in enumerate(incoming):
+        mesh.wait([left], time.monotonic() + timeout)
+        frame = mesh.take(left, FrameKind.DATA, sequence, number)
+        part = view[width * piece.begin : width * piece.end]
+        if frame.payload.nbytes != part.nbytes:
+            mesh.fail(f"rank {left} sent a piece of {frame.payload.nbytes} bytes in place of {part.nbytes}")
+        if not piece.is_final:
+            assert add is not None
+            add(piece, np.frombuffer(frame.payload, work.dtype))
+        elif expected.pop((sequence, number), None) is not None:  # the piece arrived before `expected` had the memory
+            part[:] = frame.payload
+        if piece.forward:
+            mesh.send(right, FrameKind.DATA, sequence, b"", [part], sent)
+            sent += 1
+    mesh.flush(time.monotonic() + timeout)
+
+
+def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
+    """Replace the array of every rank by the reduction of all arrays; an array must fit into a single message."""
+    rank, size = mesh.rank, mesh.size
+    # the exchange in pairs needs a power of two; each rank beyond it gives its array to a neighbour, and gets the
+    # result
+    power = 1 << (size.bit_length() - 1)
+    extra = size - power
+    is_paired = rank < 2 * extra
+    if is_paired and rank % 2:
+        _send(mesh, rank - 1, sequence, work)
+        work[...] = _receive(mesh, rank - 1, sequence, work, timeout)
+        return
+    if is_paired:
+        fold(work, work, _receive(mesh, rank + 1, sequence, work, timeout), reduction)
+    place = rank // 2 if is_paired else rank - extra
+    distance = 1
+    while distance < power:
+        other = place ^ distance
+        partner = 2 * other if other < extra else other + extra
+        _send(mesh, partner, sequence, work)
+        theirs = _receive(mesh, partner, sequence, work, timeout)
+        # both partners fold in the order of the ranks, and so get the same bits
+        first, second = (work, theirs) if rank < partner else (theirs, work)
+        mesh.flush(time.monotonic() + timeout)  # the sent message refers to this array, which changes now
+        fold(work, first, second, reduction)
+        distance *= 2
+    if reduction == Reduction.AVERAGE:
+        divide(work, size)
+    if is_paired:
+        _send(mesh, rank + 1, sequence, work)
+    mesh.flush(time.monotonic() + timeout)
+
+
+def broadcast_by_tree(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeout: float) -> None:
+    """Send the array of the root to every rank by a binomial tree, piece by piece."""
+    size = mesh.size
+    place = (mesh.rank - root) % size
+    lowest = place & -place if place else 1 << size.bit_length()
+    steps = [1 << bit for bit in range(size.bit_length()) if 1 << bit < lowest and place + (1 << bit) < size]
+    # the largest subtree gets each piece first
+    children = [(place + step + root) % size for step in reversed(steps)]
+    parent = (place - lowest + root) % size
+    view = work.view(np.uint8).data
+    pieces = cut(0, len(view), 1)
+    if place:
+        for number, (begin, end) in enumerate(pieces):
+            mesh.peers[parent].expected[sequence, number] = view[begin:end]
+    for number, (begin, end) in enumerate(pieces):
+        if place:
+            mesh.wait([parent], time.monotonic() + timeout)
+            payload = mesh.take(parent, FrameKind.DATA, sequence, number).payload
+            if payload.nbytes != end - begin:
+                mesh.fail(f"rank {parent} sent a piece of {payload.nbytes} bytes in place of {end - begin}")
+            if mesh.peers[parent].expected.pop((sequence, number), None) is not None:
+                view[begin:end] = payload
+        for child in children:
+            mesh.send(child, FrameKind.DATA, sequence, b"", [view[begin:end]], number)
+    mesh.flush(time.monotonic() + timeout)
+
+
+def _send(mesh: AnyMesh, rank: int, sequence: int, work: Flat) -> None:
+    mesh.send(rank, FrameKind.DATA, sequence, b"", [work.view(np.uint8).data])
+
+
+def _receive(mesh: AnyMesh, rank: int, sequence: int, work: Flat, timeout: float) -> Flat:
+    mesh.wait([rank], time.monotonic() + timeout)
+    payload = mesh.take(rank, FrameKind.DATA, sequence).payload
+    if payload.nbytes != work.nbytes:
+        mesh.fail(f"rank {rank} sent {payload.nbytes} bytes in place of {work.nbytes}")
+    return np.frombuffer(payload, work.dtype)

@@ -1,1 +1,0 @@
-"""The algorithms by which arrays pass between ranks over connections."""

@@ -1,0 +1,321 @@
+"""The ways in which arrays are sent between ranks: in shared memory, over connections, or both.
+
+In shared memory every rank of a host has two slots that all other ranks of the host read.
+All data are sent in exchanges. Before exchange number e, a rank writes into its slot e % 2. The rank then sends a
+message to all other ranks, and waits for their messages. The rank then reads the slots e % 2 of the other ranks, until
+it begins exchange e + 1. It may write into its own slot e % 2 again when all messages of exchange e + 1 have arrived,
+and writes there before exchange e + 2.
+
+For a small array every rank computes the whole reduction, in a single exchange. A larger array is cut into pieces, and
+every rank reduces a part of each piece for all ranks. An exchange carries a piece of the arrays, and the reduced parts
+of the previous piece.
+
+Over connections small arrays are sent with the announcement or along a tree, and large arrays around a ring. A host
+with several ranks takes part in a ring as a single rank. First the ranks of the host reduce their arrays in shared
+memory. Then the first rank of the host takes part in the ring, and passes the result on in shared memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from paddle_cluster.elastic.collectives.algorithms import (
+    broadcast_by_tree,
+    gather_by_ring,
+    reduce_by_ring,
+    reduce_by_tree,
+)
+from paddle_cluster.elastic.collectives.frames import Frame, FrameKind
+from paddle_cluster.elastic.collectives.fusion import Batch, Flat, FusedArray, combine, divide
+from paddle_cluster.elastic.collectives.mesh import AnyMesh, Mesh, SubMesh
+from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, Request
+from pserver.wire.shared_memory import SharedMemory
+
+PIECE_BYTES = 2 << 20  # bytes of a piece; the slots of a few ranks then fit into the cache (bench/allreduce.py)
+DIRECT_BYTES = 1 << 20  # maximum bytes of all ranks together for which each rank reduces all data (bench/allreduce.py)
+SLOT_BYTES = 2 * PIECE_BYTES  # bytes of a slot: a piece of the arrays, and the reduced parts of the previous piece
+TREE_BYTES = 1 << 16  # maximum bytes of an array that is sent along a tree, which needs fewer messages than a ring
+INLINE_BYTES = 1 << 15  # maximum bytes of all arrays that are sent with an announcement
+INLINE_SIZE = 8  # maximum number of ranks in a group that sends arrays with the announcement
+SEGMENT_BYTES = 16 << 20  # maximum bytes of an array in one pass of the ring; the other ranks of a host wait for it
+
+
+class ArrayPath:
+    """The path of a group with a single rank, which sends nothing, and the base of the other paths.
+
+    Args: timeout: maximum seconds of a step, or between two pieces, after all ranks have begun the collective.
+    """
+
+    def __init__(self, mesh: AnyMesh, timeout: float = 0.0) -> None:
+        self._mesh, self._timeout = mesh, timeout
+        self._others = list(mesh.peers)
+        self._sequence = 0
+
+    def announce(self, note: bytes, batch: Batch | None) -> int:
+        """Announce the new requests to the other ranks; return the number of the exchange.
+
+        Args: batch: has the first of the requests; None: there are none.
+        """
+        return self._tell(FrameKind.ANNOUNCE, note)
+
+    def take_announcements(self) -> list[Frame]:
+        """Return the received announcements of all other ranks."""
+        return [self._mesh.take(number, FrameKind.ANNOUNCE, self._sequence - 1) for number in self._others]
+
+    def run(self, batch: Batch, frames: list[Frame] | None) -> None:
+        """Run a batch. `frames`: the others' announcements if all are equal and begin with this batch, else None."""
+        for entry in batch.entries:
+            if batch.kind != CollectiveKind.BARRIER and entry.source is not entry.target:
+                entry.target[...] = entry.source
+
+    def _next(self) -> int:
+        """Return the number of the next exchange of the group."""
+        self._sequence += 1
+        return self._sequence - 1
+
+    def _tell(self, kind: FrameKind, note: bytes = b"", payload: Sequence[memoryview] = ()) -> int:
+        sequence = self._next()
+        for number in self._others:
+            self._mesh.send(number, kind, sequence, note, payload)
+        return sequence
+
+
+class MemoryPath(ArrayPath):
+    """The path of arrays over shared memory.
+
+    Args: memories: shared memory of each rank, including this rank; its `outbox` is slot 0, and its `inbox` is slot 1.
+        timeout: maximum seconds of a step after all ranks have begun the collective.
+    """
+
+    def __init__(self, mesh: AnyMesh, memories: Mapping[int, SharedMemory], timeout: float) -> None:
+        super().__init__(mesh, timeout)
+        self._slots = [
+            [np.frombuffer(slot, np.uint8) for slot in (memories[rank].outbox, memories[rank].inbox)]
+            for rank in range(mesh.size)
+        ]
+
+    # ----- Exchanges -----
+
+    def announce(self, note: bytes, batch: Batch | None) -> int:
+        """Write the first piece of the first batch, too."""
+        if batch is not None:
+            self._place(batch)
+        return self._tell(FrameKind.ANNOUNCE, note)
+
+    def _step(self) -> None:
+        sequence = self._tell(FrameKind.STEP)
+        self._mesh.collect(FrameKind.STEP, sequence, self._others, time.monotonic() + self._timeout)
+
+    def _own(self, begin: int, batch: Batch, count: int) -> Flat:
+        """Return a part of the slot that this rank writes now. `begin`: offset in the slot in bytes."""
+        slot = self._slots[self._mesh.rank][self._sequence % 2]
+        return slot[begin : begin + count * batch.dtype.itemsize].view(batch.dtype)
+
+    def _seen(self, rank: int, begin: int, batch: Batch, count: int) -> Flat:
+        """Return a part of the slot of a rank that may be read now. `begin`: offset in the slot in bytes."""
+        slot = self._slots[rank][(self._sequence - 1) % 2]
+        return slot[begin : begin + count * batch.dtype.itemsize].view(batch.dtype)
+
+    # ----- Collectives -----
+
+    def run(self, batch: Batch, frames: list[Frame] | None, root: int | None = None) -> None:
+        """Run a batch.
+
+        Args: frames: the other ranks' announcements if `announce` has written the first piece of this batch, else None.
+            root: the only rank that needs the result of an all-reduce; None: all ranks.
+        """
+        is_placed, is_wanted = frames is not None, root in (None, self._mesh.rank)
+        if batch.kind == CollectiveKind.ALLREDUCE:
+            if self._is_direct(batch):
+                self._begin(batch, is_placed)
+                sources = [self._seen(rank, 0, batch, batch.count) for rank in range(self._mesh.size)]
+                if is_wanted:
+                    batch.write_combined(sources, self._mesh.size)
+            else:
+                self._reduce_by_parts(batch, is_placed, is_wanted)
+        elif batch.kind == CollectiveKind.ALLGATHER:
+            self._gather(batch, is_placed)
+        elif batch.kind == CollectiveKind.BROADCAST:
+            self._broadcast(batch, is_placed)
+
+    def _is_direct(self, batch: Batch) -> bool:
+        return batch.nbytes * self._mesh.size <= DIRECT_BYTES
+
+    def _place(self, batch: Batch) -> None:
+        """Write the first piece of a batch into this rank's slot."""
+        if batch.kind == CollectiveKind.BROADCAST and batch.argument != self._mesh.rank:
+            return
+        if batch.kind != CollectiveKind.BARRIER:
+            self._write_piece(batch, 0)
+
+    def _begin(self, batch: Batch, is_placed: bool) -> None:
+        if not is_placed:
+            self._place(batch)
+            self._step()
+
+    def _write_piece(self, batch: Batch, number: int) -> None:
+        piece = PIECE_BYTES // batch.dtype.itemsize
+        begin, end = number * piece, min((number + 1) * piece, batch.count)
+        if begin < end:
+            batch.read(begin, end, self._own(0, batch, end - begin))
+
+    def _reduce_by_parts(self, batch: Batch, is_placed: bool, is_wanted: bool) -> None:
+        size, rank = self._mesh.size, self._mesh.rank
+        piece = PIECE_BYTES // batch.dtype.itemsize
+        pieces = -(-batch.count // piece)
+        self._begin(batch, is_placed)
+        for number in range(pieces):
+            # reduce this rank's part of the piece into the slot of the next exchange
+            begin, end = number * piece, min((number + 1) * piece, batch.count)
+            low, high = _part(end - begin, rank, size)
+            sources = [self._seen(one, 0, batch, high)[low:] for one in range(size)]
+            combine(self._own(PIECE_BYTES, batch, high - low), sources, batch.argument, size)
+            self._write_piece(batch, number + 1)
+            self._step()
+            for one in range(size) if is_wanted else ():
+                low, high = _part(end - begin, one, size)
+                batch.write(begin + low, begin + high, self._seen(one, PIECE_BYTES, batch, high - low))
+
+    def _gather(self, batch: Batch, is_placed: bool) -> None:
+        piece = PIECE_BYTES // batch.dtype.itemsize
+        target = batch.entries[0].target
+        for number in range(-(-max(batch.counts) // piece)):
+            if number:
+                self._write_piece(batch, number)
+                self._step()
+            else:
+                self._begin(batch, is_placed)
+            start = 0
+            for rank, count in enumerate(batch.counts):
+                begin, end = number * piece, min((number + 1) * piece, count)
+                if begin < end:
+                    target[start + begin : start + end] = self._seen(rank, 0, batch, end - begin)
+                start += count
+
+    def _broadcast(self, batch: Batch, is_placed: bool) -> None:
+        piece = PIECE_BYTES // batch.dtype.itemsize
+        root = batch.argument
+        self._begin(batch, is_placed)
+        for number in range(-(-batch.count // piece)):
+            if number:
+                if root == self._mesh.rank:
+                    self._write_piece(batch, number)
+                self._step()
+            begin, end = number * piece, min((number + 1) * piece, batch.count)
+            batch.write(begin, end, self._seen(root, 0, batch, end - begin))
+
+
+def _part(count: int, rank: int, size: int) -> tuple[int, int]:
+    """Return the start and end of the part of `count` elements that a rank reduces; a part is a multiple of 16
+    elements.
+    """
+    step = -(-count // size)
+    step = -(-step // 16) * 16
+    return min(rank * step, count), min((rank + 1) * step, count)
+
+
+class SocketPath(ArrayPath):
+    """The path of arrays over connections. `timeout`: maximum seconds between two pieces."""
+
+    def announce(self, note: bytes, batch: Batch | None) -> int:
+        """Send the arrays of the first batch, too, if they are small."""
+        payload: list[memoryview] = []
+        if batch is not None and self._is_inline(batch):
+            whole: Flat = np.empty(batch.count, batch.dtype)
+            batch.read(0, batch.count, whole)
+            payload.append(whole.view(np.uint8).data)
+        return self._tell(FrameKind.ANNOUNCE, note, payload)
+
+    def _is_inline(self, batch: Batch) -> bool:
+        is_small = batch.nbytes <= INLINE_BYTES and self._mesh.size <= INLINE_SIZE
+        return batch.kind == CollectiveKind.ALLREDUCE and is_small
+
+    def run(self, batch: Batch, frames: list[Frame] | None) -> None:
+        """See `ArrayPath.run`."""
+        mesh, timeout = self._mesh, self._timeout
+        if batch.kind == CollectiveKind.ALLREDUCE:
+            if frames is not None and self._is_inline(batch):
+                self._reduce_inline(batch, frames)
+                return
+            work = batch.whole_target()
+            reduce = reduce_by_tree if work.nbytes <= TREE_BYTES else reduce_by_ring
+            reduce(mesh, self._next(), work, batch.argument, timeout)
+            _give_back(batch, work)
+        elif batch.kind == CollectiveKind.ALLGATHER:
+            target = batch.entries[0].target
+            start = sum(batch.counts[: mesh.rank])
+            target[start : start + batch.count] = batch.entries[0].source
+            gather_by_ring(mesh, self._next(), target, batch.counts, timeout)
+        elif batch.kind == CollectiveKind.BROADCAST:
+            whole: Flat = np.empty(batch.count, batch.dtype)
+            if batch.argument == mesh.rank:
+                batch.read(0, batch.count, whole)
+            broadcast_by_tree(mesh, self._next(), whole, batch.argument, timeout)
+            batch.write(0, batch.count, whole)
+
+    def _reduce_inline(self, batch: Batch, frames: list[Frame]) -> None:
+        own: Flat = np.empty(batch.count, batch.dtype)
+        batch.read(0, batch.count, own)
+        sources = {self._mesh.rank: own}
+        for number, frame in zip(self._others, frames, strict=True):
+            if frame.payload.nbytes != own.nbytes:
+                self._mesh.fail(f"rank {number} sent {frame.payload.nbytes} bytes in place of {own.nbytes}")
+            sources[number] = np.frombuffer(frame.payload, batch.dtype)
+        batch.write_combined([sources[rank] for rank in range(self._mesh.size)], self._mesh.size)
+
+
+class HostsPath(SocketPath):
+    """The path of arrays between several hosts, if some of the hosts have several ranks.
+
+    Args: hosts: the ranks of each host; every rank has the same list.  memories: shared memory of each rank of this
+        host.
+    """
+
+    def __init__(
+        self, mesh: Mesh, hosts: Sequence[Sequence[int]], memories: Mapping[int, SharedMemory], timeout: float
+    ) -> None:
+        super().__init__(mesh, timeout)
+        own = next(host for host in hosts if mesh.rank in host)
+        self._near: MemoryPath | None = None
+        if len(own) > 1:
+            self._near = MemoryPath(
+                SubMesh(mesh, own), {place: memories[rank] for place, rank in enumerate(own)}, timeout
+            )
+        self._far = SubMesh(mesh, [host[0] for host in hosts]) if mesh.rank == own[0] else None
+
+    def run(self, batch: Batch, frames: list[Frame] | None) -> None:
+        """Run a batch; see `SocketPath.run`."""
+        if batch.kind != CollectiveKind.ALLREDUCE or batch.nbytes <= TREE_BYTES:
+            super().run(batch, frames)
+            return
+        work = batch.whole_target()
+        step = SEGMENT_BYTES // work.itemsize
+        for begin in range(0, len(work), step):
+            self._reduce(work[begin : begin + step], batch.argument)
+        _give_back(batch, work)
+
+    def _reduce(self, part: Flat, reduction: int) -> None:
+        is_average = reduction == Reduction.AVERAGE
+        partial = Reduction.SUM if is_average else Reduction(reduction)
+        sequence = self._next()
+        if self._near is not None:
+            self._near.run(_make_batch(CollectiveKind.ALLREDUCE, part, partial), None, root=0)
+        if self._far is not None:
+            reduce_by_ring(self._far, sequence, part, partial, self._timeout)
+            if is_average:
+                divide(part, self._mesh.size)
+        if self._near is not None:
+            self._near.run(_make_batch(CollectiveKind.BROADCAST, part, 0), None)
+
+
+def _make_batch(kind: CollectiveKind, part: Flat, argument: int) -> Batch:
+    request = Request(kind, "", part.dtype, part.shape, argument)
+    return Batch([FusedArray(request, part, part)], [request.elements])
+
+
+def _give_back(batch: Batch, work: Flat) -> None:
+    if len(batch.entries) > 1 or work is not batch.entries[0].target:
+        batch.write(0, batch.count, work)
