@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paddle_base.runtime.errors import DataError
-from trainer.arrays.arguments import Argument
 from trainer.data.checks import SampleError, shorten
 from trainer.data.columns import ColumnSet
 from trainer.data.input_types import InputType, Slot, to_input_type
+from trainer.v2.slots import Slots
 
 Feeding = Mapping[str, int] | Sequence[str] | None
 
@@ -41,7 +41,7 @@ class DataFeeder:
             raise DataError(f"feeding has no column for the data layer {missing[0]!r}; it has {given}")
         self._columns = [feeding[name] for name in names]
 
-    def __call__(self, batch: Sequence[Any], where: str = "") -> dict[str, Argument]:
+    def __call__(self, batch: Sequence[Any], where: str = "") -> Slots:
         """Return {data layer: its values} for a list of samples, which are lists or tuples of columns.
 
         Args: where: which batch it is, for messages.
@@ -52,11 +52,11 @@ class DataFeeder:
         except DataError as error:
             raise DataError(f"{where}, {error}" if where else str(error)) from error
 
-    def convert(self, batch: Sequence[Any]) -> dict[str, Argument]:
+    def convert(self, batch: Sequence[Any]) -> Slots:
         """Do what a call does."""
         samples = [self._pick(sample, number) for number, sample in enumerate(batch)]
         try:
-            return self._encoder.convert(self._encoder.encode(samples))
+            return Slots(self._encoder.convert(self._encoder.encode(samples)))
         except SampleError as error:
             where = "" if error.row is None else f"sample {error.row}: "
             raise DataError(f"{where}{error}") from error
