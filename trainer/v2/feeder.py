@@ -12,6 +12,7 @@ from paddle_base.runtime.errors import DataError
 from trainer.data.checks import SampleError, shorten
 from trainer.data.columns import ColumnSet
 from trainer.data.input_types import InputType, Slot, to_input_type
+from trainer.v2.errors import WrongTypeError
 from trainer.v2.slots import Slots
 
 Feeding = Mapping[str, int] | Sequence[str] | None
@@ -32,7 +33,7 @@ class DataFeeder:
         if feeding is None:
             feeding = names
         elif isinstance(feeding, str | bytes) or not isinstance(feeding, Mapping | Sequence):
-            raise TypeError("Feeding should be dict or sequence or None.")
+            raise WrongTypeError("Feeding should be dict or sequence or None.")
         if not isinstance(feeding, Mapping):
             feeding = {name: column for column, name in enumerate(feeding)}
         missing = [name for name in names if name not in feeding]
@@ -40,6 +41,11 @@ class DataFeeder:
             given = ", ".join(map(str, feeding)) or "none"
             raise DataError(f"feeding has no column for the data layer {missing[0]!r}; it has {given}")
         self._columns = [feeding[name] for name in names]
+        for name, column in zip(names, self._columns, strict=True):
+            if not isinstance(column, int) or column < 0:
+                raise WrongTypeError(
+                    f"feeding[{name!r}] is {shorten(column)}; it must be the number of a column from 0"
+                )
 
     def __call__(self, batch: Sequence[Any], where: str = "") -> Slots:
         """Return {data layer: its values} for a list of samples, which are lists or tuples of columns.

@@ -16,6 +16,7 @@ from paddle_base.runtime.errors import DataError
 from trainer.data.input_types import InputType
 from trainer.network.network import Network
 from trainer.session import Session
+from trainer.v2.errors import WrongKeyError, WrongValueError
 from trainer.v2.feeder import DataFeeder, Feeding
 from trainer.v2.fields import FIELDS, fields_of
 from trainer.v2.parameters import Parameters
@@ -44,7 +45,7 @@ class Inference:
             model, types = read_topology(fileobj)
             self._open(model, types, list(model.output_layer_names), parameters)
         else:
-            raise ValueError("Either output_layer or fileobj must be set")
+            raise WrongValueError("Either output_layer or fileobj must be set")
 
     def _open(
         self, model: ModelConfig, types: list[tuple[str, InputType]], outputs: list[str], parameters: Parameters
@@ -78,12 +79,13 @@ class Inference:
         fields = [field] if isinstance(field, str) else list(field)
         for name in fields:
             if name not in FIELDS:
-                raise KeyError(f"{name}: the fields of an output are {', '.join(FIELDS)}")
+                raise WrongKeyError(f"{name}: the fields of an output are {', '.join(FIELDS)}")
         for outputs in self.iter_infer(**kwargs):
             for name, output in zip(self._outputs, outputs, strict=True):
                 for one in fields:
                     if one not in output:
-                        raise ValueError(f"the layer {name} has no field {one!r}; it has {', '.join(output) or 'none'}")
+                        has = ", ".join(output) or "none"
+                        raise WrongValueError(f"the layer {name} has no field {one!r}; it has {has}")
             yield [output[one] for output in outputs for one in fields]
 
     def infer(

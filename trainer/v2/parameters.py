@@ -17,17 +17,20 @@ from google.protobuf.message import DecodeError
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.parameters import ParameterTable
 from trainer.config.scripts.python2 import binary
 from trainer.storage.model_archive import DESCRIPTION, EXPANDED_LIMIT, ParameterArchive
 from trainer.storage.model_files import HEADER, VALUE_BYTES, decode_parameter
+from trainer.v2.errors import WrongValueError
 from trainer.v2.topology import Topology
 
 Values = npt.NDArray[np.float32]
 DESCRIPTION_LIMIT = 1 << 16  # maximum bytes of a description
 MOST_VALUES = 1 << 40  # a description with more is no description of an array
 MOST_DIMENSIONS = 32  # those of numpy 1; layers have at most 3
+MOST_NAMES = 8  # maximum number of parameters that a message names
 PIECE = 1 << 20  # bytes that are read at once from a file that cannot move to a position
 
 
@@ -59,9 +62,9 @@ class Parameters:
         Raises: ValueError: it is no ParameterConfig, or there is a parameter of this name.
         """
         if not isinstance(config, ParameterConfig):
-            raise ValueError("param_conf must be ParameterConfig")
+            raise WrongValueError("param_conf must be ParameterConfig")
         if config.name in self._configs:
-            raise ValueError(f"duplicated parameter {config.name}")
+            raise WrongValueError(f"duplicated parameter {config.name}")
         self._configs[config.name] = config
 
     __append_config__ = append_config  # the name of v0.10
@@ -134,10 +137,10 @@ class Parameters:
         Raises: ValueError: there is no such parameter, or the value is no array or has another shape.
         """
         if not isinstance(value, np.ndarray):
-            raise ValueError("Must return ndarray")
+            raise WrongValueError("Must return ndarray")
         shape = self.get_shape(key)
         if value.shape not in (shape, (int(self._configs[key].size),)):
-            raise ValueError(f"Value shape mismatch, expect {shape}, should {value.shape}")
+            raise WrongValueError(f"Value shape mismatch, expect {shape}, should {value.shape}")
         values = value.astype(np.float32).reshape(shape)
         tables = [table for table in self._tables if key in table]
         for table in tables:
@@ -148,7 +151,18 @@ class Parameters:
     __setitem__ = set
 
     def append_table(self, table: ParameterTable) -> None:
-        """Let a new trainer have these parameters. It gets the values that there are; its other values stay."""
+        """Let a new trainer have these parameters. It gets the values that there are; its other values stay.
+
+        Raises: ValueError: the trainer has none of them, or one of another size.
+        """
+        lacking = [parameter.name for parameter in table if parameter.name not in self]
+        if lacking and len(lacking) == len(table) and self._configs:
+            raise WrongValueError(
+                f"the network has {lacking[0]} and none of the parameters, which are {self._some_names()}: they are of "
+                "another network"
+            )
+        if lacking:
+            glog.warning(f"the parameters lack {lacking[0]} of the network, which begins with random values")
         for parameter in table:
             name = parameter.name
             if name in self._given or any(name in one for one in self._tables):
@@ -225,7 +239,7 @@ class Parameters:
 
     def _check_size(self, name: str, size: int) -> None:
         if size != self._configs[name].size:
-            raise ValueError(
+            raise WrongValueError(
                 f"the parameter {name!r} has {self._configs[name].size} values, but the network needs {size}"
             )
 
@@ -235,18 +249,26 @@ class Parameters:
         Raises: ValueError: a parameter is missing here, or has another number of values.
         """
         for config in model.parameters:
-            self._config(config.name)
+            if config.name not in self:
+                raise WrongValueError(
+                    f"No such parameter {config.name}, which the network needs; there are {self._some_names()}: they "
+                    "are of another network"
+                )
             self._check_size(config.name, config.size)
         table = ParameterTable(model.parameters, free_names=True)
         for parameter in table:
             parameter.value[:] = self.get(parameter.name).reshape(-1)
         return table
 
+    def _some_names(self) -> str:
+        names = self.names()
+        return ", ".join(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES) if names else "none"
+
     def _config(self, key: str) -> ParameterConfig:
         if not isinstance(key, str):
-            raise ValueError("parameter name should be string")
+            raise WrongValueError("parameter name should be string")
         if key not in self._configs:
-            raise ValueError(f"No such parameter {key}")
+            raise WrongValueError(f"No such parameter {key}")
         return self._configs[key]
 
 

@@ -15,11 +15,13 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError
 from paddle_base.runtime.interrupts import defer_interrupt
 from trainer.arrays.parameters import ParameterTable
+from trainer.data.checks import shorten
 from trainer.evaluators import Accumulator, make_evaluators
 from trainer.session import BatchResult, Session, build_network, pool_of
 from trainer.updaters.local import LocalUpdater
 from trainer.updaters.optimizer_settings import read_optimization
 from trainer.v2 import events
+from trainer.v2.errors import WrongTypeError
 from trainer.v2.feeder import DataFeeder, Feeding
 from trainer.v2.optimizer import UpdateEquation
 from trainer.v2.parameters import Parameters
@@ -51,9 +53,9 @@ class SGD:
         use_etcd: bool = True,
     ) -> None:
         if not isinstance(parameters, Parameters):
-            raise TypeError("parameters should be parameters")
+            raise WrongTypeError(f"parameters should be parameters of parameters.create, not {shorten(parameters)}")
         if not isinstance(update_equation, UpdateEquation):
-            raise TypeError("update equation parameter must be paddle.v2.optimizer.Optimizer")
+            raise WrongTypeError("update equation parameter must be paddle.v2.optimizer.Optimizer")
         if not is_local:
             raise ConfigError("SGD(is_local=False) is not supported yet; leave it out to train in this process")
         self._topology = Topology(cost, extra_layers)
@@ -105,7 +107,7 @@ class SGD:
         """
         handler = (lambda event: None) if event_handler is None else event_handler
         if not callable(handler):
-            raise TypeError("event handler should be a function")
+            raise WrongTypeError("event handler should be a function")
         feeder = DataFeeder(self._topology.data_type(), feeding)
         updater = self._begin()
         for pass_id in range(num_passes):
@@ -189,8 +191,8 @@ class SGD:
 
 def _read(reader: Reader) -> Iterable[Any]:
     if not callable(reader):
-        raise TypeError(_NO_READER)
+        raise WrongTypeError(f"{_NO_READER}; it is {shorten(reader)}")
     batches = reader()
     if not isinstance(batches, Iterable):
-        raise TypeError(_NO_READER)
+        raise WrongTypeError(f"{_NO_READER}; it has returned {shorten(batches)}")
     return batches

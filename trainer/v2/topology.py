@@ -11,6 +11,7 @@ import numpy as np
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.config.scripts.python2 import binary
 from trainer.data.input_types import InputType
+from trainer.v2.errors import WrongValueError
 from trainer.v2.functions import Data
 from trainer.v2.graph import COUNTS, LayerCall, Made, check_layers, job_parse, make_layers
 
@@ -55,7 +56,7 @@ class Topology:
         for layer in self._made:
             if layer.name == name:
                 return layer
-        raise ValueError(f"No such layer {name}")
+        raise WrongValueError(f"No such layer {name}")
 
     def get_layer_proto(self, name: str) -> LayerConfig | None:
         """Return the message of a layer, or None if there is none of this name."""

@@ -20,6 +20,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import OutputFile
 from paddle_base.runtime.errors import DataError, MissingInputError, UsageError
 from trainer.data.plain_pickle import load_sample
+from trainer.v2.errors import WrongTypeError
 
 # the folder of all caches; programs assign to it
 DATA_HOME: str = os.environ.get("PADDLE_DATASET_HOME") or str(Path.home() / ".cache" / "paddle" / "dataset")
@@ -175,7 +176,7 @@ def split(
     Args: suffix: the path of file n is `suffix % n`.  dumper: writes a list into an open file.
     """
     if not callable(dumper):
-        raise TypeError("dumper should be callable.")
+        raise WrongTypeError("dumper should be callable.")
     for number, samples in _cut(reader, line_count):
         with Path(suffix % number).open("wb") as file:
             dumper(samples, file)

@@ -223,8 +223,30 @@ def test_a_program_of_python_3_keeps_its_meaning(tmp_path):
             "train.py line 3: sample 3, column 1: no id",
             65,
         ),
+        (
+            "print 1\nimport paddle.v2.fluid as fluid\n",
+            "train.py line 2: No module named 'paddle.v2.fluid'; fluid came after v0.10: use the layers and "
+            "trainer.SGD of paddle.v2, see docs/v2.md",
+            78,
+        ),
+        (
+            "print 1\nimport py_paddle.swig_paddle as api\n",
+            "train.py line 2: ModuleNotFoundError: No module named 'py_paddle'; a program trains by "
+            "paddle.v2.trainer.SGD and predicts by paddle.v2.infer: see docs/v2.md",
+            65,
+        ),
+        (
+            "import paddle.v2 as paddle\nprint 1\npaddle.layer.fcc(size=1)\n",
+            "train.py line 3: paddle.v2.layer has no 'fcc'; did you mean 'fc'?",
+            78,
+        ),
+        (
+            "import paddle.v2 as paddle\nprint 1\npaddle.batch(3, 4)\n",
+            "train.py line 3: batch: the reader is 3; it must be a function that returns samples",
+            78,
+        ),
     ],
-    ids=["neither", "absent", "an error of ours"],
+    ids=["neither", "absent", "an error of ours", "fluid", "py_paddle", "a wrong name", "a wrong type"],
 )
 def test_a_wrong_program_is_named_in_one_line(tmp_path, text, said, status):
     if text:
