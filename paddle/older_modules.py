@@ -32,7 +32,10 @@ MODULES: Mapping[str, str] = {
     ),
     "paddle.fluid": _FLUID,
     "paddle.v2.fluid": _FLUID,
-    "py_paddle": "a program trains by paddle.v2.trainer.SGD and predicts by paddle.v2.infer: see docs/v2.md",
+    "py_paddle": (
+        "a program trains and predicts by paddle.v2: see docs/v2.md; with a config, paddle train --job=test "
+        "--predict_output_dir=DIR predicts: see docs/your-own-job.md"
+    ),
 }
 
 

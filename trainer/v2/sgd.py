@@ -5,7 +5,8 @@ Source: spec/v2.md section 9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
 import numpy as np
@@ -114,7 +115,7 @@ class SGD:
             whole = Accumulator(self._session.evaluators)
             handler(events.BeginPass(pass_id))
             updater.start_pass()
-            for batch_id, batch in enumerate(_read(reader)):
+            for batch_id, batch in enumerate(_read(reader, f"pass {pass_id}")):
                 handler(events.BeginIteration(pass_id, batch_id))
                 result = self._step(feeder, batch, (pass_id, batch_id), handler)
                 alone = Accumulator(self._session.evaluators)
@@ -150,7 +151,7 @@ class SGD:
         cost = 0.0
         with self._session.network.states.restored(), np.errstate(all="ignore"):
             self._session.network.states.restart()
-            for number, batch in enumerate(_read(reader), 1):
+            for number, batch in enumerate(_read(reader, "the test", 1), 1):
                 result = self._session.evaluate(feeder(batch, f"batch {number} of the test"), len(batch), number)
                 cost += result.cost
                 total.add(*result)
@@ -189,10 +190,20 @@ class SGD:
         return events.read_metrics(total, self._topology.proto().evaluators)
 
 
-def _read(reader: Reader) -> Iterable[Any]:
+def _read(reader: Reader, where: str, first: int = 0) -> Iterator[Any]:
+    """Yield the batches of a reader. Its error says which batch it was to give, counted from `first`."""
     if not callable(reader):
         raise WrongTypeError(f"{_NO_READER}; it is {shorten(reader)}")
     batches = reader()
     if not isinstance(batches, Iterable):
         raise WrongTypeError(f"{_NO_READER}; it has returned {shorten(batches)}")
-    return batches
+    iterator = iter(batches)
+    for number in itertools.count(first):
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:
+            error.add_note(f"{where}, batch {number}: the reader has raised {type(error).__name__}: {error}")
+            raise
+        yield batch

@@ -235,6 +235,18 @@ def test_a_network_with_more_layers_than_the_parameters_is_said(capfd):
     assert "the parameters lack _second.w0 of the network, which begins with random values" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("read", [paddle.reader.map_readers, lambda f, r: paddle.reader.xmap_readers(f, r, 2, 2)])
+def test_an_error_of_a_reader_says_its_batch(read):
+    reader = paddle.batch(read(lambda sample: sample[0][9] if sample is last else sample, lambda: iter(rows)), 4)
+    rows = samples(7)
+    last, line = rows[-1], Line()
+    for work, place in ((line.trainer.train, "pass 0, batch 1"), (line.trainer.test, "the test, batch 2")):
+        with pytest.raises(IndexError) as caught:
+            work(reader)
+        (note,) = caught.value.__notes__  # what Python prints below the error
+        assert note.startswith(f"{place}: the reader has raised IndexError: index 9 is out of bounds")
+
+
 def test_a_reader_that_yields_nothing_is_said(capfd):
     line = Line().train(count=0)
     assert [type(one).__name__ for one in line.events] == ["BeginPass", "EndPass"]

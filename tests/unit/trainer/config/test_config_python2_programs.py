@@ -231,8 +231,9 @@ def test_a_program_of_python_3_keeps_its_meaning(tmp_path):
         ),
         (
             "print 1\nimport py_paddle.swig_paddle as api\n",
-            "train.py line 2: ModuleNotFoundError: No module named 'py_paddle'; a program trains by "
-            "paddle.v2.trainer.SGD and predicts by paddle.v2.infer: see docs/v2.md",
+            "train.py line 2: ModuleNotFoundError: No module named 'py_paddle'; a program trains and "
+            "predicts by paddle.v2: see docs/v2.md; with a config, paddle train --job=test --predict_output_dir=DIR "
+            "predicts: see docs/your-own-job.md",
             65,
         ),
         (
