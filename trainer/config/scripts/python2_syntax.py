@@ -29,7 +29,7 @@ except ImportError:  # an optional package
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError
 from trainer.config.scripts import python2, python2_meaning
-from trainer.config.scripts.python2 import SCRIPT_BUILTINS, compile_script, compile_tree
+from trainer.config.scripts.python2 import SCRIPT_BUILTINS, compile_tree
 from trainer.config.scripts.python2_libraries import install_modules
 
 # the rewriters of syntax; names, modules and methods need none
@@ -58,7 +58,7 @@ def compile_program(text: bytes, path: str, *, is_python_2: bool = False) -> Cod
             return _compile_python_2(text, path, SyntaxError())
         except SyntaxError:
             pass  # such as print(..., file=...)
-    return compile_script(text, path)
+    return compile_tree(tree, path)
 
 
 def _compile_python_2(text: bytes, path: str, error: SyntaxError) -> CodeType:
@@ -66,7 +66,7 @@ def _compile_python_2(text: bytes, path: str, error: SyntaxError) -> CodeType:
 
 
 def find_python_2(path: Path, directories: tuple[Path, ...]) -> Path | None:
-    """Return a file of a program that Python 3 cannot parse, or None if it can parse all of them.
+    """Return a file of a program that only Python 2 can parse, or None if there is none.
 
     Args: directories: where its modules are; modules elsewhere are not read.
     Raises: OSError: a file cannot be read.
@@ -74,10 +74,13 @@ def find_python_2(path: Path, directories: tuple[Path, ...]) -> Path | None:
     waiting, seen = [path], {path.resolve()}
     while waiting:
         one = waiting.pop()
+        text = one.read_bytes()
         try:
-            tree = ast.parse(one.read_bytes())
-        except (SyntaxError, ValueError):
-            return one
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError) as error:
+            if one == path or _can_parse(text, str(one), error):
+                return one
+            continue
         for module in _imported(tree):
             for place in (one.parent, *directories):
                 base = place.joinpath(*module.split("."))
@@ -86,6 +89,17 @@ def find_python_2(path: Path, directories: tuple[Path, ...]) -> Path | None:
                         seen.add(found.resolve())
                         waiting.append(found)
     return None
+
+
+def _can_parse(text: bytes, path: str, error: Exception) -> bool:
+    """Return whether Python 2 can parse a file that Python 3 cannot parse."""
+    try:
+        _parse(text, path, SyntaxError(str(error)))
+    except SyntaxError:
+        return False
+    except ConfigError:  # fissix is not installed: the compiler says so
+        return True
+    return True
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

@@ -111,8 +111,16 @@ PYTHON_2, BOTH, PYTHON_3 = (
         (BOTH, BESIDE, "3.5\n", ""),
         (PYTHON_3, BESIDE + "print 'x'\n", "x\n3\n", "runs as Python 2"),
         (PYTHON_2, BESIDE + "assert f'{7 / 2}' == '3.5'\n", "3.5\n", ""),
+        ("try:\n    import reader\nexcept SyntaxError:\n    print(7 / 2)\n", "x = (\n", "3.5\n", ""),
     ],
-    ids=["the program", "a module", "neither", "of the program with an f-string", "and a module with an f-string"],
+    ids=[
+        "the program",
+        "a module",
+        "none",
+        "a program with an f-string",
+        "a module with an f-string",
+        "a broken module",
+    ],
 )
 def test_a_program_is_python_2_if_one_of_its_files_is(tmp_path, main, beside, printed, said):
     (tmp_path / "train.py").write_text(main)
