@@ -9,8 +9,10 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from paddle.older_modules import pointer
 from paddle_base.runtime.errors import MissingInputError, PaddleError, UsageError
 from trainer.command_line import command
+from trainer.config.building.names import UnknownName
 from trainer.config.scripts.python2_syntax import run_program
 from trainer.config.scripts.script_errors import explain
 
@@ -45,11 +47,18 @@ def main(argv: Sequence[str]) -> int:
         run_program(path, list(argv[1:]))
     except Exception as error:
         sys.last_value = error  # as `python` does: what the program has left for its end sees that it has failed
-        if isinstance(error, PaddleError | SyntaxError) and (said := explain(error, str(path))):
+        if _is_ours(error) and (said := explain(error, str(path))):
             raise said from error
         _print_from(path, error)
         return _FAILED
     return 0
+
+
+def _is_ours(error: Exception) -> bool:
+    """Return whether the error is one of this project, or about a name or a module that this project lacks."""
+    if isinstance(error, ModuleNotFoundError):
+        return bool(pointer(str(error.name)))
+    return isinstance(error, PaddleError | SyntaxError | UnknownName)
 
 
 def _print_from(path: Path, error: Exception) -> None:

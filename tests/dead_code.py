@@ -57,7 +57,7 @@ REASONS = {
     ("trainer/serving/service.py", "send_error"): _LIBRARY,
     **{
         (f"trainer/v2/{name}.py", "*"): _2017
-        for name in ("events", "groups", "optimizer", "parameters", "sgd", "topology")
+        for name in ("events", "groups", "optimizer", "parameters", "sgd", "slots", "topology")
     },
     ("paddle/v2/*", "*"): _2017,
     ("paddle/completion/tables.py", "*"): _IN_TABLE,

@@ -328,8 +328,9 @@ class Session:
         """Save the whole state of training in a checkpoint, atomically.
 
         Args: place: what the caller needs to continue, for example the position in the data; plain JSON.
-        Raises: VolumeError: the checkpoint cannot be written.
+        Raises: VolumeError: the checkpoint cannot be written. ConfigError: a parameter's name is no name of a file.
         """
+        self.table.check_file_names()
         if not self.is_connected:
             self.connect()
         place = dict(place or {})

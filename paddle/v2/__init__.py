@@ -26,6 +26,7 @@ from paddle.v2 import (
 )
 from paddle.v2.inference import infer
 from paddle.v2.minibatch import batch
+from trainer.config.building.names import UnknownName, closest
 from trainer.v2.process import init
 
 # imported when a program first uses them: pictures need pillow, data sets requests
@@ -35,7 +36,8 @@ _ON_USE = ("dataset", "image", "master", "plot", "reader")
 def __getattr__(name: str) -> ModuleType:
     if name in _ON_USE:
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    near = closest(name, __all__)
+    raise UnknownName(f"module {__name__!r} has no attribute {name!r}{f'; did you mean {near!r}?' if near else ''}")
 
 
 if importlib.util.find_spec("recordio") is None:  # programs of 2017 import the module of this name

@@ -3,5 +3,5 @@
 from trainer.v2.names import getter, layer_names
 
 _NAMES = layer_names()
-__all__ = [*_NAMES]
+__all__ = [name for name in _NAMES if name != "print"]  # `import *` must leave the function of Python
 __getattr__ = getter(__name__, _NAMES)

@@ -279,12 +279,22 @@ class ParameterTable:
     has its own array and no gradient.
 
     Args: tables_first: whether `values` begins with the parameters with sparse_update, which have `tables_size` values.
+        free_names: whether names are allowed that no file can have, such as `_left/hidden.w0`.
+    Raises: ConfigError: a parameter cannot be initialised, or has such a name.
     """
 
     def __init__(
-        self, configs: Sequence[ParameterConfig], dtype: npt.DTypeLike = np.float32, *, tables_first: bool = False
+        self,
+        configs: Sequence[ParameterConfig],
+        dtype: npt.DTypeLike = np.float32,
+        *,
+        tables_first: bool = False,
+        free_names: bool = False,
     ) -> None:
         self._parameters = {config.name: Parameter(config) for config in configs}
+        self._free_names = free_names
+        if not free_names:
+            self.check_file_names()
         _refuse_unsupported(configs)
         self._trained = [parameter for parameter in self if not parameter.is_static]
         self._tables = [parameter for parameter in self._trained if tables_first and parameter.is_table]
@@ -310,6 +320,16 @@ class ParameterTable:
     def __contains__(self, name: str) -> bool:
         return name in self._parameters
 
+    def check_file_names(self) -> None:
+        """Raise ConfigError if a parameter has a name that no file can have: its file would have this name."""
+        for name in self._parameters:
+            if "/" in name or name in _NO_FILE_NAMES:
+                raise ConfigError(
+                    f"parameter {name!r} cannot be saved: its file has the name of the parameter, so that name must "
+                    f"not contain a '/' nor be one of {', '.join(map(repr, _NO_FILE_NAMES))}; rename the layer or the "
+                    "ParamAttr"
+                )
+
     def trained(self) -> list[Parameter]:
         """Return the parameters that are not static, in order."""
         return list(self._trained)
@@ -321,7 +341,9 @@ class ParameterTable:
     def replicate(self) -> ParameterTable:
         """Return a table that shares the values with this table and has its own gradients."""
         configs = [parameter.config for parameter in self]
-        replica = ParameterTable(configs, self.values.dtype, tables_first=bool(self._tables))
+        replica = ParameterTable(
+            configs, self.values.dtype, tables_first=bool(self._tables), free_names=self._free_names
+        )
         replica.values = self.values
         replica._make_views()
         for parameter in self:
@@ -390,12 +412,6 @@ class ParameterTable:
 
 def _refuse_unsupported(configs: Sequence[ParameterConfig]) -> None:
     for config in configs:
-        if "/" in config.name or config.name in _NO_FILE_NAMES:
-            raise ConfigError(
-                f"parameter {config.name!r} cannot be saved: its file has the name of the parameter, so that name must "
-                f"not contain a '/' nor be one of {', '.join(map(repr, _NO_FILE_NAMES))}; rename the layer or the "
-                "ParamAttr"
-            )
         if config.initial_strategy not in (NORMAL, UNIFORM):
             raise ConfigError(
                 f"parameter {config.name}: unsupported initial_strategy {config.initial_strategy}; there are {NORMAL} "

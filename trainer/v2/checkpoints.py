@@ -171,6 +171,7 @@ class Checkpoints:
         gathered = self._session.updater.gather_checkpoint(own)
         if gathered is None or self._directory is None:
             return
+        self._session.table.check_file_names()
         write_checkpoint(self._directory / name, gathered, self._session.table, {}, position.record())
         glog.info(f"Saving a checkpoint to {self._directory / name}")
         keep_newest(self._directory, name, self._flags.checkpoints_kept)

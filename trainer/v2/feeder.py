@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle_base.runtime.errors import DataError
-from trainer.arrays.arguments import Argument
 from trainer.data.checks import SampleError, shorten
 from trainer.data.columns import ColumnSet
 from trainer.data.input_types import InputType, Slot, to_input_type
+from trainer.v2.errors import WrongTypeError
+from trainer.v2.slots import Slots
 
 Feeding = Mapping[str, int] | Sequence[str] | None
 Encoded = list[tuple[npt.NDArray[Any], ...]]  # for each data layer, the arrays of its column
@@ -36,7 +37,7 @@ class DataFeeder:
         if feeding is None:
             feeding = names
         elif isinstance(feeding, str | bytes) or not isinstance(feeding, Mapping | Sequence):
-            raise TypeError("Feeding should be dict or sequence or None.")
+            raise WrongTypeError("Feeding should be dict or sequence or None.")
         if not isinstance(feeding, Mapping):
             feeding = {name: column for column, name in enumerate(feeding)}
         missing = [name for name in names if name not in feeding]
@@ -44,8 +45,13 @@ class DataFeeder:
             given = ", ".join(map(str, feeding)) or "none"
             raise DataError(f"feeding has no column for the data layer {missing[0]!r}; it has {given}")
         self._columns = [feeding[name] for name in names]
+        for name, column in zip(names, self._columns, strict=True):
+            if not isinstance(column, int) or column < 0:
+                raise WrongTypeError(
+                    f"feeding[{name!r}] is {shorten(column)}; it must be the number of a column from 0"
+                )
 
-    def __call__(self, batch: Sequence[Any], where: str = "") -> dict[str, Argument]:
+    def __call__(self, batch: Sequence[Any], where: str = "") -> Slots:
         """Return {data layer: its values} for a list of samples, which are lists or tuples of columns.
 
         Args: where: which batch it is, for messages.
@@ -56,7 +62,7 @@ class DataFeeder:
         except DataError as error:
             raise DataError(f"{where}, {error}" if where else str(error)) from error
 
-    def convert(self, batch: Sequence[Any]) -> dict[str, Argument]:
+    def convert(self, batch: Sequence[Any]) -> Slots:
         """Do what a call does."""
         return self.join([self.encode(batch)])
 
@@ -77,12 +83,13 @@ class DataFeeder:
             where = "" if error.row is None else f"sample {error.row}: "
             raise DataError(f"{where}{error}") from error
 
-    def join(self, parts: Sequence[Encoded]) -> dict[str, Argument]:
+    def join(self, parts: Sequence[Encoded]) -> Slots:
         """Return {data layer: its values} for the samples of all parts, in order."""
         if len(parts) == 1:
-            return self._encoder.convert(parts[0])
+            return Slots(self._encoder.convert(parts[0]))
         columns = zip(*parts, strict=True)
-        return self._encoder.convert([tuple(map(np.concatenate, zip(*column, strict=True))) for column in columns])
+        whole = [tuple(map(np.concatenate, zip(*column, strict=True))) for column in columns]
+        return Slots(self._encoder.convert(whole))
 
     def _name_wrong_sample(self, batch: Sequence[Any]) -> None:
         """Raise DataError for the first sample that lacks a column, if there is one."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from trainer.arrays.arguments import Argument
 from trainer.layers.recurrent.generator import SCORES
+from trainer.v2.errors import WrongValueError
 
 FIELDS = ("value", "id", "prob")
 
@@ -43,5 +44,5 @@ def select(layer: str, fields: Mapping[str, npt.NDArray[Any]], names: Sequence[s
     """
     for name in names:
         if name not in fields:
-            raise ValueError(f"the layer {layer} has no field {name!r}; it has {', '.join(fields) or 'none'}")
+            raise WrongValueError(f"the layer {layer} has no field {name!r}; it has {', '.join(fields) or 'none'}")
     return [fields[name] for name in names]

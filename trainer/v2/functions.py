@@ -131,6 +131,10 @@ def bind_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     signature = inspect.signature(function)
     renamed: Mapping[str, str] = getattr(function, "renamed", {})
     given = {renamed.get(key, key): value for key, value in kwargs.items()}
+    takes_rest = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
+    unknown = [] if takes_rest else [key for key in given if key not in signature.parameters]
+    if unknown:  # before Python says that the argument is missing whose name is written wrongly
+        raise ArgumentError(f"{function.__name__}(): {unknown[0]!r} is no argument{_advice(signature, given)}")
     try:
         return _flatten(signature, signature.bind(*args, **given).arguments)
     except TypeError as error:

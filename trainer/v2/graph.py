@@ -20,6 +20,7 @@ from paddle_base.runtime.errors import BugError, ConfigError
 from trainer.config.building.argument_errors import is_number
 from trainer.config.building.log import new_warnings_only
 from trainer.config.building.state import Parse, current, parsing
+from trainer.v2.errors import WrongTypeError, WrongValueError
 from trainer.v2.python2_dict import iteration_order
 
 
@@ -245,7 +246,7 @@ class _Arithmetic(LayerCall):
 
     def __init__(self, sign: str, layer: LayerCall, other: Any) -> None:
         if not isinstance(other, LayerCall) and not is_number(other):
-            raise TypeError(f"a layer {sign} {other!r}: only layers and numbers can be combined with a layer")
+            raise WrongTypeError(f"a layer {sign} {other!r}: only layers and numbers can be combined with a layer")
         super().__init__(_OPERATIONS[sign], {"a": layer, "b": other})
 
 
@@ -398,5 +399,7 @@ def check_layers(value: Any, what: str) -> list[LayerCall]:
     given = list(value) if isinstance(value, list | tuple) else [value]
     for one in given:
         if not isinstance(one, LayerCall):
-            raise ValueError(f"{what}: layer should have type paddle.v2.config_base.Layer, not {type(one).__name__}")
+            raise WrongValueError(
+                f"{what}: layer should have type paddle.v2.config_base.Layer, not {type(one).__name__}"
+            )
     return given

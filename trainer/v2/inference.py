@@ -18,6 +18,7 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.data.input_types import InputType
 from trainer.network.network import Network
 from trainer.session import Session
+from trainer.v2.errors import WrongKeyError, WrongValueError
 from trainer.v2.feeder import DataFeeder, Feeding
 from trainer.v2.fields import FIELDS, fields_of, select
 from trainer.v2.parameters import Parameters
@@ -63,7 +64,7 @@ class Inference:
     Raises: ValueError: neither a layer nor a file is given, or a parameter is missing.
     """
 
-    def __init__(self, parameters: Any = None, output_layer: Any = None, fileobj: IO[bytes] | None = None) -> None:
+    def __init__(self, parameters: Any = None, output_layer: Any = None, fileobj: IO[Any] | None = None) -> None:
         if isinstance(output_layer, Parameters):
             parameters, output_layer = output_layer, parameters
         if output_layer is not None:
@@ -73,7 +74,7 @@ class Inference:
             model, types = read_topology(fileobj)
             self._open(model, types, list(model.output_layer_names), parameters)
         else:
-            raise ValueError("Either output_layer or fileobj must be set")
+            raise WrongValueError("Either output_layer or fileobj must be set")
 
     def _open(
         self, model: ModelConfig, types: list[tuple[str, InputType]], outputs: list[str], parameters: Parameters
@@ -97,7 +98,7 @@ class Inference:
         fields = [field] if isinstance(field, str) else list(field)
         for name in fields:
             if name not in FIELDS:
-                raise KeyError(f"{name}: the fields of an output are {', '.join(FIELDS)}")
+                raise WrongKeyError(f"{name}: the fields of an output are {', '.join(FIELDS)}")
         for outputs in self.iter_infer(**kwargs):
             found = [select(name, output, fields) for name, output in zip(self._outputs, outputs, strict=True)]
             yield [array for arrays in found for array in arrays]

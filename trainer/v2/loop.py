@@ -5,8 +5,8 @@ Source: spec/v2.md section 9.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +14,14 @@ import numpy as np
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, VolumeError
 from paddle_base.runtime.interrupts import defer_interrupt
+from trainer.data.checks import shorten
 from trainer.evaluators import Accumulator
 from trainer.session import BatchResult, Session
 from trainer.training.position import Position
 from trainer.updaters.tasks.errors import TaskTakenError
 from trainer.v2 import events
 from trainer.v2.checkpoints import Checkpoints
+from trainer.v2.errors import WrongTypeError
 from trainer.v2.feeder import DataFeeder
 from trainer.v2.jobs.parts import READING, Part
 
@@ -101,7 +103,7 @@ class TrainingLoop:
         over, goes_on, trained = None, True, position.batches
         while goes_on:
             with Part(number) as part:
-                for batch in self._read(reader, part, trained):
+                for batch in self._read(reader, part, number, trained):
                     self._run_batch(position, batch, part, whole)
             over, goes_on, trained = part.over, part.goes_on, 0
         if not whole.samples:
@@ -121,14 +123,14 @@ class TrainingLoop:
         whole.finish()
         self._handler(events.EndPass(number, self._metrics(whole), self._machine))
 
-    def _read(self, reader: Reader, part: Part, trained: int) -> Iterator[Any]:
+    def _read(self, reader: Reader, part: Part, number: int, trained: int) -> Iterator[Any]:
         """Yield the batches after the first `trained` ones.
 
         Raises: DataError: there are fewer batches.
         """
         with part.guard(Exception):
-            batches = iter(read_batches(reader))
-            count = sum(1 for _ in islice(batches, trained))
+            batches = read_batches(reader, f"pass {number}")
+            count = sum(1 for _ in itertools.islice(batches, trained))
         if count < trained:
             raise DataError(
                 f"the reader has yielded {count} batches, but the checkpoint was made after {trained}: the reader must "
@@ -184,14 +186,23 @@ def fetch_tables(session: Session) -> None:
             pass
 
 
-def read_batches(reader: Reader) -> Iterable[Any]:
-    """Call a reader.
+def read_batches(reader: Reader, where: str, first: int = 0) -> Iterator[Any]:
+    """Yield the batches of a reader. Its error says which batch it was to give, counted from `first`.
 
-    Raises: TypeError: it is no function, or returns no batches.
+    Raises: TypeError: the reader is no function, or returns no batches.
     """
     if not callable(reader):
-        raise TypeError(_NO_READER)
+        raise WrongTypeError(f"{_NO_READER}; it is {shorten(reader)}")
     batches = reader()
     if not isinstance(batches, Iterable):
-        raise TypeError(_NO_READER)
-    return batches
+        raise WrongTypeError(f"{_NO_READER}; it has returned {shorten(batches)}")
+    iterator = iter(batches)
+    for number in itertools.count(first):
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:
+            error.add_note(f"{where}, batch {number}: the reader has raised {type(error).__name__}: {error}")
+            raise
+        yield batch

@@ -17,17 +17,21 @@ from google.protobuf.message import DecodeError
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError
 from paddle_base.runtime.saves import HEADER, VALUE_BYTES
 from trainer.arrays.parameters import ParameterTable
+from trainer.config.scripts.python2 import binary
 from trainer.storage.model_archive import DESCRIPTION, EXPANDED_LIMIT, ParameterArchive
 from trainer.storage.model_files import decode_parameter
+from trainer.v2.errors import WrongValueError
 from trainer.v2.topology import Topology
 
 Values = npt.NDArray[np.float32]
 DESCRIPTION_LIMIT = 1 << 16  # maximum bytes of a description
 MOST_VALUES = 1 << 40  # a description with more is no description of an array
 MOST_DIMENSIONS = 32  # those of numpy 1; layers have at most 3
+MOST_NAMES = 8  # maximum number of parameters that a message names
 PIECE = 1 << 20  # bytes that are read at once from a file that cannot move to a position
 
 
@@ -59,9 +63,9 @@ class Parameters:
         Raises: ValueError: it is no ParameterConfig, or there is a parameter of this name.
         """
         if not isinstance(config, ParameterConfig):
-            raise ValueError("param_conf must be ParameterConfig")
+            raise WrongValueError("param_conf must be ParameterConfig")
         if config.name in self._configs:
-            raise ValueError(f"duplicated parameter {config.name}")
+            raise WrongValueError(f"duplicated parameter {config.name}")
         self._configs[config.name] = config
 
     __append_config__ = append_config  # the name of v0.10
@@ -134,10 +138,10 @@ class Parameters:
         Raises: ValueError: there is no such parameter, or the value is no array or has another shape.
         """
         if not isinstance(value, np.ndarray):
-            raise ValueError("Must return ndarray")
+            raise WrongValueError("Must return ndarray")
         shape = self.get_shape(key)
         if value.shape not in (shape, (int(self._configs[key].size),)):
-            raise ValueError(f"Value shape mismatch, expect {shape}, should {value.shape}")
+            raise WrongValueError(f"Value shape mismatch, expect {shape}, should {value.shape}")
         values = value.astype(np.float32).reshape(shape)
         tables = [table for table in self._tables if key in table]
         for table in tables:
@@ -148,7 +152,18 @@ class Parameters:
     __setitem__ = set
 
     def append_table(self, table: ParameterTable) -> None:
-        """Let a new trainer have these parameters. It gets the values that there are; its other values stay."""
+        """Let a new trainer have these parameters. It gets the values that there are; its other values stay.
+
+        Raises: ValueError: the trainer has none of them, or one of another size.
+        """
+        lacking = [parameter.name for parameter in table if parameter.name not in self]
+        if lacking and len(lacking) == len(table) and self._configs:
+            raise WrongValueError(
+                f"the network has {lacking[0]} and none of the parameters, which are {self._some_names()}: they are of "
+                "another network"
+            )
+        if lacking:
+            glog.warning(f"the parameters lack {lacking[0]} of the network, which begins with random values")
         for parameter in table:
             name = parameter.name
             if name in self._given or any(name in one for one in self._tables):
@@ -158,19 +173,18 @@ class Parameters:
 
     # ----- Files
 
-    def serialize(self, name: str, f: IO[bytes]) -> None:
+    def serialize(self, name: str, f: IO[Any]) -> None:
         """Write the values of a parameter: a header of 16 bytes, and float32 numbers."""
         values = np.ascontiguousarray(self.get(name), "<f4")
-        f.write(HEADER.pack(0, VALUE_BYTES, values.size))
-        f.write(values.tobytes())
+        binary(f).write(HEADER.pack(0, VALUE_BYTES, values.size) + values.tobytes())
 
-    def deserialize(self, name: str, f: IO[bytes]) -> None:
+    def deserialize(self, name: str, f: IO[Any]) -> None:
         """Read what `serialize` wrote.
 
         Raises: DataError: it is damaged, or has another number of values.
         """
         size = int(self._config(name).size)
-        data = f.read(HEADER.size + size * VALUE_BYTES)
+        data = binary(f).read(HEADER.size + size * VALUE_BYTES)
         self.set(name, decode_parameter(data, getattr(f, "name", "the file"), name, size))
 
     def to_tar(self, f: IO[Any]) -> None:
@@ -178,8 +192,7 @@ class Parameters:
 
         Args: f: a file that is open for writing, also one that compresses, or one in text mode.
         """
-        file = getattr(f, "buffer", f)  # of a file in text mode, as Python 3 opens it by "w"
-        with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        with tarfile.open(fileobj=binary(f), mode="w", format=tarfile.GNU_FORMAT) as archive:
             for name, config in self._configs.items():
                 content = io.BytesIO()
                 self.serialize(name, content)
@@ -193,7 +206,7 @@ class Parameters:
         Raises: DataError: it is damaged, too large, or another archive; the text says where.
         """
         parameters = Parameters()
-        file = getattr(f, "buffer", f)
+        file = binary(f)
         archive = ParameterArchive(file if _can_move(file) else _read_bounded(file))
         for name in archive.names():
             parameters._read(archive, name, str(getattr(f, "name", "the tar file")))
@@ -227,7 +240,7 @@ class Parameters:
 
     def _check_size(self, name: str, size: int) -> None:
         if size != self._configs[name].size:
-            raise ValueError(
+            raise WrongValueError(
                 f"the parameter {name!r} has {self._configs[name].size} values, but the network needs {size}"
             )
 
@@ -237,18 +250,26 @@ class Parameters:
         Raises: ValueError: a parameter is missing here, or has another number of values.
         """
         for config in model.parameters:
-            self._config(config.name)
+            if config.name not in self:
+                raise WrongValueError(
+                    f"No such parameter {config.name}, which the network needs; there are {self._some_names()}: they "
+                    "are of another network"
+                )
             self._check_size(config.name, config.size)
-        table = ParameterTable(model.parameters)
+        table = ParameterTable(model.parameters, free_names=True)
         for parameter in table:
             parameter.value[:] = self.get(parameter.name).reshape(-1)
         return table
 
+    def _some_names(self) -> str:
+        names = self.names()
+        return ", ".join(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES) if names else "none"
+
     def _config(self, key: str) -> ParameterConfig:
         if not isinstance(key, str):
-            raise ValueError("parameter name should be string")
+            raise WrongValueError("parameter name should be string")
         if key not in self._configs:
-            raise ValueError(f"No such parameter {key}")
+            raise WrongValueError(f"No such parameter {key}")
         return self._configs[key]
 
 

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import DataError
+from trainer.config.scripts.python2 import binary
 from trainer.data.input_types import MOST_IDS, DataType, InputType, SequenceType
 from trainer.data.plain_pickle import MOST_BYTES, PlainPickleError, load_records
 
@@ -18,14 +19,14 @@ from trainer.data.plain_pickle import MOST_BYTES, PlainPickleError, load_records
 _TYPE_OF_V011 = ("paddle.trainer.PyDataProvider2", "InputType")
 
 
-def read_topology(file: IO[bytes]) -> tuple[ModelConfig, list[tuple[str, InputType]]]:
+def read_topology(file: IO[Any]) -> tuple[ModelConfig, list[tuple[str, InputType]]]:
     """Return the network, and the name and type of each data layer.
 
     Raises: DataError: the file is damaged, or too large.
     """
     source = getattr(file, "name", "the file of the topology")
     try:
-        found: Any = load_records(file.read(MOST_BYTES + 1), [_TYPE_OF_V011])
+        found: Any = load_records(binary(file).read(MOST_BYTES + 1), [_TYPE_OF_V011])
         message = found["protobin"]
         if isinstance(message, str):  # bytes of Python 2
             message = message.encode("utf-8", "surrogateescape")

@@ -17,6 +17,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError
 from paddle_cluster.elastic.constants import HOROVOD_RANK
 from trainer.arrays.parameters import ParameterTable
+from trainer.data.checks import shorten
 from trainer.evaluators import Accumulator, make_evaluators
 from trainer.flags import Values
 from trainer.session import Session, build_network, pool_of
@@ -24,6 +25,7 @@ from trainer.updaters.local import LocalUpdater
 from trainer.updaters.optimizer_settings import read_optimization
 from trainer.v2 import events
 from trainer.v2.checkpoints import Checkpoints
+from trainer.v2.errors import WrongTypeError
 from trainer.v2.feeder import DataFeeder, Feeding
 from trainer.v2.jobs.stores import store_flags
 from trainer.v2.loop import Handler, Reader, TrainingLoop, fetch_tables, read_batches
@@ -61,9 +63,9 @@ class SGD:
         use_etcd: bool = True,
     ) -> None:
         if not isinstance(parameters, Parameters):
-            raise TypeError("parameters should be parameters")
+            raise WrongTypeError(f"parameters should be parameters of parameters.create, not {shorten(parameters)}")
         if not isinstance(update_equation, UpdateEquation):
-            raise TypeError("update equation parameter must be paddle.v2.optimizer.Optimizer")
+            raise WrongTypeError("update equation parameter must be paddle.v2.optimizer.Optimizer")
         self._flags = _read_flags(pserver_spec, is_local=is_local, use_etcd=use_etcd)
         self._topology = Topology(cost, extra_layers)
         model = self._topology.proto()
@@ -72,7 +74,7 @@ class SGD:
         update_equation.complete(model)
         parameters.update_param_conf(model)
         state = process()
-        table = ParameterTable(model.parameters, tables_first=not is_local)
+        table = ParameterTable(model.parameters, tables_first=not is_local, free_names=True)
         network = build_network(
             model,
             table,
@@ -124,7 +126,7 @@ class SGD:
         """
         handler = (lambda event: None) if event_handler is None else event_handler
         if not callable(handler):
-            raise TypeError("event handler should be a function")
+            raise WrongTypeError("event handler should be a function")
         feeder = DataFeeder(self._topology.data_type(), feeding)
         self._begin()
         directory = None if checkpoint_dir is None else Path(checkpoint_dir)
@@ -154,7 +156,7 @@ class SGD:
         cost = 0.0
         with self._session.network.states.restored(), np.errstate(all="ignore"):
             self._session.network.states.restart()
-            for number, batch in enumerate(read_batches(reader), 1):
+            for number, batch in enumerate(read_batches(reader, "the test", 1), 1):
                 result = self._session.evaluate(feeder(batch, f"batch {number} of the test"), len(batch), number)
                 cost += result.cost
                 total.add(*result)

@@ -9,7 +9,9 @@ from typing import IO, Any
 import numpy as np
 
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
+from trainer.config.scripts.python2 import binary
 from trainer.data.input_types import InputType
+from trainer.v2.errors import WrongValueError
 from trainer.v2.functions import Data
 from trainer.v2.graph import COUNTS, LayerCall, Made, check_layers, job_parse, make_layers
 
@@ -54,7 +56,7 @@ class Topology:
         for layer in self._made:
             if layer.name == name:
                 return layer
-        raise ValueError(f"No such layer {name}")
+        raise WrongValueError(f"No such layer {name}")
 
     def get_layer_proto(self, name: str) -> LayerConfig | None:
         """Return the message of a layer, or None if there is none of this name."""
@@ -80,10 +82,10 @@ class Topology:
         """Return whether a parameter is updated sparsely."""
         return any(one.sparse_update or one.sparse_remote_update for one in self._model.parameters)
 
-    def serialize_for_inference(self, stream: IO[bytes]) -> None:
+    def serialize_for_inference(self, stream: IO[Any]) -> None:
         """Write the network and the types of its data, for Inference(fileobj=...)."""
         types = [(name, (kind.dim, kind.seq_type, kind.type)) for name, kind in self.data_type()]
-        pickle.dump({"protobin": self._model.SerializeToString(), "data_type": types}, stream, protocol=4)
+        pickle.dump({"protobin": self._model.SerializeToString(), "data_type": types}, binary(stream), protocol=4)
 
 
 def parse_network(output_layers: Any, extra_layers: Any = None) -> ModelConfig:

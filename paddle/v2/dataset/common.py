@@ -19,7 +19,8 @@ from paddle_base.recordio.writing import RecordIOWriter
 from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import OutputFile
 from paddle_base.runtime.errors import DataError, MissingInputError, UsageError
-from trainer.data.plain_pickle import load_sample
+from trainer.data.plain_pickle import PlainPickleError, load_sample
+from trainer.v2.errors import WrongTypeError
 
 # the folder of all caches; programs assign to it
 DATA_HOME: str = os.environ.get("PADDLE_DATASET_HOME") or str(Path.home() / ".cache" / "paddle" / "dataset")
@@ -175,7 +176,7 @@ def split(
     Args: suffix: the path of file n is `suffix % n`.  dumper: writes a list into an open file.
     """
     if not callable(dumper):
-        raise TypeError("dumper should be callable.")
+        raise WrongTypeError("dumper should be callable.")
     for number, samples in _cut(reader, line_count):
         with Path(suffix % number).open("wb") as file:
             dumper(samples, file)
@@ -202,7 +203,10 @@ def cluster_files_reader(
 
 
 def _load_samples(file: BinaryIO) -> Any:
-    return load_sample(file.read(_MOST_SAMPLES_FILE + 1), _MOST_SAMPLES_FILE)
+    try:
+        return load_sample(file.read(_MOST_SAMPLES_FILE + 1), _MOST_SAMPLES_FILE)
+    except PlainPickleError as error:
+        raise DataError(f"{file.name} is no pickled list of samples: {error}") from error
 
 
 def convert(output_path: str, reader: Reader, line_count: int, name_prefix: str) -> None:

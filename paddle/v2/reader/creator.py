@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from paddle.v2.reader.decorator import Reader, buffered
 from paddle_base.recordio.reading import RecordIOReader
-from paddle_base.runtime.errors import MissingInputError
-from trainer.data.plain_pickle import load_sample
+from paddle_base.runtime.errors import DataError, MissingInputError
+from trainer.data.plain_pickle import PlainPickleError, load_sample
 
 
 def np_array(x: Any) -> Reader:
@@ -38,12 +38,21 @@ def text_file(path: str | Path) -> Reader:
     return reader
 
 
+def _load_records(path: str, records: Iterable[bytes]) -> Iterator[Any]:
+    for number, record in enumerate(records):
+        try:
+            sample = load_sample(record)
+        except PlainPickleError as error:
+            raise DataError(f"record {number} of {path} is no pickled sample: {error}") from error
+        yield sample
+
+
 def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader:
     """Return a reader of RecordIO files whose records are pickles of samples, as `dataset.common.convert` writes them.
 
     Args: paths: names of files, one or a list; each may be a pattern (`*`), and a text may join several by commas.
         buf_size: number of samples that are read ahead.
-    Raises (of the reader): MissingInputError: a name or pattern has no file.  DamagedChunkError.  PlainPickleError: a
+    Raises (of the reader): MissingInputError: a name or pattern has no file.  DamagedChunkError.  DataError: a
         record is no pickle of plain values and arrays.
     """
     names = paths.split(",") if isinstance(paths, str) else list(paths)
@@ -55,7 +64,7 @@ def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader:
                 raise MissingInputError(f"there is no RecordIO file {name}; write it by paddle.dataset.common.convert")
             for path in found:
                 with RecordIOReader(path) as records:
-                    yield from map(load_sample, records)
+                    yield from _load_records(path, records)
 
     return buffered(reader, buf_size)
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
+from trainer.v2.errors import WrongTypeError
+
 Reader = Callable[[], Iterable[Any]]
 
 _WAIT = 0.1  # seconds after which a waiting thread looks whether the loop has ended
@@ -156,11 +158,11 @@ def pipe_reader(
     Raises: TypeError: an argument has the wrong type.  ChildProcessError (of the reader): the command failed.
     """
     if not isinstance(left_cmd, str):
-        raise TypeError(f"left_cmd must be a string, not {type(left_cmd).__name__}")
+        raise WrongTypeError(f"left_cmd must be a string, not {type(left_cmd).__name__}")
     if not callable(parser):
-        raise TypeError(f"parser must be a callable object, not {type(parser).__name__}")
+        raise WrongTypeError(f"parser must be a callable object, not {type(parser).__name__}")
     if file_type not in ("plain", "gzip"):
-        raise TypeError(f"file_type {file_type} is not allowed: plain or gzip")
+        raise WrongTypeError(f"file_type {file_type} is not allowed: plain or gzip")
 
     def reader() -> Iterator[Any]:
         with subprocess.Popen(left_cmd.split(), bufsize=bufsize, stdout=subprocess.PIPE) as process:

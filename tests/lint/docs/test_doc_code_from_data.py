@@ -70,11 +70,13 @@ ALLOWED = {
     ("paddle/v2/__init__.py", "importlib.util.find_spec"): "looks whether a module of a fixed name is there",
     ("paddle/v2/dataset/common.py", "importlib.import_module"): f"{OURS}: the modules of this package",
     **{
-        (
-            "trainer/config/scripts/python2_syntax.py",
-            name,
-        ): f"the program that `paddle run` runs, and its words: {OWN_SCRIPT}"
-        for name in ("eval", "exec", "importlib.reload", "input", "subprocess.getoutput", "subprocess.getstatusoutput")
+        (f"trainer/config/scripts/python2_{part}.py", name): f"the program of `paddle run`, and its words: {OWN_SCRIPT}"
+        for part, names in (
+            ("syntax", "exec importlib.reload"),
+            ("meaning", "eval input"),
+            ("libraries", "subprocess.getoutput subprocess.getstatusoutput"),
+        )
+        for name in names.split()
     },
     **{
         (

@@ -11,6 +11,7 @@ import pytest
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
 from paddle_base.runtime.interrupts import defer_interrupt
 from trainer.arrays.arguments import Argument, Sparse, join_arguments
+from trainer.arrays.parameters import ParameterTable
 from trainer.config import parse_config
 from trainer.config.scripts.python2 import use_directories
 from trainer.flags import parse_flags
@@ -135,6 +136,18 @@ def test_a_restored_session_continues_bit_for_bit(config, tmp_path):
     assert other.stream.state == session.stream.state
     with pytest.raises(MissingInputError, match=f"^{re.escape(str(tmp_path))}/nothing: there is no such directory"):
         other.restore(tmp_path / "nothing")
+
+
+def test_a_checkpoint_refuses_names_that_would_leave_its_folder(config, tmp_path):
+    # programs of paddle.v2 may have such names, because their parameters are members of a tar file
+    bias = next(one for one in config.model_config.parameters if one.name == "_out.wbias")
+    out = next(one for one in config.model_config.layers if one.name == "out")
+    for bias.name in ("../bias", "done"):
+        out.bias_parameter_name = bias.name
+        table = ParameterTable(config.model_config.parameters, free_names=True)
+        with pytest.raises(ConfigError, match=f"parameter '{bias.name}' cannot be saved"):
+            open_session(config, table=table).save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists() and not (tmp_path / "bias").exists()
 
 
 def test_passes_begin_and_end_with_the_updater(config, monkeypatch):

@@ -212,8 +212,9 @@ def _string_module() -> ModuleType:
     return module
 
 
-def _binary(file: Any) -> Any:
-    return getattr(file, "buffer", file)  # Python 2 opened the files of pickles as text, too
+def binary(file: Any) -> Any:
+    """Return a file that takes and gives bytes. Python 2 opened files of bytes by "w" and "r", too."""
+    return getattr(file, "buffer", file)
 
 
 def _pickle_module() -> ModuleType:
@@ -221,8 +222,8 @@ def _pickle_module() -> ModuleType:
     module = ModuleType("cPickle", "The module that Python 2 called cPickle.")
     vars(module).update({name: getattr(pickle, name) for name in pickle.__all__})
     vars(module).update(
-        dump=lambda value, file, protocol=0: pickle.dump(value, _binary(file), protocol),
-        load=lambda file: pickle.load(_binary(file), encoding="latin1"),
+        dump=lambda value, file, protocol=0: pickle.dump(value, binary(file), protocol),
+        load=lambda file: pickle.load(binary(file), encoding="latin1"),
         loads=functools.partial(pickle.loads, encoding="latin1"),
     )
     return module

@@ -1,31 +1,20 @@
 """Programs in the syntax of Python 2, compiled as they are, with their own line numbers.
 
-The package fissix, which continues Python's lib2to3, rewrites the syntax. What Python 2 computed otherwise is then
-replaced in the tree: `/` of integers, `range` and the lists of a dict. A file that Python 3 can parse keeps Python 3's
-meaning of these. Python 2's names, modules and methods come from `python2`, as for configs.
+The package fissix, which continues Python's lib2to3, rewrites the syntax. `python2_meaning` then replaces what Python 2
+computed otherwise, and `python2_libraries` has what its libraries had. The names and methods that configs may use, too,
+come from `python2`. A program of files that Python 3 can parse keeps Python 3's meaning.
 """
 
 from __future__ import annotations
 
 import ast
-import configparser
 import functools
-import html.parser
-import importlib.machinery
+import importlib
 import io
-import itertools
 import logging
-import operator
-import queue
-import string
-import subprocess
 import sys
-import threading
 import tokenize
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -37,9 +26,11 @@ try:
 except ImportError:  # an optional package
     RefactoringTool = None
 
+from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError
-from trainer.config.scripts import python2
-from trainer.config.scripts.python2 import SCRIPT_BUILTINS, compile_script, compile_tree
+from trainer.config.scripts import python2, python2_meaning
+from trainer.config.scripts.python2 import SCRIPT_BUILTINS, compile_tree
+from trainer.config.scripts.python2_libraries import install_modules
 
 # the rewriters of syntax; names, modules and methods need none
 _FIXERS = """
@@ -48,15 +39,78 @@ _FIXERS = """
 _TUPLE_PARAMETER = "xxx_todo_changeme"  # the name that fissix gives to a parameter that was a tuple
 
 
-def compile_program(text: bytes, path: str) -> CodeType:
+# what a tree has only if its file is no Python 2
+_ONLY_PYTHON_3 = (ast.JoinedStr, ast.AnnAssign, ast.Nonlocal, ast.AsyncFunctionDef, ast.YieldFrom, ast.NamedExpr)
+
+
+def compile_program(text: bytes, path: str, *, is_python_2: bool = False) -> CodeType:
     """Compile a file of a program: as Python 3 if it is, else as Python 2.
 
+    Args: is_python_2: whether other files of the program are Python 2. Then a file that is both is Python 2, too.
     Raises: SyntaxError: the file is neither.  ConfigError: it is Python 2, and fissix is not installed.
     """
     try:
-        return compile_script(text, path)
+        tree = ast.parse(text, path)
     except SyntaxError as error:
-        return compile_tree(_Meaning().of(_parse(text, path, error)), path)
+        return _compile_python_2(text, path, error)
+    if is_python_2 and not any(isinstance(one, _ONLY_PYTHON_3) for one in ast.walk(tree)):
+        try:
+            return _compile_python_2(text, path, SyntaxError())
+        except SyntaxError:
+            pass  # such as print(..., file=...)
+    return compile_tree(tree, path)
+
+
+def _compile_python_2(text: bytes, path: str, error: SyntaxError) -> CodeType:
+    return compile_tree(python2_meaning.give_meaning(_parse(text, path, error)), path)
+
+
+def find_python_2(path: Path, directories: tuple[Path, ...]) -> Path | None:
+    """Return a file of a program that only Python 2 can parse, or None if there is none.
+
+    Args: directories: where its modules are; modules elsewhere are not read.
+    Raises: OSError: a file cannot be read.
+    """
+    waiting, seen = [path], {path.resolve()}
+    while waiting:
+        one = waiting.pop()
+        text = one.read_bytes()
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError) as error:
+            if one == path or _can_parse(text, str(one), error):
+                return one
+            continue
+        for module in _imported(tree):
+            for place in (one.parent, *directories):
+                base = place.joinpath(*module.split("."))
+                for found in (base.with_suffix(".py"), base / "__init__.py"):
+                    if found.is_file() and found.resolve() not in seen:
+                        seen.add(found.resolve())
+                        waiting.append(found)
+    return None
+
+
+def _can_parse(text: bytes, path: str, error: Exception) -> bool:
+    """Return whether Python 2 can parse a file that Python 3 cannot parse."""
+    try:
+        _parse(text, path, SyntaxError(str(error)))
+    except SyntaxError:
+        return False
+    except ConfigError:  # fissix is not installed: the compiler says so
+        return True
+    return True
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of the modules that a file may import: of `from a import b` these are a and a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = [node.module] if node.module else []
+            yield from start
+            yield from (".".join([*start, one.name]) for one in node.names)
 
 
 def _parse(text: bytes, path: str, error: SyntaxError) -> ast.Module:
@@ -102,62 +156,6 @@ def _restore_lines(tree: ast.Module) -> None:
                 setattr(node, name, line - sum(one <= line for one in added))
 
 
-class _Meaning(ast.NodeTransformer):
-    """Replaces what Python 2 computed otherwise."""
-
-    def __init__(self) -> None:
-        self.divides = True
-
-    def of(self, tree: ast.Module) -> ast.Module:
-        """Return the tree with Python 2's meaning."""
-        for node in tree.body:
-            if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-                self.divides &= all(name.name != "division" for name in node.names)
-        found: ast.Module = self.visit(tree)
-        return found
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        self.generic_visit(node)
-        if not isinstance(node.op, ast.Div) or not self.divides:
-            return node
-        return self._call("__divide_as_python_2__", node, node.left, node.right)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        self.generic_visit(node)
-        if not isinstance(node.op, ast.Div) or not self.divides or not isinstance(node.target, ast.Name):
-            return node
-        value = self._call("__divide_as_python_2__", node, ast.Name(node.target.id, ast.Load()), node.value)
-        return ast.fix_missing_locations(ast.copy_location(ast.Assign([node.target], value), node))
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        called = node.func
-        if isinstance(called, ast.Name) and called.id in ("range", "input") and not node.keywords:
-            return self._call(f"__{called.id}_of_python_2__", node, *node.args)
-        if isinstance(called, ast.Attribute) and called.attr in ("keys", "values", "items") and not node.args:
-            return self._call("__list_of_python_2__", node, called.value, ast.Constant(called.attr))
-        return node
-
-    @staticmethod
-    def _call(name: str, at: ast.AST, *arguments: ast.expr) -> ast.Call:
-        call = ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
-        return ast.fix_missing_locations(ast.copy_location(call, at))
-
-
-def _divide(a: Any, b: Any) -> Any:
-    return a // b if _is_integer(a) and _is_integer(b) else operator.truediv(a, b)
-
-
-def _is_integer(value: Any) -> bool:
-    kind = getattr(getattr(value, "dtype", None), "kind", "")  # of numpy's arrays and numbers
-    return isinstance(value, int) or kind in ("i", "u", "b")
-
-
-def _list(thing: Any, name: str) -> Any:
-    found = getattr(thing, name)()
-    return list(found) if isinstance(thing, Mapping) else found
-
-
 def _execfile(path: str, names: dict[str, Any] | None = None) -> None:
     frame = sys._getframe(1)
     exec(compile_program(Path(path).read_bytes(), path), frame.f_globals if names is None else names)
@@ -169,6 +167,7 @@ def _reload(module: ModuleType) -> ModuleType:
 
 _BUILTINS: dict[str, Any] = {
     **SCRIPT_BUILTINS,
+    **python2_meaning.NAMES,
     "StandardError": Exception,
     "apply": lambda function, arguments=(), keywords=None: function(*arguments, **(keywords or {})),
     "buffer": memoryview,
@@ -177,70 +176,26 @@ _BUILTINS: dict[str, Any] = {
     "intern": sys.intern,
     "reload": _reload,
     "unichr": chr,
-    "__divide_as_python_2__": _divide,
-    "__list_of_python_2__": _list,
-    "__range_of_python_2__": lambda *numbers: list(range(*numbers)),
-    "__input_of_python_2__": lambda *prompt: eval(input(*prompt)),
 }
-
-
-def _module(name: str, **members: Any) -> ModuleType:
-    module = ModuleType(name, f"The module that Python 2 called {name}.")
-    vars(module).update(members)
-    return module
-
-
-def _install_modules() -> None:
-    """Make Python 2's modules importable, and its members of modules that are still here."""
-    for name, module in {
-        "ConfigParser": configparser,
-        "HTMLParser": html.parser,
-        "Queue": queue,
-        "StringIO": _module("StringIO", StringIO=io.StringIO),
-        "commands": _module("commands", getoutput=subprocess.getoutput, getstatusoutput=subprocess.getstatusoutput),
-        "thread": _module("thread", get_ident=threading.get_ident, allocate_lock=threading.Lock),
-        "urllib2": _module("urllib2", **vars(urllib.request), **_public(urllib.error)),
-        "urlparse": urllib.parse,
-    }.items():
-        if importlib.machinery.PathFinder.find_spec(name) is None:  # the program's own commands.py comes first
-            sys.modules.setdefault(name, module)
-    for name, function in {"imap": map, "izip": zip, "ifilter": filter}.items():
-        vars(itertools).setdefault(name, function)
-    vars(itertools).setdefault("izip_longest", itertools.zip_longest)
-    for name in ("letters", "lowercase", "uppercase"):
-        vars(string).setdefault(name, getattr(string, f"ascii_{name}"))
-    for name in ("join", "split", "strip", "replace", "lower", "upper"):
-        vars(string).setdefault(name, functools.partial(_call_of_text, name))
-    vars(string).setdefault("maketrans", str.maketrans)
-    for name in ("urlopen", "urlretrieve"):
-        vars(urllib).setdefault(name, getattr(urllib.request, name))
-    for name in ("quote", "unquote", "urlencode"):
-        vars(urllib).setdefault(name, getattr(urllib.parse, name))
-    vars(sys).setdefault("setdefaultencoding", lambda _: None)
-
-
-def _public(module: ModuleType) -> dict[str, Any]:
-    return {name: value for name, value in vars(module).items() if name not in vars(urllib.request)}
-
-
-def _call_of_text(name: str, text: Any, *arguments: Any) -> Any:
-    if name == "join":
-        return (arguments[0] if arguments else " ").join(text)
-    return getattr(text, name)(*arguments)
 
 
 def run_program(path: Path, arguments: list[str]) -> None:
     """Run a file as Python's main program, with its directory first on the module path.
 
-    The modules in this directory and in the working directory may be Python 2, too.
+    If this file, or a module in its directory or in the working directory that it imports, is Python 2, all are.
     Raises: what the program raises.  OSError: the file cannot be read.
     """
     text = path.read_bytes()
-    python2.use_directories(path.resolve().parent, Path.cwd())
-    python2.use_compiler(compile_program, _BUILTINS)
-    _install_modules()
+    directories = (path.resolve().parent, Path.cwd())
+    cause = find_python_2(path, directories)
+    if cause is not None and cause != path:
+        glog.info(f"{path} runs as Python 2, because {cause.name}, which it imports, is Python 2")
+    compile_file = functools.partial(compile_program, is_python_2=cause is not None)
+    python2.use_directories(*directories)
+    python2.use_compiler(compile_file, _BUILTINS)
+    install_modules()
     main = ModuleType("__main__")
     vars(main).update(__file__=str(path), __builtins__=_BUILTINS)
     sys.modules["__main__"] = main
     sys.argv = [str(path), *arguments]
-    exec(compile_program(text, str(path)), vars(main))
+    exec(compile_file(text, str(path)), vars(main))

@@ -20,7 +20,7 @@ from trainer.config.scripts.python2_hints import python2_hint
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
 # modules whose stack frames are between the frame of a script and the frame of the function that the script calls
-_GO_BETWEENS = (helper.__module__, compile_script.__module__, "paddle.older_modules")
+_GO_BETWEENS = (helper.__module__, compile_script.__module__, "paddle.older_modules", "trainer.v2.functions")
 _VALUE_ERRORS = (TypeError, ValueError, OverflowError)
 
 

@@ -206,3 +206,11 @@ def test_an_error_of_a_topology_names_the_line_that_called_the_layer():
     group = layer.recurrent_group(step=lambda frame: layer.addto(input=[frame, layer.fc(frame, size=3)]), input=word)
     with pytest.raises(ConfigError, match=r"size must be 10.*called at test_v2_layers.py:\d+$"):
         made(group)
+
+
+def test_import_of_all_names_leaves_print():
+    # the layer `print` of v0.10 took the place of Python's function, and of the print statement under `paddle run`
+    names = {}
+    exec("from paddle.v2.layer import *", names)
+    assert "print" not in names and names["fc"] is layer.fc
+    assert layer.print is not print

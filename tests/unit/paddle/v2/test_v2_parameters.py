@@ -118,6 +118,25 @@ def test_a_tar_file_is_written_into_a_file_in_text_mode(tmp_path):
         assert Parameters.from_tar(file).names() == ["p0"]
 
 
+def test_every_file_of_bytes_may_be_open_in_text_mode(tmp_path):
+    # programs of 2017 open the topology of a server, and single parameters, by open(name, "w") and open(name)
+    predict = paddle.layer.fc(input=paddle.layer.data(name="x", type=paddle.data_type.dense_vector(2)), size=1)
+    parameters = paddle.parameters.create(predict)
+    name, path = parameters.names()[0], tmp_path / "file"
+    parameters.set(name, np.array([[1], [2]], np.float32))
+    with path.open("w", encoding="utf-8") as file:
+        paddle.topology.Topology(predict).serialize_for_inference(file)
+    with path.open(encoding="utf-8") as file:
+        inference = paddle.inference.Inference(parameters=parameters, fileobj=file)
+    assert inference.infer(input=[([1, 1],)]).tolist() == [[np.tanh(np.float32(3))]]
+    with path.open("w", encoding="utf-8") as file:
+        parameters.serialize(name, file)
+    parameters.set(name, np.zeros((2, 1), np.float32))
+    with path.open(encoding="utf-8") as file:
+        parameters.deserialize(name, file)
+    assert parameters.get(name).reshape(-1).tolist() == [1, 2]
+
+
 def test_the_tar_file_has_the_form_of_2017():
     with tarfile.open(fileobj=io.BytesIO(tar_of(parameters_of((2,), (1,))))) as tar:
         assert tar.getnames() == ["p0", "p0.protobuf", "p1", "p1.protobuf"]

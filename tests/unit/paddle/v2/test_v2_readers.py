@@ -25,7 +25,8 @@ from paddle.v2.reader import (
     shuffle,
     xmap_readers,
 )
-from paddle_base.runtime.errors import MissingInputError
+from paddle_base.recordio.writing import RecordIOWriter
+from paddle_base.runtime.errors import DataError, MissingInputError
 
 
 def numbers(n):
@@ -205,6 +206,18 @@ def test_converted_samples_come_back_from_recordio_files(tmp_path):
         assert all(vector.dtype == np.float32 and vector.tolist() == [n, 0.5] for vector, n in found)
     with pytest.raises(MissingInputError, match="there is no RecordIO file"):
         list(creator.recordio(f"{tmp_path}/absent-*")())
+
+
+def test_files_of_samples_that_name_code_are_refused_by_their_names(tmp_path):
+    hostile = b"cos\nsystem\n(S'true'\ntR."
+    with RecordIOWriter(tmp_path / "records") as writer:
+        writer.write(b"I1\n.")
+        writer.write(hostile)
+    with pytest.raises(DataError, match=r"record 1 of .*/records is no pickled sample: .*\(os.system\)"):
+        list(creator.recordio(str(tmp_path / "records"))())
+    (tmp_path / "split").write_bytes(hostile)
+    with pytest.raises(DataError, match=r"/split is no pickled list of samples: .*\(os.system\)"):
+        list(common.cluster_files_reader(str(tmp_path / "split"), 1, 0)())
 
 
 def test_each_trainer_reads_its_files_of_split(tmp_path):

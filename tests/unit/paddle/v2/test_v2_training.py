@@ -217,7 +217,18 @@ def test_ctrl_c_ends_training_after_the_batch_and_the_trainer_stays_usable():
         (lambda: Line().infer(field="values"), KeyError, "the fields of an output are value, id, prob"),
         (lambda: Line().infer(field="id"), ValueError, "has no field 'id'; it has value"),
         (lambda: paddle.inference.Inference(parameters=Line().parameters), ValueError, "Either output_layer or"),
-        (lambda: paddle.optimizer.Adam(learning_rat=1), ConfigError, "learning_rat"),
+        (lambda: paddle.optimizer.Adam(learning_rat=1), ConfigError, "'learning_rat' is no .* mean 'learning_rate'"),
+        (lambda: layer.fc(sise=1), ConfigError, "'sise' is no argument; did you mean 'size'"),
+        (lambda: paddle.optimiser, AttributeError, "no attribute 'optimiser'; did you mean 'optimizer'"),
+        (lambda: Line().train(feeding={"x": 0, "y": "1"}), TypeError, r"feeding\['y'\] is '1'; it must be the number"),
+        (lambda: Line().train(feeding={"x": 0, "y": -1}), TypeError, r"feeding\['y'\] is -1; it must be the number"),
+        (lambda: Line().trainer.train(lambda: None), TypeError, "it has returned None"),
+        (lambda: paddle.batch(8, lambda: iter([])), TypeError, "batch: the reader is 8; it must be a function"),
+        (lambda: paddle.batch(lambda: iter([]), "8"), TypeError, "batch: batch_size is '8'; it must be a positive"),
+        (lambda: Line(parameters=Line(name="other").parameters), ValueError,
+         "has ___fc_layer_0__.w0 and none of the parameters, which are _other.w0, _other.wbias"),
+        (lambda: paddle.infer(output_layer=Line().predict, parameters=Line(name="other").parameters, input=[]),
+         ValueError, "No such parameter ___fc_layer_0__.w0, which the network needs; there are _other.w0, _other.wb"),
         (lambda: paddle.init(trainer_cont=2), UsageError, "trainer_cont is no flag; did you mean trainer_count?"),
         (lambda: paddle.init(trainer_count="many"), UsageError, "trainer_count is 'many'; it must be a whole number"),
     ],
@@ -225,6 +236,41 @@ def test_ctrl_c_ends_training_after_the_batch_and_the_trainer_stays_usable():
 def test_wrong_use_is_one_clear_error(call, kind, complaint):
     with pytest.raises(kind, match=complaint):
         call()
+
+
+def test_wrong_use_is_an_error_of_this_project_too():
+    # `paddle run` prints such an error as one line; it printed a TypeError of v0.10 as a traceback through this project
+    for call in (
+        lambda: Line().trainer.train(3),
+        lambda: Line().infer(field="values"),
+        lambda: paddle.parameters.create(3),
+        lambda: paddle.batch(lambda: iter([]), 0),
+        lambda: paddle.reader.pipe_reader(3, print),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            call()
+        assert not str(caught.value).startswith(("'", '"'))
+
+
+def test_a_network_with_more_layers_than_the_parameters_is_said(capfd):
+    parameters = Line(name="first").parameters
+    x = layer.data(name="x", type=data_type.dense_vector(3))
+    more = layer.fc(input=layer.fc(input=x, size=1, name="first"), size=1, name="second", bias_attr=False)
+    cost = layer.square_error_cost(input=more, label=layer.data(name="y", type=data_type.dense_vector(1)))
+    paddle.trainer.SGD(cost, parameters, paddle.optimizer.Adam())
+    assert "the parameters lack _second.w0 of the network, which begins with random values" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("read", [paddle.reader.map_readers, lambda f, r: paddle.reader.xmap_readers(f, r, 2, 2)])
+def test_an_error_of_a_reader_says_its_batch(read):
+    reader = paddle.batch(read(lambda sample: sample[0][9] if sample is last else sample, lambda: iter(rows)), 4)
+    rows = samples(7)
+    last, line = rows[-1], Line()
+    for work, place in ((line.trainer.train, "pass 0, batch 1"), (line.trainer.test, "the test, batch 2")):
+        with pytest.raises(IndexError) as caught:
+            work(reader)
+        (note,) = caught.value.__notes__  # what Python prints below the error
+        assert note.startswith(f"{place}: the reader has raised IndexError: index 9 is out of bounds")
 
 
 def test_a_reader_that_yields_nothing_is_said(capfd):
@@ -353,3 +399,14 @@ def test_extra_layers_are_computed_for_event_handlers():
     )
     trainer.train(lambda: iter([[([1.0],)] * 3]), event_handler=handler)
     assert seen == [(3, 2)]
+
+
+def test_a_layer_may_have_a_name_that_no_file_can_have():
+    # the Book's models name layers like "left/hidden"; their parameters are members of a tar file, and no files
+    line, file = Line(name="left/score").train(), io.BytesIO()
+    line.parameters.to_tar(file)
+    read = paddle.parameters.Parameters.from_tar(io.BytesIO(file.getvalue()))
+    assert sorted(read.names()) == ["_left/score.w0", "_left/score.wbias"]
+    np.testing.assert_array_equal(
+        paddle.infer(output_layer=line.predict, parameters=read, input=[s[:1] for s in samples(3)]), line.infer()
+    )

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from trainer.config.scripts import python2_syntax
@@ -93,12 +94,125 @@ def test_a_program_of_python_2_prints_what_python_2_printed(tmp_path):
     assert ended.returncode == 1
 
 
+BESIDE = "def half(n):\n    return n / 2\n"
+PYTHON_2, BOTH, PYTHON_3 = (
+    "from reader import half\nprint half(7)\n",
+    "from reader import half\nprint(half(7))\n",
+    "from reader import half\nprint(f'{half(7)}')\n",
+)
+
+
+@pytest.mark.parametrize(
+    ("main", "beside", "printed", "said"),
+    [
+        # the Book's resnet.py computes (depth - 2) / 6; only the train.py beside it has a print statement
+        (PYTHON_2, BESIDE, "3\n", ""),
+        (BOTH, BESIDE + "print 'x'\n", "x\n3\n", "train.py runs as Python 2, because reader.py, which it"),
+        (BOTH, BESIDE, "3.5\n", ""),
+        (PYTHON_3, BESIDE + "print 'x'\n", "x\n3\n", "runs as Python 2"),
+        (PYTHON_2, BESIDE + "assert f'{7 / 2}' == '3.5'\n", "3.5\n", ""),
+        ("try:\n    import reader\nexcept SyntaxError:\n    print(7 / 2)\n", "x = (\n", "3.5\n", ""),
+    ],
+    ids=[
+        "the program",
+        "a module",
+        "none",
+        "a program with an f-string",
+        "a module with an f-string",
+        "a broken module",
+    ],
+)
+def test_a_program_is_python_2_if_one_of_its_files_is(tmp_path, main, beside, printed, said):
+    (tmp_path / "train.py").write_text(main)
+    (tmp_path / "reader.py").write_text(beside)
+    ended = run(tmp_path, "train.py")
+    assert (ended.stdout, ended.returncode) == (printed, 0)
+    assert said in ended.stderr if said else not ended.stderr
+
+
+OF_2017 = """\
+import collections, cStringIO, gzip, os, pickle, string, struct, types
+import numpy as np
+from PIL import Image
+
+print np.ones(2, np.int) / 2, np.fromstring(np.zeros(1, np.float32).tostring(), np.float32), Image.ANTIALIAS >= 0
+pickle.dump({'a': 1}, open('saved.pkl', 'w'))
+print pickle.load(open('saved.pkl'))
+with gzip.open('lines.gz', 'w') as packed:
+    packed.write('a b\\n')
+print [line.strip().split(' ') for line in gzip.open('lines.gz')]
+with open('numbers', 'w') as numbers:
+    numbers.write(struct.pack('i', 7))
+print np.fromfile(open('numbers'), np.int32)
+file = cStringIO.StringIO()
+file.write('text')
+print file.getvalue(), struct.unpack('i', cStringIO.StringIO(struct.pack('i', 7)).read())
+print isinstance('a', types.StringTypes), string.zfill('3', 2), issubclass(dict, collections.Mapping)
+"""
+
+
+def test_libraries_have_what_programs_of_2017_used(tmp_path):
+    (tmp_path / "train.py").write_text(OF_2017)
+    ended = run(tmp_path, "train.py")
+    assert (ended.stderr, ended.stdout.splitlines()) == ("", [
+        "[0 0] [0.] True", "{'a': 1}", "[['a', 'b']]", "[7]", "text (7,)", "True 03 True",
+    ])  # fmt: skip
+
+
+def test_stop_iteration_ends_a_generator_and_other_functions_raise_it():
+    text = """
+def pairs(items):
+    "Yield pairs."
+    items = iter(items)
+    while True:
+        yield items.next(), items.next()
+
+def end():
+    yield 1
+    raise StopIteration
+
+def first(items):
+    return (lambda: iter(items).next())()
+
+print ''
+found = list(pairs(range(5))), list(end()), pairs.__doc__
+"""
+    names = {"__builtins__": python2_syntax._BUILTINS}
+    exec(compile_program(text.encode(), "train.py"), names)
+    assert names["found"] == ([(0, 1), (2, 3)], [1], "Yield pairs.")
+    with pytest.raises(StopIteration):
+        names["first"]([])
+
+
+def test_division_in_place_divides_as_python_2():
+    text = """
+class Box(object):
+    n = 7
+    def __div__(self, other):
+        return 'div'
+
+print ''
+box, items, array, halves = Box(), [9, 9], np.array([7, 8]), np.array([3.0])
+alias = halves
+box.n /= 2
+items[len(items) - 1] /= 2
+table = np.array([[9, 9, 9], [9, 9, 9]])
+table[1, 1:] /= 2
+array /= 2
+halves /= 2
+found = box.n, items, table.tolist(), array.tolist(), alias.tolist(), box / 2
+"""
+    names = {"__builtins__": python2_syntax._BUILTINS, "np": np}
+    exec(compile_program(text.encode(), "train.py"), names)
+    assert names["found"] == (3, [9, 4], [[9, 9, 9], [9, 4, 4]], [3, 4], [1.5], "div")
+
+
 def test_a_module_of_the_program_comes_before_one_of_python_2s_library(tmp_path):
     """`commands` of Python 2's library hid the program's own commands.py."""
     (tmp_path / "commands.py").write_text("def greet():\n    print 'own'\n")
-    (tmp_path / "train.py").write_text("import commands\ncommands.greet()\n")
+    (tmp_path / "train.py").write_text("import commands\nprint 'its'\ncommands.greet()\n")
     ended = run(tmp_path, "train.py")
-    assert (ended.stdout, ended.stderr, ended.returncode) == ("own\n", "", 0)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("its\nown\n", "", 0)
 
 
 def test_a_program_of_python_3_keeps_its_meaning(tmp_path):
@@ -117,8 +231,31 @@ def test_a_program_of_python_3_keeps_its_meaning(tmp_path):
             "train.py line 3: sample 3, column 1: no id",
             65,
         ),
+        (
+            "print 1\nimport paddle.v2.fluid as fluid\n",
+            "train.py line 2: No module named 'paddle.v2.fluid'; fluid came after v0.10: use the layers and "
+            "trainer.SGD of paddle.v2, see docs/v2.md",
+            78,
+        ),
+        (
+            "print 1\nimport py_paddle.swig_paddle as api\n",
+            "train.py line 2: ModuleNotFoundError: No module named 'py_paddle'; a program trains and "
+            "predicts by paddle.v2: see docs/v2.md; with a config, paddle train --job=test --predict_output_dir=DIR "
+            "predicts: see docs/your-own-job.md",
+            65,
+        ),
+        (
+            "import paddle.v2 as paddle\nprint 1\npaddle.layer.fcc(size=1)\n",
+            "train.py line 3: paddle.v2.layer has no 'fcc'; did you mean 'fc'?",
+            78,
+        ),
+        (
+            "import paddle.v2 as paddle\nprint 1\npaddle.batch(3, 4)\n",
+            "train.py line 3: batch: the reader is 3; it must be a function that returns samples",
+            78,
+        ),
     ],
-    ids=["neither", "absent", "an error of ours"],
+    ids=["neither", "absent", "an error of ours", "fluid", "py_paddle", "a wrong name", "a wrong type"],
 )
 def test_a_wrong_program_is_named_in_one_line(tmp_path, text, said, status):
     if text:
@@ -142,6 +279,20 @@ def evaluate(expression, **names):
         ("True / 2", 0),
         ("{1: 2}.values()[0]", 2),
         ("range(3)[::-1]", [2, 1, 0]),
+        ("sorted([1, 3, 2], cmp=lambda a, b: cmp(b, a))", [3, 2, 1]),
+        ("sorted([1, 3, 2], lambda a, b: cmp(b, a), lambda n: -n)", [1, 2, 3]),
+        ("(lambda items: (items.sort(lambda a, b: cmp(b, a)), items)[1])([1, 3, 2])", [3, 2, 1]),
+        ("map(None, [1, 2], [3])", [(1, 3), (2, None)]),
+        ("map(int, '12')", [1, 2]),
+        ("zip([1, 2], [3])", [(1, 3)]),
+        ("filter(lambda c: c != 'a', 'abc')", "bc"),
+        ("filter(None, (0, 1))", (1,)),
+        ("round(2.5), round(-0.5), round(2.675, 2), round(7)", (3.0, -1.0, 2.67, 7.0)),
+        ("'abc'.decode('utf-8')", "abc"),
+        ("u'd\u00e9j\u00e0'.encode('utf-8')", "d\u00e9j\u00e0"),
+        ("unicode('abc', 'utf-8') + unicode(3)", "abc3"),
+        ("'a.b,c'.translate(None, '.,')", "abc"),
+        ("{1: 2}.viewkeys() & {1, 3}", {1}),
     ],
 )
 def test_python_2_computed(expression, value):
