@@ -47,10 +47,12 @@ PSERVERS                     1                     pserver: --num_pservers: numb
 OUTPUT                       JOB_PATH/JOB_NAME/output  output directory: --output of the master, --save_dir of a trainer, --output-filename of the driver
 CHECKPOINT_PATH              JOB_PATH/JOB_NAME/servers  pserver: --checkpoint_path: directory of the snapshots
 CHECKPOINT_INTERVAL          600s                  pserver: --checkpoint_interval: time between two snapshots
-TRAINER_PACKAGE              none                  trainer: directory with the config and the data; the trainer runs in this directory, and nothing is copied
+ENTRY                        none                  command of a shell that each trainer runs in place of `paddle train`, for example: python train.py
+TRAINER_PACKAGE              none                  ENTRY: directory of the program in place of JOB_PATH/JOB_NAME/TRAIN_CONFIG_DIR; trainer: directory with the config or program and the data, in which the trainer runs without a copy; comes first in PYTHONPATH
+MASTER_PORT                  29500                 ENTRY: port of rank 0 at which the program's processes meet
+NUM_PSERVERS                 none                  another name of CONF_PADDLE_PSERVER_NUM; 0: no pserver, for a program of ENTRY
 TOPOLOGY                     TRAIN_CONFIG          trainer: --config: the config script (a variable of the 2017 image)
-PADDLE_INIT_X                none                  roles: value of the flag --x, where x is X in lower case (2017 image); the variables above override this variable
-ENTRY                        none                  trainer: a program of paddle.v2 in the 2017 image; the trainer does not start if this variable is set
+PADDLE_INIT_X                none                  roles: value of the flag --x, where x is X in lower case (2017 image); the variables above override this variable; a program of ENTRY gets the flags of `paddle train` in such variables
 TRAIN_LIST                   none                  trainer: has no effect, because the config names its list of files
 ETCD_TIMEOUT                 600                   roles: seconds to wait for etcd before the program begins
 VOLUME_TIMEOUT               3600                  trainer: seconds to wait for the config and the data on the volume
@@ -107,7 +109,7 @@ check_environment() {
     if [ -n "${TRAIN_CONFIG_DIR:-}" ] && [[ /${TRAIN_CONFIG_DIR%/}/ =~ /\.{0,2}/ ]]; then
         problems+=("TRAIN_CONFIG_DIR is '$TRAIN_CONFIG_DIR'; set it to the name of a directory in JOB_PATH/JOB_NAME")
     fi
-    for name in JOB_PATH WORK_DIR; do
+    for name in JOB_PATH WORK_DIR TRAINER_PACKAGE; do
         if [ -n "${!name:-}" ] && [[ ${!name} != /* ]]; then
             problems+=("$name is '${!name}'; set it to an absolute path")
         fi
@@ -180,7 +182,7 @@ find_config_dir() {
     if [ -n "${TRAIN_CONFIG:-}" ]; then configs=("$TRAIN_CONFIG"); fi
     # if an argument names the config, each directory with a Python file counts as a config directory here; the launcher
     # checks the config later
-    if has_flag config "$@"; then configs=("*.py"); fi
+    if [ -n "${ENTRY:-}" ] || has_flag config "$@"; then configs=("*.py"); fi
     for each in "$job"/*/; do
         each=${each%/}
         # shards and the job's output contain no config
@@ -233,10 +235,10 @@ explain_missing() {
     fi
 }
 
-# stage_config: copies the config directory to a new directory beside the target, and then renames the copy to the
+# stage_config [DIRECTORY]: copies the config directory, or another directory, to a new directory beside the target, and then renames the copy to the
 # target. The copy replaces everything that an earlier container left in the target, so files of two copies never mix.
 stage_config() {
-    local source=$JOB_PATH/$JOB_NAME/$TRAIN_CONFIG_DIR target=$WORK_DIR/$JOB_NAME fresh old
+    local source=${1:-$JOB_PATH/$JOB_NAME/$TRAIN_CONFIG_DIR} target=$WORK_DIR/$JOB_NAME fresh old
     check_readable "$JOB_PATH" "$JOB_PATH/$JOB_NAME" "$source"
     check_volume "$source"
     [ -d "$source" ] || fail $EXIT_MISSING_INPUT "no config directory $source" "$(explain_missing)" \
@@ -272,6 +274,21 @@ has_flag() {
         case $argument in "--$name" | "--$name="* | "-$name" | "-$name="*) return 0 ;; esac
     done
     return 1
+}
+
+# stage_program: copies the directory of the program of ENTRY, which the launcher and the program find as TRAINER_PACKAGE
+stage_program() {
+    if [ -z "${TRAINER_PACKAGE:-}" ]; then
+        find_config_dir
+        stage_config
+    else
+        [ -d "$TRAINER_PACKAGE" ] || fail $EXIT_MISSING_INPUT "TRAINER_PACKAGE is '$TRAINER_PACKAGE', which is no directory" \
+            "set it to the directory of the program of ENTRY, on the volume or in the image"
+        # the launcher resumes only output of the same directory
+        export TRAIN_CONFIG_DIR=${TRAIN_CONFIG_DIR:-$(basename -- "$TRAINER_PACKAGE")}
+        stage_config "$TRAINER_PACKAGE"
+    fi
+    export TRAINER_PACKAGE=$PWD
 }
 
 # choose_config ARG...: sets TRAIN_CONFIG, unless an argument names the config; the launcher checks such an argument
@@ -359,6 +376,10 @@ stage_elastic() {
     find_config_dir "$@"
     stage_config
     if ! [ -e data ]; then ln -s -- "$job/0/data" data; fi
+    if [ -n "${ENTRY:-}" ]; then
+        export TRAINER_PACKAGE=$PWD
+        return 0
+    fi
     TRAIN_CONFIG=${TRAIN_CONFIG:-${TOPOLOGY:-}}
     choose_config "$@"
     export TRAIN_CONFIG
@@ -391,16 +412,19 @@ main() {
     trap 'exit 143' TERM INT
     set_defaults
     check_environment k8s/job.yaml JOB_PATH JOB_NAME JOB_NAMESPACE
-    find_config_dir "$@"
+    if [ -z "${ENTRY:-}" ]; then find_config_dir "$@"; fi
     say "job $JOB_NAMESPACE/$JOB_NAME, ${CONF_PADDLE_GRADIENT_NUM:+$CONF_PADDLE_GRADIENT_NUM trainers, }volume $JOB_PATH"
-    stage_config
+    if [ -n "${ENTRY:-}" ]; then stage_program; else stage_config; fi
     set_home_and_tmp
-    choose_config "$@"
-    # flags that are among the arguments are omitted here, so each flag occurs only once in the command line
+    if [ -z "${ENTRY:-}" ]; then choose_config "$@"; fi
+    # flags that are among the arguments are omitted here, so each flag occurs only once in the command line. A program of
+    # ENTRY gets them as PADDLE_INIT_X, and has no config
     local flags=() pair
-    for pair in "dot_period=${DOT_PERIOD:-10}" "log_period=${LOG_PERIOD:-50}" "num_passes=${NUM_PASSES:-10}" \
-        "trainer_count=${TRAINER_COUNT:-1}" "saving_period=${SAVING_PERIOD:-1}" "local=${LOCAL:-0}" \
-        "config=${TRAIN_CONFIG:-}" "use_gpu=${USE_GPU:-0}"; do
+    for pair in "dot_period=${DOT_PERIOD:-10}" "log_period=${LOG_PERIOD:-50}" \
+        "num_passes=${NUM_PASSES:-${PADDLE_INIT_NUM_PASSES:-10}}" \
+        "trainer_count=${TRAINER_COUNT:-${PADDLE_INIT_TRAINER_COUNT:-1}}" "saving_period=${SAVING_PERIOD:-1}" \
+        "local=${LOCAL:-0}" "config=${TRAIN_CONFIG:-}" "use_gpu=${USE_GPU:-${PADDLE_INIT_USE_GPU:-0}}"; do
+        if [ -n "${ENTRY:-}" ] && [ "${pair%%=*}" = config ]; then continue; fi
         has_flag "${pair%%=*}" "$@" || flags+=("--$pair")
     done
     say "exec start_paddle.py ${flags[*]} $*"

@@ -14,7 +14,8 @@ The launcher works in these steps:
      checkpoint or pass to resume from. Only the launcher of trainer 0 writes output/job.json.
   5. Start `paddle pserver` (log: output/node_<id>/server.log) if CONF_PADDLE_PSERVER_NUM and CONF_PADDLE_PSERVER_APART
      assign a pserver to this pod. Copy the data shard <JOB_PATH>/<JOB_NAME>/<id>/data to ./data.
-  6. Wait until every pserver of the job answers. Run `paddle train` (log: output/node_<id>/train.log, and stdout).
+  6. Wait until every pserver of the job answers. Run `paddle train` (log: output/node_<id>/train.log, and stdout). If
+     ENTRY is set, run the command of ENTRY instead.
   7. If a pod is lost or a program fails, stop the programs of this pod and return to step 2. The pod ends after an
      error that a retry cannot repair (status 64, 65, 66, 77 or 78), and after more than RESTARTS attempts without
      progress. If CONF_PADDLE_GRADIENT_MIN is set, the job continues without a pod that is not replaced within
@@ -75,6 +76,7 @@ from paddle_cluster.launcher.control import ending
 from paddle_cluster.launcher.control.job_record import attempt_config
 from paddle_cluster.launcher.control.launcher import Launcher
 from paddle_cluster.launcher.control.watch import AttemptWatch
+from paddle_cluster.launcher.entry import build_entry_command
 from paddle_cluster.launcher.errors import NEVER_RETRY, NotReadyError
 from paddle_cluster.launcher.failures import give_up, say_first_failure
 from paddle_cluster.launcher.programs.probes import watch_pod
@@ -243,6 +245,8 @@ def run_programs(supervisor: Supervisor, met: Meeting, launcher: Launcher) -> At
     trainer_id = own_trainer_id(config, ids)
     flags = command_lines.resumed_flags(config, record, passed)
     train = command_lines.build_trainer_command(config, ids, trainer_id, flags)
+    if config.entry:
+        train = build_entry_command(config, ids, trainer_id, train, supervisor.environ)
     serve = command_lines.build_pserver_command(config, trainer_id, passed)
     pserver: Program | None = None
     if layout.runs_pserver(trainer_id):
@@ -252,9 +256,10 @@ def run_programs(supervisor: Supervisor, met: Meeting, launcher: Launcher) -> At
         say(f"no pserver in this pod: CONF_PADDLE_PSERVER_NUM is {config.pserver_num}")
     with launcher.stop.at_once():
         staged = stage_shard(launcher.config, trainer_id, Path("data"), launcher.history, record)
-    say(f"{staged}; waiting for all pservers")
+    say(f"{staged}; waiting for all pservers" if layout.pservers else staged)
     with AttemptWatch(launcher, met) as watch:
-        if obstacle := supervisor.wait_for_pservers(pserver, command_lines.build_probe_command(serve, train), watch):
+        probe = command_lines.build_probe_command(serve, train)
+        if layout.pservers and (obstacle := supervisor.wait_for_pservers(pserver, probe, watch)):
             return obstacle
         if pserver and not layout.runs_trainer(trainer_id):
             return supervisor.run_pserver(pserver, watch)

@@ -44,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         run_program(path, list(argv[1:]))
     except Exception as error:
+        sys.last_value = error  # as `python` does: what the program has left for its end sees that it has failed
         if isinstance(error, PaddleError | SyntaxError) and (said := explain(error, str(path))):
             raise said from error
         _print_from(path, error)

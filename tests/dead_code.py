@@ -29,7 +29,7 @@ REASONS = {
     ("*", "__getattr__"): "Python calls it",
     ("*", "do_[A-Z]*"): _LIBRARY,
     ("*", "log_message"): _LIBRARY,
-    ("paddle_cluster/elastic/keyvalue/exchange.py", "response_class"): _LIBRARY,
+    ("paddle_base/runtime/network/timed.py", "response_class"): _LIBRARY,
     ("paddle_base/registry/etcd_access.py", "verify"): _LIBRARY,
     ("paddle_base/registry/etcd_access.py", "cert"): _LIBRARY,
     ("paddle_cluster/elastic/constants.py", "HOROVOD_*"): _HOROVOD,

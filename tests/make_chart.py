@@ -180,6 +180,7 @@ class Writer:
         """Return the lines of a list whose items have names."""
         named = {who: {item[key]: item for item in items} for who, items in cases.items()}
         lines = []
+        part = PARTS.get(path[-2]) if path[-1] == "env" else None
         for name in dict.fromkeys(name for items in named.values() for name in items):
             of_item = {who: items.get(name, ABSENT) for who, items in named.items()}
             having = [who for who, item in of_item.items() if item is not ABSENT]
@@ -191,9 +192,11 @@ class Writer:
             is_short = len(short) <= WIDTH and all(re.match(r"[A-Za-z]+: .", line) for line in rest)
             item_lines = [short] if is_short else [f"- {begin}", *_indent(rest)]
             if None not in having:
-                item_lines = [f"{{{{- if {_has(having)[1:-1]} }}}}", *item_lines, "{{- end }}"]
+                when = _has(having)[1:-1]
+                if part:  # a variable of a component may also be set without the component
+                    when = f'or ({when}) (hasKey .Values.{part}.env "{name}")'
+                item_lines = [f"{{{{- if {when} }}}}", *item_lines, "{{- end }}"]
             lines += item_lines
-        part = PARTS.get(path[-2]) if path[-1] == "env" else None
         if part:
             known = " ".join(json.dumps(name) for name in sorted({name for items in named.values() for name in items}))
             lines += [

@@ -270,11 +270,15 @@ def parse_flags(arguments: Sequence[str]) -> Values:
         _check_task_job(values)
     else:
         _refuse_without_store(values)
-    _check_together(values)
+    check_together(values)
     return values
 
 
-def _check_together(values: Values) -> None:
+def check_together(values: Values) -> None:
+    """Check the values of flags that depend on each other.
+
+    Raises: UsageError: a value does not fit another one.
+    """
     if values.average_test_period % values.log_period:
         raise UsageError(
             f"--average_test_period is {values.average_test_period}; it must be a multiple of --log_period, "

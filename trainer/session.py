@@ -83,7 +83,7 @@ class Session:
 
     Attributes: network, evaluators, stream, updater: as given. table: the parameters of the network. breakdown: divides
         the time into phases. is_open: whether an exchange with the updater has begun and has not ended. The values may
-        then contain half of a step, and must not be saved.
+        then contain half of a step, and must not be saved. is_connected: whether the updater is connected.
 
     Args: stream: the random stream of initial values and dropout masks. updater: may be None if the session never
         trains. shows_layers: whether the statistics of every layer are logged after each forward pass. logs_clipping:
@@ -107,7 +107,7 @@ class Session:
         self._shows_layers = shows_layers
         self.breakdown = TimeBreakdown()
         self.is_open = False
-        self._is_connected = False
+        self.is_connected = False
         self._gradients = nan_checks.GradientCheck(self.table)
         if updater is not None:  # without training there is no gradient to print or to clip
             printers = [one for one in evaluators if isinstance(one, GradientPrinter)]
@@ -117,6 +117,10 @@ class Session:
 
     # ----- Training
 
+    def use(self, updater: Updater) -> None:
+        """Train with another updater from now on. It is not connected yet."""
+        self.updater, self.is_connected = updater, False
+
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Connect the updater, with the present values of the parameters. The first `step` does so if nothing else did.
 
@@ -125,7 +129,7 @@ class Session:
         """
         if not self.updater:
             raise ConfigError("the session cannot train: it was made without the settings of an optimiser")
-        self._is_connected = True
+        self.is_connected = True
         return self.updater.connect(restored)
 
     def step(self, batch: Batch, samples: int | None = None) -> Accumulator:
@@ -137,7 +141,7 @@ class Session:
         Raises: DataError: the cost or a gradient is not finite. ConfigError: see `connect`.
         """
         with defer_interrupt(), np.errstate(all="ignore"):  # an infinite cost is an error, without numpy's warnings
-            if not self._is_connected:
+            if not self.is_connected:
                 self.connect()
             samples = count_samples(batch) if samples is None else samples
             result = self.compute(batch, samples)
@@ -205,7 +209,7 @@ class Session:
 
         A local session that does not count passes needs neither this method nor `finish_pass`.
         """
-        if not self._is_connected:
+        if not self.is_connected:
             self.connect()
         self.breakdown.switch(EXCHANGE)
         self.updater.start_pass(batch)
@@ -326,7 +330,7 @@ class Session:
         Args: place: what the caller needs to continue, for example the position in the data; plain JSON.
         Raises: VolumeError: the checkpoint cannot be written.
         """
-        if not self._is_connected:
+        if not self.is_connected:
             self.connect()
         place = dict(place or {})
         gathered = self.updater.gather_checkpoint({"place": place, **self.state()})
@@ -340,11 +344,21 @@ class Session:
         Raises: MissingInputError, DamagedError, VolumeError, ConfigError: see `read_checkpoint`. DataError: the state
             is not in the form that `save` writes.
         """
-        own = self.connect(read_checkpoint(Path(directory), self.table, str(directory)))
+        own = self.resume(read_checkpoint(Path(directory), self.table, str(directory)))
         with decoding("this session"):
-            place: dict[str, Any] = dict((own or {})["place"])
-            self.put_back(own or {})
-        return place
+            return dict((own or {})["place"])
+
+    def resume(self, restored: CheckpointState | None) -> dict[str, Any] | None:
+        """Connect the updater with the content of a checkpoint, which only trainer 0 of a job needs to give.
+
+        Returns: the state of this trainer in the checkpoint; None if trainer 0 has no checkpoint.
+        Raises: ConfigError: see `connect`. DataError: the state is not in the form that `state` returns.
+        """
+        own = self.connect(restored)
+        if own is not None:
+            with decoding("this session"):
+                self.put_back(own)
+        return own
 
     def close(self) -> None:
         """End the threads of the network."""

@@ -7,7 +7,7 @@
 {{- $default := (sub (int (include "static.count" .)) 1) }}
 {{- dig "minimum" $default .Values.settings | include "paddle.text" }}
 {{- end }}
-{{- define "static.components" }}quick_start nfs single-node pod-names fewer-trainers disruption-budget quota kueue volcano prometheus prometheus-operator restricted{{ end }}
+{{- define "static.components" }}quick_start any-program nfs single-node pod-names fewer-trainers disruption-budget quota kueue volcano prometheus prometheus-operator restricted{{ end }}
 {{- define "static.settings" }}count minimum
 {{- end }}
 {{- define "tasks.JOB_NAME" }}
@@ -79,4 +79,4 @@
 {{- define "allreduce.components" }}nfs single-node quota restricted{{ end }}
 {{- define "allreduce.settings" }}JOB_NAME MAX_NP MIN_NP NUM_PROC
 {{- end }}
-{{/* made of c5164cf5b96324b8c208e8c9a6669b0bf43a6217e855aede0ea265214e83123e */}}
+{{/* made of 7aa5cbdc7ff9e079b7f6b0f8fc3dd61736cf6c4bd19148076f4d15aa176d7b9e */}}

@@ -29,7 +29,7 @@ from paddle.v2.minibatch import batch
 from trainer.v2.process import init
 
 # imported when a program first uses them: pictures need pillow, data sets requests
-_ON_USE = ("dataset", "image", "plot", "reader")
+_ON_USE = ("dataset", "image", "master", "plot", "reader")
 
 
 def __getattr__(name: str) -> ModuleType:

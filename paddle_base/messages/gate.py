@@ -200,13 +200,14 @@ class Gate:
         self._listener.close()
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTED_AT_ONCE):
+        for number in range(ACCEPTED_AT_ONCE):
             try:
                 outer, address = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
-            except OSError as exc:  # no free file descriptor
-                self._pause(str(exc.strerror))
+            except OSError as exc:  # no free file descriptor; after the first connection, perhaps none waits
+                if not number and not self._make_room("descriptors", FEW_FILES):
+                    self._pause(str(exc.strerror))
                 return
             coming = partial(count_coming, self._unauthenticated)
             if FREE_FILES.take(FILES_OF_A_CONNECTION - 1, coming) or self._make_room("descriptors", FEW_FILES):

@@ -26,6 +26,7 @@ errors. Other errors may be temporary. No I/O.
 from __future__ import annotations
 
 import errno
+import re
 import signal
 
 
@@ -156,6 +157,16 @@ def stopped_by(number: int) -> StoppedError:
     """Return the error with which a program ends after a signal."""
     name = signal.Signals(number).name
     return InterruptError(f"stopped by {name}") if number == signal.SIGINT else StoppedError(f"stopped by {name}")
+
+
+def find_exit_code(line: str) -> int:
+    """Return the exit code of the error that the last line of a traceback names, or 0 if it names none of this module.
+
+    A Python program that uses this project as a library ends with 1 after each exception.
+    """
+    named = re.match(rf"{re.escape(__name__)}\.(\w+)(:|$)", line)
+    found = globals().get(named[1]) if named else None
+    return int(found.exit_code) if isinstance(found, type) and issubclass(found, PaddleError) else 0
 
 
 # Errors of the volume, after whose repair the file can be read: a disk error, a network file system whose server is

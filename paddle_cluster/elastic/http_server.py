@@ -123,6 +123,8 @@ class KVStoreHandler(BoundedHandler):
             given = HttpAnswer(HTTPStatus.INSUFFICIENT_STORAGE, f"{exc}\n".encode())
         self.send_response(given.status)
         self.send_header("Content-Length", str(len(given.body)))
+        if not self.is_kept:
+            self.send_header("Connection", "close")
         for name, value in given.headers.items():
             self.send_header(name, value)
         if self._proof is not None:
@@ -134,7 +136,7 @@ class KVStoreHandler(BoundedHandler):
     def _read(self, method: str) -> HttpRequest:
         path, _, query = self.path.partition("?")
         parts = path.split("/")
-        body = self.read_body(self.most_body, "a value") if method == "PUT" else b""
+        body = self.read_body(self.most_body, "a value", "" if method == "PUT" else "0")
         if self._proof is not None and self._proof.digest != digest(body):
             raise BadRequestError(HTTPStatus.FORBIDDEN, "the body is not the one that the head of the request names")
         pairs = {name: unquote(value) for name, _, value in (one.partition("=") for one in query.split("&"))}

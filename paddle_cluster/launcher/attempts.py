@@ -34,7 +34,7 @@ class JobRecord:
     """The content of output/job.json: the Job that owns the output directory, this attempt, and earlier attempts."""
 
     job_uid: str  # UID of the Job that wrote the record last
-    passes: int  # number of passes that the Job trains
+    passes: int  # number of passes that the Job trains; 0: the end of a program of ENTRY ends the Job
     finished: bool
     attempt: int  # number of this attempt, from 1; the names of an earlier attempt's log files end in its number
     pod_uids: list[str]  # sorted UIDs of the pods of this attempt
@@ -66,6 +66,11 @@ class JobRecord:
         """The name that all programs use for this attempt: its number and a hash of its set of pods."""
         pods = " ".join(self.pod_uids).encode("utf-8", "backslashreplace")
         return f"{self.attempt}.{hashlib.sha256(pods).hexdigest()[:8]}"
+
+    @property
+    def is_program(self) -> bool:
+        """Whether the trainers run a program of ENTRY."""
+        return not self.passes
 
     @property
     def origin(self) -> str:
@@ -205,7 +210,7 @@ def state_of(record: JobRecord, failure: JsonObject | None, progress: JsonObject
     """Return the state of the newest attempt.
 
     Args: failure: the first failure that the attempt's pods have reported. progress: the last report of trainer 0,
-        possibly about an earlier attempt.
+        possibly about an earlier attempt. A program of ENTRY may never report.
     """
     if record.finished:
         return AttemptState.FINISHED
@@ -214,7 +219,8 @@ def state_of(record: JobRecord, failure: JsonObject | None, progress: JsonObject
     if failure:
         is_final = failure.get("exit_code") in NEVER_RETRY and not failure.get("signal")
         return AttemptState.FAILED if is_final else AttemptState.RESTARTING
-    return AttemptState.RUNNING if progress.get("attempt") == record.name else AttemptState.FORMING
+    is_running = record.is_program or progress.get("attempt") == record.name
+    return AttemptState.RUNNING if is_running else AttemptState.FORMING
 
 
 @dataclasses.dataclass

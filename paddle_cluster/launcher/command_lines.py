@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paddle_base.runtime.errors import ConfigError, MissingInputError, UsageError
+from paddle_base.runtime.saves import FOLDER, JOB
 from paddle_cluster.launcher.attempts import JobRecord
 from paddle_cluster.launcher.cluster.pods import IdMap, hosts_of, in_id_order, own_trainer_id
 from paddle_cluster.launcher.settings import LauncherConfig
@@ -29,6 +30,11 @@ class ProgramCommand:
         """The command line as a list of words."""
         switches = [f"--{name}" for name in self.switches]
         return ["paddle", self.program, *switches, *(f"--{name}={value}" for name, value in self.flags.items())]
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment variables that only this program gets."""
+        return {}
 
     @property
     def metrics_port(self) -> int:
@@ -128,7 +134,7 @@ def print_plan(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]) ->
     if layout.runs_pserver(trainer_id):
         print(build_pserver_command(config, trainer_id, passed))
     if layout.runs_trainer(trainer_id):
-        print(build_trainer_command(config, ids, trainer_id, passed))
+        print(f"sh -c {config.entry!r}" if config.entry else build_trainer_command(config, ids, trainer_id, passed))
 
 
 def save_dir_of(config: LauncherConfig, passed: Mapping[str, str]) -> Path:
@@ -143,11 +149,16 @@ def check_flags(config: LauncherConfig, passed: Mapping[str, str]) -> None:
         that it excludes.
     """
     wanted_passes(passed)
+    if not (config.pserver_num or config.entry or is_local(passed)):
+        raise ConfigError(
+            "CONF_PADDLE_PSERVER_NUM is 0, but `paddle train` needs a pserver; set ENTRY to the command of a program, "
+            "or set CONF_PADDLE_PSERVER_NUM to at least 1"
+        )
     if is_local(passed) and config.layout.pods > config.gradient_num:
         raise ConfigError(f"--local trains without pservers, but {config.layout}; set CONF_PADDLE_GRADIENT_NUM alone")
     if is_local(passed) and config.may_shrink:
         raise ConfigError("with --local each trainer trains alone; remove the variable CONF_PADDLE_GRADIENT_MIN")
-    if passed.get("config") and not Path(passed["config"]).is_file():
+    if passed.get("config") and not config.entry and not Path(passed["config"]).is_file():
         raise MissingInputError(f"--config={passed['config']}: there is no such file in {Path.cwd()}")
 
 
@@ -157,7 +168,15 @@ def wanted_passes(passed: Mapping[str, str]) -> int:
 
 
 def resumed_flags(config: LauncherConfig, record: JobRecord, passed: Mapping[str, str]) -> dict[str, str]:
-    """Return the trainer's flags and the flags that resume from the save in the record."""
+    """Return the trainer's flags and the flags that resume from the save in the record.
+
+    A program of ENTRY learns of the save from PADDLE_CHECKPOINT. If the save is one of ours, paddle.v2 has written it,
+    and resumes by the flag, too.
+    """
+    if config.entry:
+        state = save_dir_of(config, passed) / FOLDER / record.checkpoint
+        is_ours = bool(record.checkpoint) and (state / JOB).is_file()
+        return {**passed, "resume_from": str(state)} if is_ours else dict(passed)
     if record.checkpoint:
         state = save_dir_of(config, passed) / "state" / record.checkpoint
         return {**passed, "resume_from": str(state)}

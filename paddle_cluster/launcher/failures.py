@@ -219,6 +219,8 @@ def describe_newest(output: Path, record: JobRecord, errors: Sequence[JsonObject
         return describe_end(errors, record)
     if state is AttemptState.FORMING:
         return "no trainer has begun, according to the files on the volume"
+    if record.is_program and progress.get("attempt") != record.name:
+        return "the program runs"
     return f"{progress.get('status')}, as trainer 0 reported {describe_age(progress)}"
 
 

@@ -306,14 +306,14 @@ def decide_attempt(launcher: Launcher, ids: IdMap, quorum: Quorum | None = None)
         last = last.ended_by(failure)
     if last and last.attempts and not history.is_dissolved:
         history.say_once(f"the previous attempt was {describe_attempts(output, last)[-1]}")
-    saved = set_aside_damaged(save_dir) if record else find_saved(save_dir)
+    is_program = wanted.is_program
+    saved = set_aside_damaged(save_dir, of_program=is_program) if record else find_saved(save_dir)
     found = earlier_output(output, save_dir)
     decision = decide_start(record, saved, bool(found), wanted, config.resume)
     if decision.archive:
-        place = archive(found, save_dir)
-        say(
-            f"{decision.message}; it moves to {place} after the first batch, and the training starts from the beginning"
-        )
+        place = archive(found, save_dir, at_once=is_program)
+        when = "" if is_program else " after the first batch"
+        say(f"{decision.message}; it moves to {place}{when}, and the training starts from the beginning")
         record = None
     elif decision.message:
         history.say_once(decision.message)

@@ -30,6 +30,11 @@ class Saved:
         return self.states[-1] if self.states else ""
 
     @property
+    def newest(self) -> str:
+        """Name of the newest save of both kinds, or "" if there is none."""
+        return self.newer[-1] if self.newer else self.state
+
+    @property
     def following(self) -> int:
         """The number of the pass after the last saved pass."""
         return self.passes[-1] + 1 if self.passes else 0
@@ -50,6 +55,8 @@ def is_finished(record: JobRecord | None, saved: Saved, job_uid: str, passes: in
     """Return whether this Job has trained all its passes; a pod that starts later has nothing to do."""
     if record is None or record.job_uid != job_uid:
         return False
+    if record.is_program:  # only the program knows how many passes it wants
+        return record.finished
     return (record.finished and record.passes >= passes) or saved.following >= passes
 
 
@@ -84,17 +91,30 @@ def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wante
         return Decision()
     if record is None:
         return Decision(archive=True, message="output/ has no job.json, so the Job that wrote it is unknown")
-    if same_job and saved.following >= passes:
+    if same_job and not wanted.is_program and saved.following >= passes:
         return Decision(saved.following, done=True, message=f"all {passes} passes are saved already")
     if not same_job and not resume:
         return Decision(archive=True, message="RESUME is 0, and output/ is from an earlier Job")
     if not same_job and record.config != wanted.config:
         return Decision(archive=True, message=f"output/ is from an earlier Job with another config, {record.config!r}")
+    if record.is_program != wanted.is_program:
+        return Decision(archive=True, message="only one of this Job and the earlier Job runs a program of ENTRY")
+    if wanted.is_program and not same_job and record.finished:
+        return Decision(archive=True, message="the program of an earlier Job has finished")
     # with --saving_period=2 a finished Job may not have saved its last pass
     trained = max(saved.trained, record.passes if record.finished else 0)
-    if not same_job and passes <= trained:
+    if not same_job and not wanted.is_program and passes <= trained:
         return Decision(archive=True, message=f"an earlier Job has trained {trained} passes, and {passes} are wanted")
     return choose_origin(record, saved, wanted)
+
+
+def choose_save_of_program(saved: Saved, whose: str) -> Decision:
+    """Choose the newest save of a program of ENTRY, which decides itself what to do with the save of other pods."""
+    if not saved.newest:
+        return Decision(message=f"{whose} saved nothing with a mark: starting from the beginning")
+    if saved.newest == saved.state:
+        return Decision(checkpoint=saved.state, message=f"going on from state/{saved.state} of {whose}")
+    return Decision(saved.following, message=f"going on from {saved.newest} of {whose}")
 
 
 def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decision:
@@ -109,6 +129,8 @@ def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decisio
     """
     same_job = record.job_uid == wanted.job_uid
     whose = "an earlier attempt" if same_job else "an earlier Job"
+    if wanted.is_program:
+        return choose_save_of_program(saved, whose)
     is_foreign = bool(saved.state) and record.layout != wanted.layout
     again = f": {saved.newer[0]} has no checkpoint and is trained again" if saved.newer else ""
     if saved.state and (not is_foreign or may_divide(record, wanted)) and len(saved.newer) <= 1:

@@ -32,6 +32,7 @@ from paddle_cluster.launcher.variables import (
     variables_of,
 )
 
+NUM_PSERVERS = "NUM_PSERVERS"  # a second name of CONF_PADDLE_PSERVER_NUM, which has precedence
 TUTORIALS_PODS = "3"  # number of pods of a job if the number is neither set nor readable, as in the tutorial
 
 
@@ -107,9 +108,10 @@ class LauncherConfig:
     pserver_num: int = variable(
         "CONF_PADDLE_PSERVER_NUM",
         "CONF_PADDLE_GRADIENT_NUM",
-        "number of pods with a pserver (the lowest ids); pods beyond the number of trainers run only a pserver",
-        integer(1, MOST_TRAINERS),
-        lambda _: "1",
+        "number of pods with a pserver (the lowest ids); pods beyond the number of trainers run only a pserver; "
+        "0: none, for a program of ENTRY",
+        integer(0, MOST_TRAINERS),
+        lambda environ: environ.get(NUM_PSERVERS) or "1",
     )
     pserver_apart: bool = variable(
         "CONF_PADDLE_PSERVER_APART",
@@ -156,6 +158,20 @@ class LauncherConfig:
     )
     train_config_dir: str = variable(
         "TRAIN_CONFIG_DIR", "", "config directory; a job resumes only output of this directory"
+    )
+    entry: str = variable(
+        "ENTRY",
+        "",
+        "command of a shell that each trainer runs in place of `paddle train`, for example: python train.py",
+        matching(r"(?s)(.*\S.*)?", "a command"),
+    )
+    trainer_package: str = variable(
+        "TRAINER_PACKAGE",
+        "",
+        "ENTRY: directory of the program in place of JOB_PATH/JOB_NAME/TRAIN_CONFIG_DIR; comes first in PYTHONPATH",
+    )
+    master_port: int = variable(
+        "MASTER_PORT", "29500", "ENTRY: port of rank 0 at which the program's processes meet", integer(1, 65535)
     )
     start_timeout: float = variable(
         "START_TIMEOUT", "600", "seconds to wait for the pods, and then for their pservers", seconds
@@ -218,7 +234,7 @@ class LauncherConfig:
                 values[name] = one.read(environ)
             except ValueError as problem:
                 problems.append(str(problem))
-        if not environ.get("CONF_PADDLE_PSERVER_NUM"):
+        if not (environ.get("CONF_PADDLE_PSERVER_NUM") or environ.get(NUM_PSERVERS)):
             values["pserver_num"] = values.get("gradient_num", 1)
         problems += [] if problems else find_missing_numbers(environ, values)
         if not problems and values["port"] + values["ports_num"] + values["ports_num_sparse"] - 1 > 65535:
@@ -248,7 +264,7 @@ class LauncherConfig:
     @property
     def layout(self) -> PodLayout:
         """The pods that run a trainer, and the pods that run a pserver."""
-        return PodLayout(self.gradient_num, self.pserver_num, self.pserver_apart)
+        return PodLayout(self.gradient_num, self.pserver_num, self.pserver_apart and self.pserver_num > 0)
 
     @property
     def may_shrink(self) -> bool:
@@ -264,7 +280,7 @@ VARIABLES = tuple(variables_of(LauncherConfig).values())
 # variables that only start.sh reads, to build the launcher's command line; start.sh --help describes them
 START_SH = (
     "TRAIN_CONFIG", "DOT_PERIOD", "LOG_PERIOD", "NUM_PASSES", "TRAINER_COUNT", "SAVING_PERIOD", "LOCAL", "USE_GPU",
-    "WORK_DIR",
+    "WORK_DIR", NUM_PSERVERS,
 )  # fmt: skip
 # The variables that Kubernetes sets are omitted, because Kubernetes also sets other variables with similar names. For
 # example, KUBERNETES_SERVICE_PORT resembles KUBERNETES_SERVICE_HOST.
@@ -321,6 +337,9 @@ def find_overlap(values: Mapping[str, Any]) -> list[str]:
     if watching and watching <= control <= watching + 2:
         probes = f"CONF_PADDLE_METRICS_PORT has ports {watching} to {watching + 2}"
         problems.append(f"CONF_PADDLE_CONTROL_PORT is {control}, but {probes}; choose another port")
+    master = values["master_port"]
+    if values["entry"] and (first <= master <= last or master == control or watching <= master <= watching + 2):
+        problems.append(f"MASTER_PORT is {master}, which the launcher or another program uses; choose another port")
     if first <= control <= last:
         problems.append(f"CONF_PADDLE_CONTROL_PORT is {control}, but {theirs}; choose another port")
     return problems
@@ -329,14 +348,15 @@ def find_overlap(values: Mapping[str, Any]) -> list[str]:
 def find_missing_numbers(environ: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each number of pods that is missing or inconsistent with another variable."""
     problems = []
-    missing = [name for name in ("CONF_PADDLE_GRADIENT_NUM", "CONF_PADDLE_PSERVER_NUM") if not environ.get(name)]
+    given = {**environ, "CONF_PADDLE_PSERVER_NUM": environ.get("CONF_PADDLE_PSERVER_NUM") or environ.get(NUM_PSERVERS)}
+    missing = [name for name in ("CONF_PADDLE_GRADIENT_NUM", "CONF_PADDLE_PSERVER_NUM") if not given.get(name)]
     if values["pserver_apart"] and missing:
         names = " and ".join(missing)
         problems = [f"CONF_PADDLE_PSERVER_APART is 1, but {names} is not set: separate pods need both numbers"]
     least, number = values["gradient_min"], values["gradient_num"]
     if least > number and environ.get("CONF_PADDLE_GRADIENT_NUM"):
         problems.append(f"CONF_PADDLE_GRADIENT_MIN is {least}, above CONF_PADDLE_GRADIENT_NUM = {number}; lower it")
-    layout = PodLayout(number, values["pserver_num"], values["pserver_apart"])
+    layout = PodLayout(number, values["pserver_num"], values["pserver_apart"] and values["pserver_num"] > 0)
     if may_shrink(layout, least) and not values["job_completion_index"]:
         problems.append(
             f"CONF_PADDLE_GRADIENT_MIN is {least}, and this pod has no JOB_COMPLETION_INDEX: only pods of an Indexed "
@@ -359,7 +379,8 @@ def read_layout(environ: Mapping[str, str]) -> PodLayout:
     trainers, pservers, apart = (table[name] for name in ("gradient_num", "pserver_num", "pserver_apart"))
     try:
         number = trainers.check(environ.get(trainers.name))
-        return PodLayout(number, pservers.check(environ.get(pservers.name) or str(number)), apart.read(environ))
+        servers = pservers.check(environ.get(pservers.name) or environ.get(NUM_PSERVERS) or str(number))
+        return PodLayout(number, servers, apart.read(environ) and servers > 0)
     except ValueError as problem:
         raise ConfigError(str(problem)) from None
 

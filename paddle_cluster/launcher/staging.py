@@ -151,6 +151,8 @@ def stage_shard(
     layout = record.roles if record and record.absent else config.layout
     if not layout.runs_trainer(trainer_id):
         return f"no trainer in this pod: the number of trainers in this attempt is {layout.trainers}"
+    if config.entry and has_no_shards(config, trainer_id):
+        return f"there are no shards in {config.job_dir}, so the program has no ./{target}"
     wanted = Portion(trainer_id)
     if record and record.absent:
         wanted = plan_portions(config, record.indexes[: layout.trainers])[trainer_id]
@@ -175,6 +177,15 @@ def stage_shard(
 
 
 # ----- Shards of absent trainers
+
+
+def has_no_shards(config: LauncherConfig, trainer_id: int) -> bool:
+    """Return whether the job has no data on the volume; a program of ENTRY may read its data from elsewhere."""
+    places = (config.job_dir / "prepared.json", *(config.job_dir / str(number) / "data" for number in (0, trainer_id)))
+    try:
+        return not any(path.exists() for path in places)
+    except OSError:  # `stage_data` reports it
+        return False
 
 
 def plan_portions(config: LauncherConfig, indexes: Sequence[int]) -> list[Portion]:

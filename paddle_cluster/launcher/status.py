@@ -171,7 +171,9 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
         start = f" from {record.origin}" if record.origin else ""
         lines.append(f"attempt {record.name}{start}{ended}")
         lines += [record.describe_absent()] if record.absent else []
-    if not progress:
+    if record and record.is_program and not progress:
+        lines.append(f"the program of ENTRY reports no progress; {output}/node_0/train.log shows what it does")
+    elif not progress:
         hint = "" if record else "; outside a pod, trainers report it with --report"
         lines.append(f"trainer 0 has not reported its progress yet{hint}")
     elif is_stale(progress, record):
@@ -194,7 +196,10 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
         )
     if not is_killed and (record is None or state in (AttemptState.RUNNING, AttemptState.FORMING)):
         told = {number: one for number, one in read_trainers(output).items() if not is_stale(one, record)}
-        lines += describe_stalls(output, told, record, time.time())
+        # of a program that reports nothing, nothing is known
+        lines += (
+            describe_stalls(output, told, record, time.time()) if told or not (record and record.is_program) else []
+        )
     failed = describe_attempts(output, record, is_over=False) if record and (errors or len(record.attempts) > 1) else []
     if len(failed) > MOST_ROWS:
         lines.append(f"  {len(failed) - MOST_ROWS} earlier attempts: see {output / 'report.html'}")

@@ -18,15 +18,16 @@ from paddle_cluster.launcher.cluster.waiting import REPEAT_PERIOD_S
 from paddle_cluster.launcher.command_lines import ProgramCommand, is_local, save_dir_of
 from paddle_cluster.launcher.control.launcher import Launcher
 from paddle_cluster.launcher.control.watch import WATCH_PERIOD_S, AttemptWatch
+from paddle_cluster.launcher.entry import EntryCommand
 from paddle_cluster.launcher.errors import NEVER_RETRY
 from paddle_cluster.launcher.programs.process import (
     Program,
     copy_output,
     exit_code_of,
-    failure_of,
     pidfds,
     wait_for_any,
 )
+from paddle_cluster.launcher.programs.shell import ShellProgram
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import say
 from paddle_cluster.launcher.volume import volume_errors, write_atomically
@@ -90,6 +91,8 @@ def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[s
     if record.origin:
         origin = f"state/{record.checkpoint}" if record.checkpoint else record.origin
         environ["PADDLE_CHOSEN_SAVE"] = str(save_dir_of(config, passed) / origin)
+    if config.entry:
+        environ["PADDLE_CHECKPOINT"] = environ.get("PADDLE_CHOSEN_SAVE", "")
     return environ
 
 
@@ -122,9 +125,11 @@ class Supervisor:
 
     def start(self, name: str, command: ProgramCommand, log: str, *, copied: bool = False) -> Program:
         """Start a program that logs to output/node_<id>/<log>."""
+        kind = ShellProgram if isinstance(command, EntryCommand) else Program
+        environ = {**self.environ, **command.variables}
         with volume_errors(self.node / log):
-            program = Program(
-                name, command.argv, self.environ, self.node / log, copied=copied, metrics_port=command.metrics_port
+            program = kind(
+                name, command.argv, environ, self.node / log, copied=copied, metrics_port=command.metrics_port
             )
         self.programs.append(program)
         return program
@@ -143,7 +148,7 @@ class Supervisor:
             if self.stop.requested:
                 return AttemptResult(StoppedError.exit_code, "launcher", "stopped during the wait for the pservers")
             if pserver and pserver.process.poll() is not None:
-                return failure_of(pserver)
+                return pserver.find_result()
             if status == 0:
                 return None
             with self.stop.at_once():
@@ -178,20 +183,26 @@ class Supervisor:
     def run_pserver(self, pserver: Program, watch: AttemptWatch) -> AttemptResult:
         """Wait for the end of the pserver in a pod without a trainer, and return how it ended.
 
-        The pserver ends with status 0 after all trainers have left. After a signal, the pserver continues to run until
-        the trainers have saved.
+        The pserver ends with status 0 after all trainers have left. A program of ENTRY may still run then, or never use
+        the pserver, so the end of the job ends the wait. After a signal, the pserver continues to run until the
+        trainers have saved.
         Args: watch: detects that the attempt has ended in another pod.
         """
         self.health.main = "pserver"
-        while pserver.process.poll() is None and not self.stop.requested:
-            wait_for_any(WATCH_PERIOD_S, pserver.pidfd, self.stop.wakeup, watch.wakeup)
+        while not self.stop.requested:
+            running = pidfds(pserver) if pserver.process.poll() is None else []
+            if not running and not (self.config.entry and pserver.status == 0):
+                break
+            wait_for_any(WATCH_PERIOD_S, *running, self.stop.wakeup, watch.wakeup)
             if end := watch.find_end() or watch.find_lost_server():
                 return end
+            if self.config.entry and watch.is_done():
+                return AttemptResult(0)
         if self.stop.requested:
             say(f"{self.stop.requested}: the pserver serves until the trainers have saved")
             wait_for_any(self.config.stop_timeout, pserver.pidfd)
             return AttemptResult(StoppedError.exit_code, "launcher", f"stopped by {self.stop.requested}")
-        return failure_of(pserver) if pserver.process.returncode else AttemptResult(0)
+        return pserver.find_result() if pserver.status else AttemptResult(0)
 
     def run_trainer(self, pserver: Program | None, command: ProgramCommand, watch: AttemptWatch) -> AttemptResult:
         """Run the trainer, copy its output, and return how trainer and pserver ended.
@@ -220,11 +231,12 @@ class Supervisor:
                     selector.unregister(pserver.pidfd)
                     pserver.process.wait()
                     # status 0 means that all trainers have left; after another status, the trainer detects the failure
-                    first = failure_of(pserver) if pserver.process.returncode else None
+                    first = pserver.find_result() if pserver.status else None
                     is_cause = bool(first and watch.tell(first))
                     notice_s = ENDED_STOP_S if is_cause else NOTICE_S
                     patience_s = min(notice_s, self.config.stop_timeout) if first else self.config.stop_timeout
-                    deadline = min(deadline, time.monotonic() + patience_s)
+                    if first or not self.config.entry:  # a program of ENTRY may have more to do than to train
+                        deadline = min(deadline, time.monotonic() + patience_s)
                 if watch.wakeup in ready or time.monotonic() >= look_at:
                     look_at = time.monotonic() + WATCH_PERIOD_S
                     end = watch.find_end()
@@ -233,7 +245,7 @@ class Supervisor:
                 if time.monotonic() >= deadline and is_asked:
                     trainer.stop(0.0)
                 elif time.monotonic() >= deadline:
-                    trainer.process.terminate()
+                    trainer.terminate()
                     deadline, is_asked = time.monotonic() + grace_s, True
             while copy_output(trainer):
                 pass
@@ -248,12 +260,12 @@ class Supervisor:
         *,
         is_alone: bool,
     ) -> AttemptResult:
-        status = trainer.process.returncode
+        status = trainer.status
         if not status and not is_alone and not self.stop.requested:
-            if pserver:
+            if pserver and not self.config.entry:
                 wait_for_any(self.config.goodbye_timeout, pserver.pidfd, self.stop.wakeup)
             else:
-                first = self._wait_for_the_end(watch)
+                first = first or self._wait_for_the_end(watch)
         if self.stop.requested:
             code = status if status in NEVER_RETRY else StoppedError.exit_code
             return AttemptResult(code, "launcher", f"stopped by {self.stop.requested}")
@@ -261,8 +273,8 @@ class Supervisor:
         if first and (status <= 0 or status in (PeerUnreachableError.exit_code, LostPeerError.exit_code, 143)):
             return first
         if status:
-            return failure_of(trainer)
-        if is_alone or not pserver:
+            return trainer.find_result()
+        if is_alone or not pserver or self.config.entry:
             return AttemptResult(0)
         if pserver.process.poll() is None:
             message = (
@@ -270,10 +282,10 @@ class Supervisor:
                 f"{self.config.goodbye_timeout:g} s"
             )
             return AttemptResult(LostPeerError.exit_code, "pserver", f"{message} (GOODBYE_TIMEOUT); see {pserver.log}")
-        return failure_of(pserver) if pserver.process.returncode else AttemptResult(0)
+        return pserver.find_result() if pserver.status else AttemptResult(0)
 
     def _wait_for_the_end(self, watch: AttemptWatch) -> AttemptResult | None:
-        """Wait in a pod without a pserver until trainer 0 records the end of the job.
+        """Wait in a pod without a pserver, or with a program of ENTRY, until trainer 0 records the end of the job.
 
         A pod that ended earlier could not take part in another attempt, because a Job starts no new pod for an index
         that has succeeded.
@@ -282,6 +294,7 @@ class Supervisor:
         deadline = time.monotonic() + self.config.goodbye_timeout
         say("this pod's trainer has finished; waiting for the other trainers")
         while time.monotonic() < deadline and not self.stop.requested:
+            watch.tell_finished()
             if watch.is_done():
                 return None
             end = watch.find_end()

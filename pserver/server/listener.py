@@ -123,7 +123,8 @@ class Listener:
                 self._send(peer, message)
 
     def tidy(self, now: float) -> None:
-        """Close the connections of peers that have not joined in time."""
+        """Close the connections of peers that have not joined in time, and listen if no descriptor was free."""
+        self._poller.modify(self.file, select.EPOLLIN)
         late = [
             peer
             for stage in (self._unauthenticated, self._unjoined)
@@ -147,7 +148,7 @@ class Listener:
 
     def _accept(self, now: float) -> None:
         # bounded, because a flood of connections must not hold up the joined trainers
-        for _ in range(ACCEPTS_PER_TURN):
+        for number in range(ACCEPTS_PER_TURN):
             try:
                 stream, address = self._socket.accept()
             except BlockingIOError:
@@ -155,10 +156,14 @@ class Listener:
             except OSError as exc:
                 others = self._unauthenticated or self._unjoined
                 # without a free descriptor the connection stays in the queue, and `poll` would report it without end
-                if exc.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM) or not others:
-                    return  # the connection was closed before it was accepted
-                self._close(next(iter(others.values())))
-                continue
+                # after the first connection, perhaps none waits; otherwise it was closed before it was accepted
+                if number or exc.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    return
+                if others:
+                    self._close(next(iter(others.values())))
+                else:
+                    self._poller.modify(self.file, 0)  # until `tidy`; the loop would turn without a rest
+                return
             if not FREE_FILES.take(1):
                 others = self._unauthenticated or self._unjoined
                 if not others:
@@ -170,7 +175,11 @@ class Listener:
             handshake = ServerHandshake(self.service.identity.secret, secrets.token_bytes(NONCE_BYTES))
             peer = Peer(stream, stream.fileno(), address[0], now, handshake)
             self._peers[peer.file] = self._unauthenticated[peer.file] = peer
-            self._poller.register(peer.file, peer.events)
+            try:
+                self._poller.register(peer.file, peer.events)
+            except OSError:  # the kernel watches no more descriptors
+                self._close(peer)
+                return
             if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
                 self._close(next(iter(self._unauthenticated.values())))
 

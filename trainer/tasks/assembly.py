@@ -19,9 +19,10 @@ from trainer.tasks.job_end import JobOverError, tell_end
 from trainer.tasks.joining import TaskJob, check_entries, digest_config, join_job, open_job
 from trainer.tasks.loop import BATCH_LIMIT_S, TaskTraining
 from trainer.telemetry.reporter import Reporter, find_task_target
-from trainer.training.assembly import Assembly, leaving_after_errors, log_providers
+from trainer.training.assembly import Assembly, log_providers
 from trainer.training.parts import NO_TRAINING_DATA, Parts
 from trainer.training.stopping import STOPPER
+from trainer.updaters.local import leaving_after_errors
 from trainer.updaters.optimizer_settings import Sending, refuse_own_steps
 from trainer.updaters.tasks.errors import TaskTakenError
 from trainer.updaters.tasks.servers import TaskServers

@@ -5,11 +5,10 @@ Unsupported features are refused before any data is read.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -45,14 +44,13 @@ from trainer.training.parts import Parts
 from trainer.training.stopping import STOPPER
 from trainer.training.testing import Testing
 from trainer.training.timing import Timing
-from trainer.updaters.local import LocalUpdater, Updater
+from trainer.updaters.local import LocalUpdater, Updater, leaving_after_errors
 from trainer.updaters.optimizer_settings import (
     Sending,
     has_sparse_rows,
-    list_missing,
-    list_oddities,
     read_optimization,
     read_sending,
+    warn_of_settings,
 )
 
 if TYPE_CHECKING:
@@ -227,12 +225,7 @@ class Assembly:
 
     def _warn_of_settings(self, sending: Sending) -> None:
         specs = [parameter.spec() for parameter in self._table]
-        algorithm = self._config.opt_config.algorithm
-        oddities = list_oddities(
-            specs, self._optimization, local=self._flags.local, algorithm=algorithm, sending=sending
-        )
-        for sentence in [*oddities, *list_missing(self._config.opt_config, sending)]:
-            glog.warning(sentence)
+        warn_of_settings(self._config.opt_config, specs, self._optimization, sending, local=self._flags.local)
 
     def _make_parts(self, updater: Updater | None = None, check: Callable[[], None] = lambda: None) -> Parts:
         flags, config = self._flags, self._config
@@ -319,16 +312,6 @@ def _import_servers(is_collective: bool) -> type[ParameterServers] | type[Collec
     from trainer.updaters.parameter_servers import ParameterServers
 
     return ParameterServers
-
-
-@contextlib.contextmanager
-def leaving_after_errors(updater: Updater) -> Iterator[None]:
-    """Let the updater leave the servers or the other trainers after an error of the `with` block."""
-    try:
-        yield
-    except BaseException as error:
-        updater.abort(str(error) or type(error).__name__)
-        raise
 
 
 def log_providers(data: DataConfig) -> None:

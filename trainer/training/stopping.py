@@ -24,10 +24,9 @@ class Stopper:
         self._waiting: StoppedError | None = None
         self._deadline_s = 0
 
-    def install(self) -> None:
-        """Install the signal handlers of this process."""
-        signal.signal(signal.SIGALRM, self._handle)
-        for number in (signal.SIGTERM, signal.SIGINT):
+    def install(self, *numbers: int) -> None:
+        """Install the signal handlers of this process; by default for SIGTERM and SIGINT."""
+        for number in (signal.SIGALRM, *(numbers or (signal.SIGTERM, signal.SIGINT))):
             signal.signal(number, self._handle)
 
     @property

@@ -50,6 +50,9 @@ class Updater(ABC):
         Raises: LostPeerError: the text names the lost peer.
         """
 
+    def set_pass(self, number: int) -> None:
+        """Set the number of the pass of the next batches. Only a job with a master needs it."""
+
     def start_pass(self, batch: int = 0) -> None:
         """Begin a pass, or continue in it after `batch` batches. Wait for the other trainers."""
 
@@ -101,6 +104,16 @@ class Updater(ABC):
 
     def abort(self, reason: str) -> None:
         """Leave because of an error, and tell the servers or the other trainers the reason."""
+
+
+@contextmanager
+def leaving_after_errors(updater: Updater) -> Iterator[None]:
+    """Let the updater leave the servers or the other trainers after an error of the `with` block."""
+    try:
+        yield
+    except BaseException as error:
+        updater.abort(str(error) or type(error).__name__)
+        raise
 
 
 class LocalUpdater(Updater):

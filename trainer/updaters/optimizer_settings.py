@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paddle_base.proto.TrainerConfig_pb2 import OptimizationConfig
+from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError
 from pserver.optim.methods import METHODS, check_supported, list_ignored, unknown
 from pserver.optim.settings import Optimization, ParameterSpec
@@ -180,3 +181,17 @@ def list_oddities(
             "parameters in asynchronous training, as in the original; the learning rate stays at its first value"
         )
     return lines
+
+
+def warn_of_settings(
+    config: OptimizationConfig,
+    parameters: Sequence[ParameterSpec],
+    optimization: Optimization,
+    sending: Sending,
+    *,
+    local: bool,
+) -> None:
+    """Log a warning for each setting that does not do what its name says."""
+    oddities = list_oddities(parameters, optimization, local=local, algorithm=config.algorithm, sending=sending)
+    for sentence in [*oddities, *list_missing(config, sending)]:
+        glog.warning(sentence)

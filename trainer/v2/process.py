@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import Any
 
 from paddle_base.kernels import flush_denormals, keep_memory
 from paddle_base.runtime import glog
-from paddle_base.runtime.errors import UsageError
+from paddle_base.runtime.errors import PaddleError, UsageError
 from paddle_base.runtime.gflags import convert
 from paddle_base.runtime.processor.blas import limit_loaded, limit_threads
 from trainer.arrays.rng import Stream, start_state
@@ -74,6 +76,25 @@ def init(**flags: Any) -> None:
                 f"paddle.init({name}={new!r}): this process has begun with {name}={old!r}; call init once, before the "
                 "first network is trained, or with the same values"
             )
+
+
+def end_with_status() -> None:
+    """Let an uncaught PaddleError end this process with its exit status, and not with Python's 1.
+
+    The launcher of a pod tells by the status which program has failed, and which one has only lost it.
+    """
+    if sys.excepthook is not _print_and_end:
+        _hooks.append(sys.excepthook)
+        sys.excepthook = _print_and_end
+
+
+_hooks: list[Callable[[type[BaseException], BaseException, TracebackType | None], Any]] = []
+
+
+def _print_and_end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    _hooks[-1](kind, error, trace)
+    if isinstance(error, PaddleError):
+        raise SystemExit(error.exit_code)
 
 
 def _read(flags: Mapping[str, Any]) -> dict[str, Any]:

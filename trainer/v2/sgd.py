@@ -5,39 +5,49 @@ Source: spec/v2.md section 9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import IO, Any
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError
-from paddle_base.runtime.interrupts import defer_interrupt
+from paddle_cluster.elastic.constants import HOROVOD_RANK
 from trainer.arrays.parameters import ParameterTable
 from trainer.evaluators import Accumulator, make_evaluators
-from trainer.session import BatchResult, Session, build_network, pool_of
+from trainer.flags import Values
+from trainer.session import Session, build_network, pool_of
 from trainer.updaters.local import LocalUpdater
 from trainer.updaters.optimizer_settings import read_optimization
 from trainer.v2 import events
+from trainer.v2.checkpoints import Checkpoints
 from trainer.v2.feeder import DataFeeder, Feeding
+from trainer.v2.jobs.stores import store_flags
+from trainer.v2.loop import Handler, Reader, TrainingLoop, fetch_tables, read_batches
 from trainer.v2.optimizer import UpdateEquation
 from trainer.v2.parameters import Parameters
 from trainer.v2.process import process
+from trainer.v2.stopping import ending_at_batches
 from trainer.v2.topology import Topology
 
-Reader = Callable[[], Iterable[Any]]
-Handler = Callable[[Any], object]
-_NO_READER = "train_data_reader should be a function, which can return a iterator"
+if TYPE_CHECKING:
+    from trainer.v2.jobs.servers import Connection
 
 
 class SGD:
-    """Trains a network in this process.
+    """Trains a network: in this process, or with the parameter servers of a job.
 
     Args: cost: the layer, or the layers, whose sum is made small. parameters: they get initial values, but for those
         that the program has set, and then change. update_equation: the optimiser. extra_layers: further layers to
-        compute. is_local: False is not supported yet.
-    Raises: TypeError: an argument has the wrong type. ConfigError: the network or a setting is not supported.
+        compute. is_local: False: parameter servers make the optimiser's steps. True: this process makes them; among
+        the workers of `paddle elastic run`, with the sum of their gradients. pserver_spec: addresses of the servers,
+        "host:port,host:port"; None: the flags `pservers` and `port` of `paddle.init`. use_etcd: whether pserver_spec
+        is the store of a master, in which the servers are: endpoints of etcd, or the path of --store_dir.
+    Raises: TypeError: an argument has the wrong type. ConfigError, UsageError: the network or a setting is not
+        supported.
     """
 
     def __init__(
@@ -54,16 +64,15 @@ class SGD:
             raise TypeError("parameters should be parameters")
         if not isinstance(update_equation, UpdateEquation):
             raise TypeError("update equation parameter must be paddle.v2.optimizer.Optimizer")
-        if not is_local:
-            raise ConfigError("SGD(is_local=False) is not supported yet; leave it out to train in this process")
+        self._flags = _read_flags(pserver_spec, is_local=is_local, use_etcd=use_etcd)
         self._topology = Topology(cost, extra_layers)
         model = self._topology.proto()
         for parameter in model.parameters:
-            parameter.sparse_remote_update = False
+            parameter.sparse_remote_update = parameter.sparse_remote_update and not is_local
         update_equation.complete(model)
         parameters.update_param_conf(model)
         state = process()
-        table = ParameterTable(model.parameters)
+        table = ParameterTable(model.parameters, tables_first=not is_local)
         network = build_network(
             model,
             table,
@@ -74,7 +83,7 @@ class SGD:
         )
         table.randomize(state.stream)
         parameters.append_table(table)
-        self._parameters, self._optimizer = parameters, update_equation
+        self._parameters, self._optimizer, self._model = parameters, update_equation, model
         self._session = Session(
             network,
             make_evaluators(model.evaluators),
@@ -82,8 +91,8 @@ class SGD:
             shows_layers=state.flags.show_layer_stat,
             logs_clipping=state.flags.log_error_clipping,
         )
-        self._machine = events.Machine(self._session)
         self._updater: LocalUpdater | None = None
+        self._servers: Connection | None = None
 
     def get_topology_proto(self) -> ModelConfig:
         """Return the message of the network."""
@@ -95,47 +104,42 @@ class SGD:
         num_passes: int = 1,
         event_handler: Handler | None = None,
         feeding: Feeding = None,
+        checkpoint_dir: str | Path | None = None,
+        resume: bool = True,
     ) -> None:
         """Train some passes. The learning rate's schedule and the averages begin again; the moments stay.
 
+        With parameter servers, a further call goes on where the last one ended. With a master, its passes are trained
+        up to `num_passes`, and a task whose samples are wrong is left to the master.
+
         Args: reader: a function that returns the batches of a pass, which are lists of samples. event_handler:
-            is called with the events of `trainer.v2.events`. feeding: see `DataFeeder`.
-        Raises: TypeError: the reader or the handler is no function. DataError: a sample is wrong, or the cost is not
-            finite.
+            is called with the events of `trainer.v2.events`. feeding: see `DataFeeder`. checkpoint_dir: a folder for
+            the whole state of this call, which is saved after each pass, and after so many batches or seconds as the
+            flags checkpoint_period_by_batches and checkpoint_period_seconds say. resume: whether to go on from the
+            newest checkpoint in this folder: the reader must yield the same batches again, and those that are trained
+            are dropped. SIGTERM ends this call after a batch and its checkpoint, with status 143.
+        Raises: TypeError: the reader or the handler is no function. DataError: a sample is wrong, the cost is not
+            finite, or the master's job has failed. LostPeerError, PeerUnreachableError: the servers or other trainers
+            are lost. VolumeError: a checkpoint cannot be written.
         """
         handler = (lambda event: None) if event_handler is None else event_handler
         if not callable(handler):
             raise TypeError("event handler should be a function")
         feeder = DataFeeder(self._topology.data_type(), feeding)
-        updater = self._begin()
-        for pass_id in range(num_passes):
-            whole = Accumulator(self._session.evaluators)
-            handler(events.BeginPass(pass_id))
-            updater.start_pass()
-            for batch_id, batch in enumerate(_read(reader)):
-                handler(events.BeginIteration(pass_id, batch_id))
-                result = self._step(feeder, batch, (pass_id, batch_id), handler)
-                alone = Accumulator(self._session.evaluators)
-                for total in (alone, whole):
-                    total.add(*result)
-                cost = result.cost / result.samples
-                handler(events.EndIteration(pass_id, batch_id, cost, self._metrics(alone), self._machine))
-            if not whole.samples:
-                glog.warning(f"pass {pass_id}: the reader has yielded no batch, so nothing is trained")
-            self._session.finish_pass()
-            whole.finish()
-            handler(events.EndPass(pass_id, self._metrics(whole), self._machine))
-
-    def _step(self, feeder: DataFeeder, batch: Any, place: tuple[int, int], handler: Handler) -> BatchResult:
-        where = "pass {}, batch {}".format(*place)
-        if not len(batch):
-            raise DataError(f"{where} has no sample; a batch is a list of samples")
-        slots = feeder(batch, where)
-        with defer_interrupt(), np.errstate(all="ignore"):  # Ctrl-C ends `train` between two steps
-            result = self._session.compute(slots, len(batch), where)
-            handler(events.EndForwardBackward(*place, self._machine))
-            self._session.update(len(batch))
-        return result
+        self._begin()
+        directory = None if checkpoint_dir is None else Path(checkpoint_dir)
+        with ending_at_batches() as stopper:
+            try:
+                checkpoints = Checkpoints(
+                    self._session, self._flags, directory, resumes=resume, wants_end=lambda: stopper.is_waiting
+                )
+                loop = TrainingLoop(self._session, feeder, handler, self._metrics, checkpoints, stopper.leave)
+                loop.run(reader, num_passes)
+            except BaseException as error:
+                if self._servers is not None:
+                    self._servers.abort(str(error) or type(error).__name__)
+                    self._servers = None
+                raise
 
     def test(self, reader: Reader, feeding: Feeding = None) -> events.TestResult:
         """Return the cost per sample and the metrics of batches, with the present values and not with averages.
@@ -144,11 +148,13 @@ class SGD:
             not finite.
         """
         feeder = DataFeeder(self._topology.data_type(), feeding)
+        if self._servers is not None:
+            fetch_tables(self._session)
         total = Accumulator(self._session.evaluators)
         cost = 0.0
         with self._session.network.states.restored(), np.errstate(all="ignore"):
             self._session.network.states.restart()
-            for number, batch in enumerate(_read(reader), 1):
+            for number, batch in enumerate(read_batches(reader), 1):
                 result = self._session.evaluate(feeder(batch, f"batch {number} of the test"), len(batch), number)
                 cost += result.cost
                 total.add(*result)
@@ -162,35 +168,51 @@ class SGD:
 
         Raises: ConfigError: `train` has not been called yet.
         """
-        if self._updater is None:
+        if not self._session.updater:
             raise ConfigError("save_parameter_to_tar: call train first; before, parameters.to_tar has the same values")
-        with self._updater.averaged():
+        with self._session.updater.averaged():
             self._parameters.to_tar(f)
 
-    def _begin(self) -> LocalUpdater:
-        """Return a new updater with the moments of the last one."""
-        network, before = self._session.network, self._updater
+    def _begin(self) -> None:
+        """Give the session its updater: a new one with the moments of the last one, or that of the servers."""
+        network, message = self._session.network, self._optimizer.message
+        if not self._flags.local:
+            if self._servers is None:
+                connect = _import_servers()
+                self._servers = connect(self._flags, self._model, self._session.table, message, pool_of(network))
+                self._session.use(self._servers.updater)
+            return
+        before = self._updater
         updater = LocalUpdater(
             network.parameters,
-            read_optimization(self._optimizer.message, local=True),
-            log_clipping=process().flags.log_clipping,
+            read_optimization(message, local=True),
+            log_clipping=self._flags.log_clipping,
             pool=pool_of(network),
             per_parameter=True,
         )
         if before is not None:
             updater.take_moments(before)
-        self._session.updater = self._updater = updater
-        self._session.connect()
-        return updater
+        self._session.use(updater)
+        self._updater = updater
 
     def _metrics(self, total: Accumulator) -> events.Metrics:
         return events.read_metrics(total, self._topology.proto().evaluators)
 
 
-def _read(reader: Reader) -> Iterable[Any]:
-    if not callable(reader):
-        raise TypeError(_NO_READER)
-    batches = reader()
-    if not isinstance(batches, Iterable):
-        raise TypeError(_NO_READER)
-    return batches
+def _import_servers() -> Callable[..., Connection]:
+    """Return the function that connects a trainer with servers; a program that trains alone does not import it."""
+    from trainer.v2.jobs.servers import connect
+
+    return connect
+
+
+def _read_flags(spec: str | None, *, is_local: bool, use_etcd: bool) -> Values:
+    """Return the flags of the process, with those that the arguments of a trainer say otherwise."""
+    flags = process().flags
+    is_worker = is_local and bool(os.environ.get(HOROVOD_RANK))  # `paddle elastic run` has started this program
+    more: dict[str, Any] = {"local": is_local and not is_worker, "collective": is_worker}
+    if is_local and spec is not None:
+        glog.warning(f"SGD(pserver_spec={spec!r}) has no effect without is_local=False")
+    elif spec is not None:
+        more |= store_flags(spec) if use_etcd else {"pservers": spec}
+    return Values({name: getattr(flags, name) for name in flags.given} | more)

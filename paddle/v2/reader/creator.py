@@ -58,3 +58,23 @@ def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader:
                     yield from map(load_sample, records)
 
     return buffered(reader, buf_size)
+
+
+def cloud_reader(paths: str | Sequence[str], etcd_endpoints: str, timeout_sec: float = 5, buf_size: int = 64) -> Reader:
+    """Join the job of a master, and return a reader of the samples of its tasks; each call reads a pass.
+
+    Inside `SGD.train`, a task is finished when its samples are trained; in another loop, when the sample after its last
+    one is requested. In `SGD.train` the reader is called again for each task of a pass.
+
+    Args: paths: names or patterns (`*`) of RecordIO files of pickled samples, the same in all trainers.
+        etcd_endpoints: "http://host:port,..." of etcd, or the path of the master's --store_dir.  timeout_sec, buf_size:
+        without effect; the flag `wait` of `paddle.init` limits the waits.
+    Raises: MissingInputError: a pattern has no file.  ConfigError: the job has other files.  PeerUnreachableError: no
+        master has answered in time.
+    """
+    from trainer.v2.jobs.membership import join_store
+    from trainer.v2.jobs.parts import CloudReader
+
+    member = join_store(etcd_endpoints)
+    member.set_dataset(paths)
+    return CloudReader(member, load_sample)

@@ -8,6 +8,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from paddle_base.runtime.network.front import find_length
+
 BODY_S = 3.0  # maximum seconds that a client may send nothing while its body is incomplete
 REQUEST_S = 30.0  # seconds after whose end no further data of a body is received
 ANSWER_S = 30.0  # seconds that a client may read nothing of its answer
@@ -90,24 +92,24 @@ class BoundedHandler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.handle_one_request()
 
-    def read_body(self, most: int, what: str) -> bytes:
+    def read_body(self, most: int, what: str, default: str = "") -> bytes:
         """Return the body.
 
-        Args: most: its maximum number of bytes. what: what it is, for messages: "a value".
-        Raises: BadRequestError: the length is missing or too large, or the body has not arrived.
+        Args: most: its maximum number of bytes. what: what it is, for messages: "a value". default: see `find_length`.
+        Raises: BadRequestError: the length is missing, unclear or too large, or the body has not arrived.
         """
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
-            raise BadRequestError(HTTPStatus.LENGTH_REQUIRED, f"a {self.command} needs a Content-Length")
-        if len(length) > 12 or int(length) > most:
+        length = find_length(self.headers, default)
+        if length is None:
+            raise BadRequestError(HTTPStatus.LENGTH_REQUIRED, "a body needs one Content-Length")
+        if length > most:
             raise BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{what} has at most {most} bytes")
         self.connection.settimeout(BODY_S)
         try:
-            body: bytes = self.rfile.read(int(length))
+            body: bytes = self.rfile.read(length)
         except TimeoutError:
             body = b""
         self.connection.settimeout(ANSWER_S)
-        if len(body) < int(length):
+        if len(body) < length:
             raise BadRequestError(HTTPStatus.REQUEST_TIMEOUT, "the body of the request has not arrived")
         return body
 

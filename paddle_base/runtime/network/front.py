@@ -10,12 +10,14 @@ request of its client: under a flood of new connections, the old ones still work
 from __future__ import annotations
 
 import contextlib
+import re
 import selectors
 import socket
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from email.message import Message
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -66,6 +68,17 @@ class Refused(NamedTuple):
 def has_head(data: bytes) -> bool:
     """Return whether these bytes contain the whole head of a request of HTTP/1."""
     return b"\n\r\n" in data or b"\n\n" in data
+
+
+def find_length(headers: Message, default: str = "0") -> int | None:
+    """Return the bytes of the body of a request, or None if the headers do not give one length.
+
+    What a server does not read of a body would be the next request on the connection.
+    Args: default: the length without a header; empty: there must be one.
+    """
+    length, *others = headers.get_all("Content-Length", [default])
+    is_clear = not others and "Transfer-Encoding" not in headers and re.fullmatch("[0-9]{1,18}", length)
+    return int(length) if is_clear else None
 
 
 def make_answer(
@@ -232,6 +245,7 @@ class Front:
 
     def _turn(self) -> None:
         events = self._selector.select(self._measure_wait())
+        now = time.monotonic()  # a request that comes while others are served, however long, is not late
         for key, _ in sorted(events, key=lambda event: event[0].fileobj in self._listeners):  # new ones last
             if key.fileobj in self._listeners:
                 self._accept(key.fileobj)  # type: ignore[arg-type]
@@ -239,7 +253,6 @@ class Front:
                 self._take_back()
             elif key.data in self._unproven.oldest or key.data in self._idle:  # an earlier event may have closed it
                 self._guard(self._flush if key.data.unsent else self._read, key.data)
-        now = time.monotonic()
         if self._resume and now >= self._resume:
             self._resume = 0.0
             self._listen()
@@ -263,13 +276,14 @@ class Front:
     def _accept(self, listener: socket.socket) -> None:
         # a turn must not close connections that no turn has read
         most = max(1, min(ACCEPTED_AT_ONCE, self._limits.unproven // 2, self._limits.of_address // 2))
-        for _ in range(most):
+        for number in range(most):
             try:
                 stream, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
-            except OSError:  # no free file descriptor
-                self._pause()
+            except OSError:  # no free file descriptor; after the first connection, perhaps none waits
+                if not number and not self._make_room():
+                    self._pause()
                 return
             waiting = Waiting(stream, str(address[0]))
             if self._limits.may_use_spare or FREE_FILES.take(1) or self._make_room():

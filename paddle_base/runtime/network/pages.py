@@ -41,7 +41,8 @@ class Answer(NamedTuple):
         headers = {"Content-Type": self.kind, "Cache-Control": "no-store"}
         if self.status is HTTPStatus.METHOD_NOT_ALLOWED:
             headers["Allow"] = "GET, HEAD"
-        return make_answer(self.status, self.text.encode(), headers, is_head=is_head)
+        body = self.text.encode(errors="backslashreplace")  # the text of an error may have bytes of a file's name
+        return make_answer(self.status, body, headers, is_head=is_head)
 
 
 class Pages:

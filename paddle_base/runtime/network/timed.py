@@ -52,3 +52,9 @@ class TimedResponse(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
         self.fp: Any = BoundedLines(TimedReader(self.fp.detach(), sock))
+
+
+class TimedConnection(http.client.HTTPConnection):
+    """A connection whose timeout is the time limit of each whole answer."""
+
+    response_class = TimedResponse

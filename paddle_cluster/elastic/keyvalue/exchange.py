@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from paddle_base.runtime.network.timed import TimedResponse
+from paddle_base.runtime.network.timed import TimedConnection
 from paddle_cluster.elastic.keyvalue.freshness import Signer
 from paddle_cluster.elastic.keyvalue.signature import HEADER, STALE
 
@@ -31,10 +31,6 @@ class Exchanged(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
-
-
-class _Connection(http.client.HTTPConnection):
-    response_class = TimedResponse
 
 
 class SignedExchange:
@@ -69,7 +65,7 @@ class SignedExchange:
         self._own_headers, self._most, self._gone_s = own_headers, most, gone_s
         self._most_kept, self._on_connect = most_kept, on_connect
         self._lock = threading.Lock()
-        self._kept: list[_Connection] = []
+        self._kept: list[TimedConnection] = []
         self._process = os.getpid()
 
     def ask(self, method: str, path: str, body: bytes, connect_s: float, answer_s: float) -> Exchanged:
@@ -101,7 +97,7 @@ class SignedExchange:
     def __del__(self) -> None:
         self.close()
 
-    def _take(self) -> _Connection | None:
+    def _take(self) -> TimedConnection | None:
         if (
             self._process != os.getpid()
         ):  # a forked process must use neither lock, connections nor numbers of its parent
@@ -110,8 +106,8 @@ class SignedExchange:
         with self._lock:
             return self._kept.pop() if self._kept else None
 
-    def _connect(self, seconds: float) -> _Connection:
-        connection = _Connection(self._address, self._port, timeout=seconds)
+    def _connect(self, seconds: float) -> TimedConnection:
+        connection = TimedConnection(self._address, self._port, timeout=seconds)
         connection.connect()
         self._on_connect()
         if self._gone_s:
@@ -122,7 +118,7 @@ class SignedExchange:
                 stream.setsockopt(socket.IPPROTO_TCP, option, max(1, self._gone_s // 3))
         return connection
 
-    def _send(self, connection: _Connection, method: str, path: str, body: bytes, seconds: float) -> Exchanged:
+    def _send(self, connection: TimedConnection, method: str, path: str, body: bytes, seconds: float) -> Exchanged:
         is_kept = False
         try:
             stream: socket.socket = connection.sock

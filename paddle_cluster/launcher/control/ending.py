@@ -102,6 +102,8 @@ def settle(launcher: Launcher, record: JobRecord, live: Collection[str]) -> None
     progress = read_json(output / "progress.json")
     if progress and progress.get("status") != "finished":
         last = {"status": "finished", "message": "", "pass": record.passes - 1}
+        if record.is_program:
+            last["pass"] = progress.get("pass")
         done = {"pass_fraction": 1.0, "job_fraction": 1.0, "seconds_left": 0.0}
         with contextlib.suppress(OSError):
             write_atomically(output / "progress.json", json.dumps({**progress, **last, **done}, indent=1) + "\n")

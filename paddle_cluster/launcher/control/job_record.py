@@ -59,7 +59,7 @@ def wanted_record(
     indexes = {pod.ip: pod.index or 0 for pod in quorum.members} if quorum else ids
     return JobRecord(
         job_uid=ids.job_uid,
-        passes=wanted_passes(passed),
+        passes=0 if config.entry else wanted_passes(passed),
         finished=False,
         attempt=1,
         pod_uids=ids.pod_uids,

@@ -2,13 +2,15 @@
 
 Trainer 0's launcher is the server. Each other launcher connects with its pod's UID, receives the attempt that begins,
 and reports a failure of its programs. The server then announces the end of the attempt and its cause. The launcher of a
-pod without a trainer reports that all trainers have left the pserver.
+pod without a trainer reports that all trainers have left the pserver. The launcher of a program of ENTRY reports that
+the program has ended with status 0.
 """
 
 from __future__ import annotations
 
 from paddle_base.messages.envelope import MAX_BYTES
 from paddle_base.runtime.schema import Call, Fields, Integer, Items, Maybe, Number, Protocol, Text
+from paddle_cluster.launcher.variables import MOST_TRAINERS
 
 LONGEST_MESSAGE = 8000  # maximum characters of an error's message, which quotes at most 4,000 bytes of a log
 
@@ -31,6 +33,10 @@ RENDEZVOUS = Protocol(
     version=1,
     hello=Fields(ip=Text(45), host=Text(300), last=Maybe(ERROR)),  # last: the report about the newest attempt
     welcome=Fields(record=Maybe(RECORD), ended=Items(ENDED, 10), done=Text(200)),
-    requests={"report": Call(Fields(error=ERROR)), "left": Call(Fields(attempt=Text(200)))},
+    requests={
+        "report": Call(Fields(error=ERROR)),
+        "left": Call(Fields(attempt=Text(200))),
+        "finished": Call(Fields(attempt=Text(200), trainer_id=Integer(0, MOST_TRAINERS - 1))),
+    },
     pushes={"begin": Fields(record=RECORD), "ended": ENDED, "done": Fields(attempt=Text(200))},
 )

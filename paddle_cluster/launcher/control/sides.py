@@ -98,6 +98,7 @@ class RendezvousHost(RendezvousMember):
         self._detector = FailureDetector(member.uid, LauncherPlace(config.pod_ip, config.pod_name))
         self._name_pod, self._informer = config.layout.name_pod, informer
         self._lock = threading.Lock()
+        self._finished: tuple[str, set[int]] = ("", set())  # an attempt, and the trainers whose programs have finished
 
     def why_not_heard(self, ids: IdMap) -> str:
         """See `RendezvousMember`."""
@@ -124,10 +125,25 @@ class RendezvousHost(RendezvousMember):
 
     def send(self, kind: str, body: Mapping[str, Any]) -> None:
         """Handle a request of any launcher, also of this launcher itself."""
-        if kind == "left":
-            self._informer.finish(body["attempt"])
-        else:
+        if kind == "report":
             self._take_report(body["error"])
+        elif kind == "finished":
+            self._count_finished(body["attempt"], body["trainer_id"])
+        elif not ((record := self._informer.view.record) and record.is_program):
+            self._informer.finish(body["attempt"])
+
+    def _count_finished(self, attempt: str, trainer_id: int) -> None:
+        """Record that a program of ENTRY has finished; the attempt has finished when all its programs have."""
+        record = self._informer.view.record
+        if record is None or record.name != attempt:
+            return
+        with self._lock:
+            if self._finished[0] != attempt:
+                self._finished = attempt, set()
+            self._finished[1].add(trainer_id)
+            is_last = len(self._finished[1]) >= record.gradient_num
+        if is_last:
+            self._informer.finish(attempt)
 
     def _take_report(self, error: JsonObject) -> None:
         """Record a pod's error, announce the end of the attempt, and announce its first failure when it is known."""

@@ -14,7 +14,8 @@ from paddle_cluster.launcher.control.informer import find_later
 from paddle_cluster.launcher.control.job_record import read_record, write_record
 from paddle_cluster.launcher.control.launcher import Launcher
 from paddle_cluster.launcher.control.returning import ReturnWatch
-from paddle_cluster.launcher.failures import RETURNED_POD, is_passed_on, make_error
+from paddle_cluster.launcher.failures import LOST_POD, RETURNED_POD, is_passed_on, make_error
+from paddle_cluster.launcher.resume import position
 from paddle_cluster.launcher.text import list_some, say
 
 SILENCE_S = 10.0  # seconds without a connection to trainer 0's launcher, after which trainer 0's pod is checked
@@ -33,8 +34,9 @@ class AttemptWatch:
         self._looked = self._heard = time.monotonic()
         is_leading = self._trainer_id == 0 and bool(record.absent)
         self._returning = ReturnWatch(launcher, record) if is_leading else None
-        # number of the pass after the last saved pass, at the time when the first absent pod returned
-        self._saved_before: int | None = None
+        # what was saved (`_measure_saved`) when the first absent pod returned
+        self._saved_before: tuple[int, float] | None = None
+        self._told_at = -WATCH_PERIOD_S  # when this launcher has told that its program has finished
 
     def __enter__(self) -> AttemptWatch:
         if self._returning:
@@ -58,6 +60,8 @@ class AttemptWatch:
             end = self._look_at_record() or self._look_for_returned()
             if end:
                 return end
+        if self.record.is_program and (end := self._find_lost_peer()):
+            return end
         return self._control.find_end(self.record, self._trainer_id)
 
     def find_obstacle(self) -> AttemptResult | None:
@@ -81,6 +85,39 @@ class AttemptWatch:
         if is_first_live(self._api, self._ids):
             return None
         return AttemptResult(LostPeerError.exit_code, "launcher", f"trainer 0's pod is lost: {trouble}")
+
+    def _find_lost_peer(self) -> AttemptResult | None:
+        """Return an error if the pod of a program of ENTRY is lost, which the other programs may never notice.
+
+        Trainer 0's launcher watches the other pods, and the others watch trainer 0's pod.
+        """
+        if self._trainer_id:
+            return self.find_lost_server()
+        now = time.monotonic()
+        pods = {str(pod["ip"]): number for number, pod in enumerate(self.record.pods)}
+        silent = self._control.side.find_silent({str(pod["ip"]): str(pod["uid"]) for pod in self.record.pods})
+        if not (silent and self._control.side.has_peers):
+            self._heard = now
+        elif now - self._heard >= LOOK_PERIOD_S:
+            self._heard = now
+            if not is_whole(self._api, self._ids):
+                number = pods[silent[0]]
+                message = "the pod is lost: its launcher no longer answers"
+                lost = AttemptResult(LostPeerError.exit_code, LOST_POD, message)
+                place = str(self.record.pods[number].get("place") or silent[0])
+                self._control.side.send("report", {"error": make_error(self.record.name, number, place, lost)})
+        return None
+
+    def tell_finished(self) -> None:
+        """Tell trainer 0's launcher that this pod's program of ENTRY has finished; each call repeats a lost message."""
+        if not self.record.is_program or time.monotonic() - self._told_at < WATCH_PERIOD_S:
+            return
+        self._told_at = time.monotonic()
+        if self._control.side.has_peers:
+            body = {"attempt": self.record.name, "trainer_id": self._trainer_id}
+            self._control.side.send("finished", body)
+        else:
+            self._control.informer.finish(self.record.name)
 
     def tell(self, result: AttemptResult) -> bool:
         """Return whether a program of this pod caused the attempt's end; if so, notify the other launchers at once."""
@@ -120,17 +157,20 @@ class AttemptWatch:
             self._saved_before = None
             return None
         try:
-            following = find_saved(self._save_dir).following
+            saved = find_saved(self._save_dir)
         except OSError:  # the volume is not reachable
             return None
+        reached = position(saved.newest) if self.record.is_program else (saved.following, 0.0)
         if self._saved_before is None:
-            self._saved_before = following
+            self._saved_before = reached
             returned = f"{list_some(names, ', ')} can take part again"
             say(f"{returned}: the next pass that is saved ends this attempt, unless it is the last pass")
-        if following <= self._saved_before or following >= self.record.passes:
+        is_last = not self.record.is_program and saved.following >= self.record.passes
+        if reached <= self._saved_before or is_last:
             return None
         returned = f"{list_some(names, ', ')} can take part again"
-        message = f"{returned}, and pass {following - 1} is saved: continuing with all pods"
+        what = saved.newest if self.record.is_program else f"pass {saved.following - 1}"
+        message = f"{returned}, and {what} is saved: continuing with all pods"
         result = AttemptResult(LostPeerError.exit_code, RETURNED_POD, message)
         return self._control.report(self.record, self._trainer_id, result)
 

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from paddle_base.runtime.network.pages import Pages, serve
+from paddle_base.runtime.network.timed import TimedConnection
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.programs.process import Program
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import say
 
-# Seconds for the answer of a program. A probe may need four answers (two pages of two programs). The timeout of a probe
-# in k8s/job.yaml is longer than four of these waits.
+# Seconds for the whole answer of a program. A probe may need four answers (two pages of two programs). The timeout of a
+# probe in k8s/job.yaml is longer than four of these waits.
 ASK_TIMEOUT_S = 1.0
 JUDGED_S = 1.0  # seconds for which an answer is reused
 
@@ -61,6 +62,8 @@ class PodHealth:
     def _look_at(self, program: Program) -> tuple[str, str]:
         """Return why a program is stuck (or ""), and why the program is not ready (or "")."""
         status, text = self._ask(program, "/healthz")
+        if status < 0 and not program.answers:
+            return "", ""
         number, now = program.process.pid, self.clock()
         if not status:
             silent_s = now - self._silent_since.setdefault(number, now)
@@ -74,7 +77,7 @@ class PodHealth:
 
     def _ask(self, program: Program, path: str) -> tuple[int, str]:
         """Return a program's HTTP status and text. The status is 0 without an answer, and -1 if no process listens."""
-        connection = http.client.HTTPConnection(self.host, program.metrics_port, timeout=ASK_TIMEOUT_S)
+        connection = TimedConnection(self.host, program.metrics_port, timeout=ASK_TIMEOUT_S)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()

@@ -27,7 +27,13 @@ TAIL_S = 5.0  # seconds for the volume to return the end of a log
 
 
 class Program:
-    """A child process with the path of its log; a selector can wait for the end of the process."""
+    """A child process with the path of its log; a selector can wait for the end of the process.
+
+    Attributes: answers: whether a program with a metrics port always answers there.
+    """
+
+    answers = True
+    group: int | None = None  # for subprocess.Popen: 0: the process leads a group of its own
 
     def __init__(
         self,
@@ -55,6 +61,7 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.STDOUT,
                 stdout=subprocess.PIPE if copied else self.file,
+                process_group=self.group,
             )
         except (FileNotFoundError, PermissionError) as problem:
             missing = f"there is no program {argv[0]!r} on PATH that this user may run: install the package"
@@ -65,16 +72,29 @@ class Program:
         if copied:
             os.set_blocking(self.output, False)
 
+    @property
+    def status(self) -> int:
+        """The status of the ended program: its exit status, or the negative number of the signal that killed it."""
+        return int(self.process.returncode)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the program."""
+        self.process.terminate()
+
+    def kill(self) -> None:
+        """Send SIGKILL to the program."""
+        self.process.kill()
+
     def stop(self, grace_s: float) -> None:
         """Send SIGTERM to the program, and SIGKILL after `grace_s` seconds; if `grace_s` is 0, send SIGKILL at once."""
         if self.process.poll() is None:
             if grace_s:
-                self.process.terminate()
+                self.terminate()
             try:
                 self.process.wait(grace_s)
             except subprocess.TimeoutExpired:
                 say(f"{self.name} did not end in time after SIGTERM, and gets SIGKILL")
-                self.process.kill()
+                self.kill()
                 self.process.wait()
 
     def close(self) -> None:
@@ -102,12 +122,20 @@ class Program:
         If the launcher copied the output, the lines come from the launcher's copy. The log file is not read then,
         because a network file system that has refused a write to a file may block a reader of the file for minutes.
         """
-        end = read_tail(self.log) if self.end is None else self.end.decode("utf-8", "replace")
-        lines = pick_last_lines(end)
-        ended = describe_status(self.process.returncode)
-        if self.process.returncode == -signal.SIGKILL:
+        lines = pick_last_lines(self.read_end())
+        ended = describe_status(self.status)
+        if self.status == -signal.SIGKILL:
             ended += explain_kill(self.memory, MemoryAccount.read())
         return f"{self.name} {ended}; the end of {self.log}:\n" + "\n".join(f"    {line}" for line in lines)
+
+    def read_end(self) -> str:
+        """Return the last TAIL_BYTES of the program's output."""
+        return read_tail(self.log) if self.end is None else self.end.decode("utf-8", "replace")
+
+    def find_result(self) -> AttemptResult:
+        """Return the result of the attempt that the end of this program causes."""
+        killer = signal.Signals(-self.status).name if self.status < 0 else ""
+        return AttemptResult(exit_code_of(self.status), self.name, self.describe_end(), killer)
 
 
 def pick_last_lines(text: str) -> list[str]:
@@ -213,12 +241,12 @@ def pidfds(program: Program | None) -> list[int]:
     return [program.pidfd] if program else []
 
 
-def wait_for_any(timeout_s: float, *sources: int) -> None:
-    """Wait until one of the descriptors is readable, at most `timeout_s` seconds."""
+def wait_for_any(timeout_s: float, *sources: int) -> set[int]:
+    """Wait until one of the descriptors is readable, at most `timeout_s` seconds. Return those that are readable."""
     with selectors.DefaultSelector() as selector:
         for source in sources:
             selector.register(source, selectors.EVENT_READ)
-        selector.select(timeout_s)
+        return {key.fd for key, _ in selector.select(timeout_s)}
 
 
 def end_process(status: int) -> NoReturn:
@@ -237,13 +265,6 @@ def end_process(status: int) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     sys.exit(status)
-
-
-def failure_of(program: Program) -> AttemptResult:
-    """Return the result of the attempt after a program has ended."""
-    status = program.process.returncode
-    killer = signal.Signals(-status).name if status < 0 else ""
-    return AttemptResult(exit_code_of(status), program.name, program.describe_end(), killer)
 
 
 def copy_output(program: Program) -> bool:

@@ -6,8 +6,9 @@ SCALE_TO_ZERO to 0 pods, and Kubernetes then sends the SIGTERM. A master ends wi
 role treats status 65 as an end of the job, too.
 
 A trainer belongs to a Job, and its role has nothing to do after the program's end. That role therefore replaces its own
-process with the program (exec). A driver of an all-reduce job belongs to a Job, too. After the driver's end the role
-scales the workers to 0. After an exit status in DRIVER_GOES_ON the role keeps the workers for the Job's next pod.
+process with the program (exec), unless a shell runs the command of ENTRY, whose programs then get the signals. A driver
+of an all-reduce job belongs to a Job, too. After the driver's end the role scales the workers to 0. After an exit
+status in DRIVER_GOES_ON the role keeps the workers for the Job's next pod.
 """
 
 from __future__ import annotations
@@ -19,14 +20,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from paddle_base.runtime.environment import read_environment
-from paddle_base.runtime.errors import ApiForbiddenError, ConfigError, DataError, PeerUnreachableError, UsageError
+from paddle_base.runtime.errors import (
+    ApiForbiddenError,
+    ConfigError,
+    DataError,
+    PeerUnreachableError,
+    StoppedError,
+    UsageError,
+)
 from paddle_base.runtime.network.redaction import Secrets
 from paddle_base.runtime.rate_limit import WAIT_LINE_S, RateLimit
+from paddle_cluster.launcher.entry import INIT
 from paddle_cluster.launcher.errors import ApiError
-from paddle_cluster.launcher.programs.process import Stop, end_process, exit_code_of, wait_for_any
-from paddle_cluster.launcher.roles.plan import INIT, KNOWN_TO_ROLES, ROLES, TRAINER, RoleError, RolePlan, plan_role
+from paddle_cluster.launcher.programs.process import Stop, copy_output, end_process, exit_code_of, wait_for_any
+from paddle_cluster.launcher.programs.shell import ShellProgram
+from paddle_cluster.launcher.roles.plan import KNOWN_TO_ROLES, ROLES, TRAINER, RoleError, RolePlan, plan_role
 from paddle_cluster.launcher.roles.scaling import scale_to_zero
 from paddle_cluster.launcher.settings import warn_of_misspelt
 from paddle_cluster.launcher.text import LauncherLog, end_in_one_line, say
@@ -61,13 +72,13 @@ def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
         raise ConfigError(f"{problems}\nstart.sh --help describes the variables") from problems
     for note in plan.notes:
         say(note)
-    say(f"exec {' '.join(plan.command)}")
+    say(f"exec {plan}")
     read_environment(os.environ)  # a missing secret is told before the wait: the same command makes etcd's Secrets
     wait_for_etcd(plan)
-    if not plan.waits and not plan.targets:
+    if not plan.waits and not plan.targets and not plan.program:
         _become(plan.command)
     with stop.noted():
-        status = run_program(plan.command, stop)
+        status = run_entry(plan, stop) if plan.program else run_program(plan.command, stop)
         is_over = status == 0 or (status == DataError.exit_code and bool(plan.targets))
         is_over = is_over or bool(plan.goes_on and status not in plan.goes_on)
         if is_over and not stop.requested:
@@ -124,6 +135,31 @@ def run_program(command: Sequence[str], stop: Stop) -> int:
     finally:
         os.close(ending)
     return exit_code_of(process.returncode)
+
+
+def run_entry(plan: RolePlan, stop: Stop) -> int:
+    """Run the command of ENTRY to its end, pass its output and signals on, and return the exit status of the pod."""
+    environ = {**os.environ, **plan.variables}
+    program = ShellProgram(TRAINER, plan.command, environ, Path(os.devnull), copied=True)
+    try:
+        is_told = is_read = False
+        while program.process.poll() is None:
+            if stop.requested and not is_told:
+                is_told = True
+                program.terminate()
+            sources = [*([] if is_read else [program.output]), *([] if is_told else [stop.wakeup])]
+            if program.output in wait_for_any(LONG_S, program.pidfd, *sources):
+                is_read = not copy_output(program)
+        while copy_output(program):
+            pass
+        if stop.requested or not program.status:
+            return StoppedError.exit_code if program.status < 0 else program.status
+        result = program.find_result()
+        if result.message != program.describe_end():
+            say(result.message)
+        return result.status
+    finally:
+        program.close()
 
 
 def finish(plan: RolePlan, stop: Stop, secrets: Secrets) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from paddle_base.runtime.gflags import read_pairs
+from paddle_cluster.launcher.entry import INIT, first_in_path, flags_as_variables, shell_words
 from paddle_cluster.launcher.settings import KNOWN, VARIABLES
 
 MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER = "master", "pserver", "trainer", "autoscaler", "driver"
@@ -19,7 +21,6 @@ ROLES = (MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER)
 WITHOUT_ETCD = (AUTOSCALER, DRIVER)
 EXIT, WAIT = "exit", "wait"  # what a role does after the end of the job
 ETCD_PORT = 2379
-INIT = "PADDLE_INIT_"
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ class RolePlan:
     targets: names of the form "statefulsets/NAME".  notes: lines for the log.  etcd: host and port of each endpoint in
     the environment.  etcd_timeout: seconds within which one endpoint must accept a connection.  goes_on: exit statuses
     after which the job continues; empty: the job is over after status 0, and with targets also after status 65.
+    program: the command of ENTRY, which a shell runs; empty: the role runs a program of this project.  variables: what
+    the program of ENTRY gets beside the pod's own variables.
     """
 
     command: tuple[str, ...]
@@ -127,6 +130,11 @@ class RolePlan:
     etcd: tuple[tuple[str, int], ...] = ()
     etcd_timeout: float = 0.0
     goes_on: tuple[int, ...] = ()
+    program: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"sh -c {self.program!r}" if self.program else " ".join(self.command)
 
 
 class RoleError(ValueError):
@@ -154,7 +162,8 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
     notes: list[str] = []
     if role == TRAINER:
         flags += _other_flags(environ, [*arguments, *flags])
-        notes += _judge_2017(environ, problems)
+        if environ.get("TRAIN_LIST"):
+            notes.append("TRAIN_LIST is not read: the master distributes the files that the config or program names")
     at_end, targets = environ.get("AT_END") or EXIT, tuple(environ.get("SCALE_TO_ZERO", "").split())
     if at_end not in (EXIT, WAIT):
         problems.append(f"AT_END is '{at_end}'; set it to {EXIT} or {WAIT}")
@@ -169,7 +178,33 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
         raise RoleError("\n".join(problems))
     command = ("paddle", *PROGRAMS[role], *flags, *arguments)
     goes_on = DRIVER_GOES_ON if role == DRIVER else ()
-    return RolePlan(command, at_end == WAIT, targets, tuple(notes), etcd, float(limit), goes_on)
+    plan = RolePlan(command, at_end == WAIT, targets, tuple(notes), etcd, float(limit), goes_on)
+    if role == TRAINER and environ.get("ENTRY", "").strip():
+        return plan_program(plan, [*flags, *arguments], environ)
+    return plan
+
+
+def plan_program(plan: RolePlan, flags: Sequence[str], environ: Mapping[str, str]) -> RolePlan:
+    """Return the plan of a trainer that runs a program of ENTRY in place of `paddle train`.
+
+    Args: plan: that of `paddle train`. flags: those of `paddle train`, which `paddle.init` reads as PADDLE_INIT_X.
+    Raises: UsageError: an argument is no flag.
+    """
+    given = dict(read_pairs(flags))
+    variables = flags_as_variables(given)
+    host = next((host for host, _ in plan.etcd), "")
+    own = {
+        "ETCD_ENDPOINTS": environ["ETCD_ENDPOINTS"],
+        "ETCD_IP": environ.get("ETCD_IP") or host,
+        "MASTER_IP": environ.get("MASTER_IP") or host,
+        "PADDLE_JOB_NAME": given.get("job_name", ""),
+        "PADDLE_OUTPUT": given.get("save_dir", ""),
+    }
+    if package := environ.get("TRAINER_PACKAGE"):
+        own["PYTHONPATH"] = first_in_path(package, environ.get("PYTHONPATH", ""))
+    variables |= {name: text for name, text in own.items() if text}
+    program = environ["ENTRY"]
+    return replace(plan, command=shell_words(program), program=program, variables=variables)
 
 
 def find_etcd(environ: Mapping[str, str]) -> str:
@@ -224,14 +259,3 @@ def _other_flags(environ: Mapping[str, str], given: Sequence[str]) -> list[str]:
     names = sorted(name.removeprefix(INIT) for name in environ if re.fullmatch(rf"{INIT}[A-Z][A-Z0-9_]*", name))
     others = [name for name in names if name not in _FOUND and not has_flag(name.lower(), given)]
     return [f"--{name.lower()}={environ[INIT + name]}" for name in others if environ[INIT + name]]
-
-
-def _judge_2017(environ: Mapping[str, str], problems: list[str]) -> list[str]:
-    if environ.get("ENTRY"):
-        problems.append(
-            "ENTRY names a program of paddle.v2, which is not supported; set TOPOLOGY or TRAIN_CONFIG to a config "
-            "(docs/from-v2.md)"
-        )
-    if environ.get("TRAIN_LIST"):
-        return ["TRAIN_LIST is not read: the config's train_list names the files, and the master distributes them"]
-    return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
 import socket
@@ -20,7 +19,7 @@ from typing import Any
 
 import trustme
 
-from paddle_base.runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits
+from paddle_base.runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits, find_length
 from paddle_cluster.localcluster.api.routes import ApiResponse, Hook, Routes, parse_request
 from paddle_cluster.localcluster.api.store import PodStore
 from paddle_cluster.localcluster.errors import HostError
@@ -171,7 +170,7 @@ class _TlsConnections:
         self._lock = threading.Lock()
 
     def serve(self, stream: socket.socket, address: str, data: bytes, facts: object) -> bool:
-        stream.settimeout(IDLE_SECONDS)
+        stream.settimeout(LIMITS.head_s)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._context.wrap_socket(stream, server_side=True, do_handshake_on_connect=False) as connection:
             with self._lock:
@@ -180,6 +179,7 @@ class _TlsConnections:
                     return False
             try:
                 connection.do_handshake()
+                connection.settimeout(IDLE_SECONDS)
                 _Handler(connection, (address, 0), self._api)
             except (OSError, ValueError):  # clients may break their connections
                 pass
@@ -203,12 +203,12 @@ class _Handler(BaseHTTPRequestHandler):
     server: Any  # an ApiServer
 
     def _answer(self) -> None:
-        length = self.headers.get("Content-Length") or "0"
-        if not re.fullmatch("[0-9]{1,18}", length) or int(length) > MOST_BODY_BYTES:
+        length = find_length(self.headers)
+        if length is None or length > MOST_BODY_BYTES:
             self.close_connection = True  # the next request cannot be found without the length of this one
             response = ApiResponse.failure(400, "BadRequest", f"Content-Length is not in [0, {MOST_BODY_BYTES}]")
         else:
-            self.rfile.read(int(length))
+            self.rfile.read(length)
             response = self.server.respond(self.command, self.path, self.headers)
         if response.hang:
             self.server.closed.wait()

@@ -77,9 +77,9 @@ class Asking:
     asking_since = math.inf
 
 
-def program(name: str, port: int, pid: int = 1) -> Any:
+def program(name: str, port: int, pid: int = 1, *, answers: bool = True) -> Any:
     process = SimpleNamespace(pid=pid, returncode=None)
-    return SimpleNamespace(name=name, metrics_port=port, process=process)
+    return SimpleNamespace(name=name, metrics_port=port, process=process, answers=answers)
 
 
 @pytest.fixture
@@ -149,6 +149,14 @@ def test_a_program_that_could_not_have_its_port_is_not_judged(health: PodHealth)
             assert judge(health, 1000.0) == ("", "trainer: nothing listens on its metrics port yet")
 
 
+def test_a_program_that_knows_nothing_of_our_pages_is_ready(health: PodHealth) -> None:
+    """A pod with a program of ENTRY was never READY."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        health.programs = [program("trainer", unused.getsockname()[1], answers=False)]
+        assert judge(health, 1000.0) == ("", "")
+
+
 def test_a_stranger_on_a_programs_port_is_not_judged(health: PodHealth, stub: Callable[[str], Stub]) -> None:
     stranger = stub("trainer")
     stranger.answers["/healthz"] = (404, "who is that")
@@ -161,6 +169,28 @@ def test_a_request_to_the_api_server_that_never_ends_makes_the_pod_stuck(health:
     health.api.asking_since = health.clock.now
     assert judge(health, 59.0)[0] == ""
     assert judge(health)[0] == "the API server has been answering one request for 61 s"
+
+
+def test_a_program_that_answers_byte_by_byte_is_silent(health: PodHealth) -> None:
+    """Each byte began a new second, and as long as the answer lasted, no probe of the pod was answered."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    is_over = threading.Event()
+
+    def trickle() -> None:
+        with listener.accept()[0] as stream, contextlib.suppress(OSError):
+            stream.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            end = time.monotonic() + DEADLINE_S / 4
+            while not is_over.wait(0.02) and time.monotonic() < end:
+                stream.sendall(b"x")
+
+    with listener:
+        slow = threading.Thread(target=trickle, daemon=True)
+        slow.start()
+        health.programs = [program("trainer", listener.getsockname()[1])]
+        assert judge(health) == ("", "trainer has not answered for 0 s")
+        assert slow.is_alive()
+        is_over.set()
+        slow.join()
 
 
 def test_programs_are_asked_once_however_many_probes_come(health: PodHealth, stub: Callable[[str], Stub]) -> None:
@@ -184,7 +214,7 @@ def test_a_stopped_pserver_is_silent_and_well_again_when_it_goes_on(health: PodH
     with Path(os.devnull).open("wb") as nothing:
         process = server().start(argv, Path.cwd(), os.environ, [nothing.fileno()] * 2)
     try:
-        health.programs = [SimpleNamespace(name="pserver", metrics_port=second, process=process)]
+        health.programs = [SimpleNamespace(name="pserver", metrics_port=second, process=process, answers=True)]
         wait_for(lambda: "no trainer has joined yet" in judge(health)[1])
         assert judge(health)[0] == ""
         os.kill(process.pid, signal.SIGSTOP)

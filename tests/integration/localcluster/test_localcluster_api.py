@@ -13,6 +13,7 @@ import requests
 from waiting import until
 
 from paddle_cluster.localcluster import ApiResponse, ApiServer, PodState, PodStore, pod_object
+from paddle_cluster.localcluster.api import server
 
 TIMEOUT = 20
 
@@ -88,8 +89,6 @@ def test_a_request_that_hangs_does_not_hold_up_others_nor_the_end(api: ApiServer
 
 
 def test_a_client_that_never_shakes_hands_does_not_hold_up_others(api: ApiServer):
-    import socket
-
     with socket.create_connection((api.host, api.port), timeout=TIMEOUT):
         assert ask(api).status_code == 200
 
@@ -108,6 +107,14 @@ def test_a_connection_that_says_nothing_gets_no_thread(api: ApiServer):
             stack.enter_context(socket.create_connection((api.host, api.port), TIMEOUT))
         assert ask(api).status_code == 200
         until(lambda: count_threads() == 0, "the end of the request's thread")
+
+
+def test_a_tls_handshake_that_does_not_go_on_keeps_no_thread(api: ApiServer, monkeypatch: pytest.MonkeyPatch):
+    """After its first byte a connection had a thread for 300 s."""
+    monkeypatch.setattr(server, "LIMITS", server.LIMITS._replace(head_s=0.1))
+    with socket.create_connection((api.host, api.port), TIMEOUT) as stream:
+        stream.sendall(b"\x16")
+        assert stream.recv(1) == b""
 
 
 def count_threads() -> int:

@@ -123,6 +123,15 @@ def test_a_fault_of_ours_is_an_answer_and_a_line_and_ends_nothing(tools, capfd):
     assert "cannot be answered: ZeroDivisionError: ours" in capfd.readouterr().err
 
 
+def test_a_page_that_names_a_file_which_is_no_utf8_is_an_answer(tools):
+    """The connection was closed without an answer and without a line in the log."""
+    port = tools.find_ports(1)
+    front = watch(["127.0.0.1"], port, Pages(lambda: os.fsdecode(b"cannot write f\xff"), lambda: ""))
+    with contextlib.closing(front):
+        assert ask(port, "/healthz") == (503, "cannot write f\\udcff\n")
+        assert ask(port, "/healthz", "HEAD") == (503, "")
+
+
 # ----- Of a server process -----
 
 

@@ -22,7 +22,7 @@ def test_the_help_of_start_sh_is_understood() -> None:
 
 def test_every_variable_that_the_script_reads_is_in_its_help() -> None:
     script = (ROOT / "start.sh").read_text(encoding="utf-8")
-    read = set(re.findall(r"\$\{?([A-Z][A-Z_]{4,})", script))
+    read = {re.sub(r"^PADDLE_INIT_.*", "PADDLE_INIT_X", name) for name in re.findall(r"\$\{?([A-Z][A-Z_]{4,})", script)}
     own = {"BASH_SOURCE", "FUNCNAME", "SECONDS", "TMPDIR", *re.findall(r"^([A-Z_]+)=[0-9]+", script, re.MULTILINE)}
     assert read - own <= options.start_sh_rows().keys()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import socket
 import threading
 import time
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from paddle_base.runtime.errors import BugError, ConfigError, PeerUnreachableError
-from paddle_base.runtime.network import bodies
+from paddle_base.runtime.network import bodies, front
 from paddle_base.runtime.network.front import FrontLimits
 from paddle_cluster.elastic.hosts import INVALID_SLOT_INFO, SlotInfo, get_host_assignments, parse_hosts
 from paddle_cluster.elastic.http_server import KVStoreServer, RendezvousServer
@@ -202,6 +203,48 @@ def put_in_parts(port: int, head: str, secret: str = SECRET) -> bytes:
 def test_a_body_without_a_right_length_is_refused(server: tuple[RendezvousServer, int], head: str, status: int) -> None:
     answer = send(server[1], put_in_parts(server[1], head))
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+
+
+@pytest.mark.parametrize(
+    ("method", "framing", "status"),
+    [
+        ("GET", "Content-Length: 41", 404),
+        ("DELETE", "Content-Length: 41", 200),
+        ("GET", "Transfer-Encoding: chunked", 411),
+        ("PUT", "Transfer-Encoding: chunked\r\nContent-Length: 0", 411),
+        ("PUT", "Content-Length: 0\r\nContent-Length: 41", 411),
+    ],
+)
+def test_no_body_is_taken_for_the_next_request(method: str, framing: str, status: int) -> None:
+    """What the server did not read of a body stayed in the connection, and a PUT in it was stored."""
+    server = RendezvousServer()
+    port = server.start(address="127.0.0.1")
+    head = f"{method} /a/b HTTP/1.1\r\n{framing}\r\nPadding: "
+    head += "x" * (front.READ_BYTES - len(head) - 4) + "\r\n\r\n"  # the front reads the head and nothing more
+    body = b"PUT /a/b HTTP/1.1\r\nContent-Length: 1\r\n\r\nx"
+    try:
+        with socket.create_connection(("127.0.0.1", port), WAIT_S) as stream, stream.makefile("rb") as answer:
+            stream.sendall(head.encode() + body)
+            stream.shutdown(socket.SHUT_WR)
+            assert re.findall(rb"HTTP/1.1 (\d+)", answer.read()) == [b"%d" % status]
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(("sent", "is_kept"), [("", True), ("Connection: close\r\n", False), ("x", False)])
+def test_an_answer_says_whether_its_connection_is_closed(sent: str, is_kept: bool) -> None:
+    """The client kept a connection that the server had closed after a refused body."""
+    server = RendezvousServer()
+    port = server.start(address="127.0.0.1")
+    more, headers = (sent, "") if sent == "x" else ("", sent)
+    try:
+        with socket.create_connection(("127.0.0.1", port), WAIT_S) as stream:
+            stream.sendall(f"GET /a/b HTTP/1.1\r\n{headers}\r\n{more}".encode())
+            with http.client.HTTPResponse(stream) as answer:
+                answer.begin()
+                assert answer.will_close is not is_kept
+    finally:
+        server.stop()
 
 
 def test_a_body_that_does_not_come_is_408(

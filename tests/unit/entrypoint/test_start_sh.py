@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from docpages.options import start_sh_rows
+from each import each
 
 from paddle_base.runtime.kubernetes.account import ACCOUNT
 from paddle_cluster.launcher.roles.plan import FLAGS
@@ -18,11 +19,12 @@ from paddle_cluster.launcher.settings import VARIABLES
 START_SH = Path(__file__).parents[3] / "start.sh"
 RECORDER = """
 import json, os, sys
-names = ("HOME", "TMPDIR", "JOB_NAMESPACE", "WORK_DIR", "TRAIN_CONFIG_DIR")
+names = ("HOME", "TMPDIR", "JOB_NAMESPACE", "WORK_DIR", "TRAIN_CONFIG_DIR", "TRAINER_PACKAGE")
 env = {name: value for name, value in os.environ.items() if name in names or name.startswith("CONF_PADDLE_")}
 print("RECORD " + json.dumps({"argv": sys.argv[1:], "cwd": os.getcwd(), "pid": os.getpid(), "env": env}))
 """
 REQUIRED = ("JOB_PATH", "JOB_NAME")
+DEFAULTS = {None: "required", "": "none"}  # in the help
 PORTS = ("CONF_PADDLE_NIC", "CONF_PADDLE_PORT", "CONF_PADDLE_PORTS_NUM", "CONF_PADDLE_PORTS_NUM_SPARSE")
 BLOG = dict.fromkeys(["TRAIN_CONFIG_DIR", "CONF_PADDLE_GRADIENT_NUM", *PORTS])  # what its YAML leaves out
 
@@ -137,7 +139,8 @@ def test_nothing_is_said_of_defaults_where_all_is_set(pod: Pod) -> None:
 def test_help_says_the_defaults_of_the_launcher() -> None:
     rows = {name: default for name, (default, _) in start_sh_rows().items()}
     own = {"JOB_PATH": "required", "TRAIN_CONFIG_DIR": "found", "JOB_NAMESPACE": "the pod's own"}
-    expected = {one.name: own.get(one.name, one.default or "required") for one in VARIABLES if one.name in rows}
+    own |= {one.name: one.default or DEFAULTS[one.default] for one in VARIABLES if one.name not in own}
+    expected = {one.name: own[one.name] for one in VARIABLES if one.name in rows}
     assert {name: rows[name] for name in expected} == expected
     assert {*PORTS, "SERVICE_ACCOUNT_DIR", "CONF_PADDLE_METRICS_PORT"} <= expected.keys()
 
@@ -503,6 +506,47 @@ def test_a_config_directory_may_end_in_a_slash(pod: Pod) -> None:
     assert pod.start(TRAIN_CONFIG_DIR="digits/").returncode == 0
 
 
+# ----- A program of ENTRY
+
+ENTRY = {"ENTRY": "python train.py"}
+
+
+def test_a_program_needs_no_config_and_gets_no_flag_of_one(pod: Pod) -> None:
+    program = pod.volume / "job/program"
+    program.mkdir()
+    (program / "train.py").write_text("print(1)\n")
+    found = pod.record("--seed=7", **ENTRY, TRAIN_CONFIG_DIR="program", PADDLE_INIT_TRAINER_COUNT="4")
+    assert found["argv"] == [
+        *("--dot_period=10", "--log_period=50", "--num_passes=10", "--trainer_count=4", "--saving_period=1"),
+        *("--local=0", "--use_gpu=0", "--seed=7"),
+    ]
+    assert found["cwd"] == found["env"]["TRAINER_PACKAGE"] == str(pod.work / "job")
+    assert (pod.work / "job/train.py").exists()
+
+
+def test_the_directory_of_the_program_is_the_only_one_with_a_program(pod: Pod) -> None:
+    """A directory of programs has no trainer_config.py."""
+    (pod.config / "trainer_config.py").rename(pod.config / "train.py")
+    assert pod.record(**ENTRY, TRAIN_CONFIG_DIR=None)["env"]["TRAIN_CONFIG_DIR"] == "digits"
+    assert pod.start(TRAIN_CONFIG_DIR=None).returncode == 66
+
+
+def test_the_package_of_2017_may_be_anywhere(pod: Pod) -> None:
+    """The shard is copied to ./data of each pod, so the program runs in a copy, too."""
+    package = pod.root / "app/mine"
+    package.mkdir(parents=True)
+    (package / "train.py").write_text("print(1)\n")
+    found = pod.record(**ENTRY, TRAINER_PACKAGE=str(package), TRAIN_CONFIG_DIR=None)
+    assert found["cwd"] == found["env"]["TRAINER_PACKAGE"] == str(pod.work / "job")
+    assert found["env"]["TRAIN_CONFIG_DIR"] == "mine" and (pod.work / "job/train.py").exists()
+
+
+@each("path, status", [("app", 78), ("/nonexistent/app", 66)])
+def test_a_package_that_cannot_be_used_is_named(pod: Pod, path: str, status: int) -> None:
+    done = pod.start(**ENTRY, TRAINER_PACKAGE=path)
+    assert done.returncode == status and f"TRAINER_PACKAGE is '{path}'" in done.stderr
+
+
 # ----- roles of a task job
 
 
@@ -575,6 +619,14 @@ def test_the_trainer_package_of_2017_is_run_in_place(elastic: Pod) -> None:
     )
     assert f"cwd {package}\n" in done.stdout
     assert done.stdout.endswith(f"RUN train --job_name=job --config=net.py --save_dir=/out {STORE}\n")
+
+
+def test_a_trainer_runs_the_program_of_entry_beside_all_data(elastic: Pod) -> None:
+    (elastic.config / "trainer_config.py").rename(elastic.config / "train.py")
+    told = 'ls train.py; cat data/train.list; echo "path $PYTHONPATH store $PADDLE_INIT_STORE_DIR"'
+    done = elastic.start("trainer", STORE, ENTRY=told, PYTHONPATH=None)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith(f"train.py\ndata/train-0\npath {elastic.work}/job store /store\n")
 
 
 def test_the_variables_of_a_role_that_are_missing_are_named(elastic: Pod) -> None:

@@ -17,11 +17,11 @@ REQUIRED = [variable.name for variable in VARIABLES if variable.default is None]
 MALFORMED = {
     "JOB_NAME": "Paddle_Job", "JOB_PATH": "jobpath", "JOB_NAMESPACE": "a b", "CONF_PADDLE_NIC": "eth 0",
     "CONF_PADDLE_PORT": "70000", "CONF_PADDLE_PORTS_NUM": "0", "CONF_PADDLE_PORTS_NUM_SPARSE": "-1",
-    "CONF_PADDLE_GRADIENT_NUM": "three", "CONF_PADDLE_PSERVER_NUM": "0",
+    "CONF_PADDLE_GRADIENT_NUM": "three", "CONF_PADDLE_PSERVER_NUM": "-1",
     "CONF_PADDLE_PSERVER_APART": "yes", "CONF_PADDLE_POD_SERVICE": "paddle.pods",
     "RESTARTS": "-1", "REJOIN_TIMEOUT": "1 h",
     "KUBERNETES_SERVICE_PORT_HTTPS": "https", "POD_IP": "me",
-    "START_TIMEOUT": "soon", "STOP_TIMEOUT": "0", "RESUME": "yes",
+    "START_TIMEOUT": "soon", "STOP_TIMEOUT": "0", "RESUME": "yes", "ENTRY": " ", "MASTER_PORT": "0",
 }  # fmt: skip
 
 

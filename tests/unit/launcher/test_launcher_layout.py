@@ -36,6 +36,7 @@ LAYOUTS: dict[str, tuple[tuple[int, int, bool], str]] = {
     "apart": ((2, 3, True), "ttppp"),
     "one of each, apart": ((1, 1, True), "tp"),
     "one pod": ((1, 1, False), "b"),
+    "no pserver": ((2, 0, False), "tt"),
 }
 
 

@@ -122,11 +122,35 @@ def test_all_that_is_missing_is_said_at_once() -> None:
     ]  # fmt: skip
 
 
-def test_a_program_of_paddle_v2_is_refused_and_a_list_of_files_is_not_needed() -> None:
-    with pytest.raises(RoleError, match=r"paddle\.v2"):
-        plan_role("trainer", [], {**ELASTIC, "ENTRY": "python train.py"})
+def test_a_list_of_files_is_not_needed() -> None:
     (note,) = plan_role("trainer", [], {**ELASTIC, "TRAIN_LIST": "/pfs/list"}).notes
-    assert "the config's train_list" in note
+    assert "the master distributes" in note
+
+
+def test_a_program_of_paddle_v2_finds_what_2017_gave_it() -> None:
+    """ENTRY was refused."""
+    plan = plan_role(
+        "trainer", ["--seed", "9"], {**OF_2017, "ENTRY": "cd sub && python train.py", "PYTHONPATH": "/lib"}
+    )
+    assert plan.command[:2] == ("sh", "-c") and plan.command[2].endswith("cd sub && python train.py")
+    assert plan.variables == {
+        "ETCD_ENDPOINTS": "http://10.0.0.9:2379",
+        "ETCD_IP": "10.0.0.9",
+        "MASTER_IP": "10.0.0.9",
+        "PADDLE_INIT_ETCD_ENDPOINTS": "http://10.0.0.9:2379",
+        "PADDLE_INIT_JOB_NAME": "mnist",
+        "PADDLE_INIT_SAVE_DIR": "/pfs/out",
+        "PADDLE_INIT_TRAINER_COUNT": "4",
+        "PADDLE_INIT_USE_GPU": "0",
+        "PADDLE_INIT_SEED": "9",
+        "PADDLE_JOB_NAME": "mnist",
+        "PADDLE_OUTPUT": "/pfs/out",
+        "PYTHONPATH": "/pfs/package:/lib",
+    }
+    own = plan_role("trainer", [], {**ELASTIC, "ENTRY": "x"}).variables
+    assert (own["ETCD_IP"], own["MASTER_IP"]) == ("paddle-etcd", "paddle-etcd")
+    for role in ("master", "pserver"):  # the pods of a job often share their variables
+        assert plan_role(role, ["--output=/o"], {**ELASTIC, "ENTRY": "x"}).command[:2] == ("paddle", role)
 
 
 def test_etcd_is_where_2017_had_it() -> None:
@@ -250,6 +274,32 @@ def test_a_trainer_becomes_its_program(pod: RolePod) -> None:
     with pod.start("trainer", 'echo "pid $$ $1 $*"') as process:
         said, _ = process.communicate(timeout=60)
     assert f"pid {process.pid} train" in said and process.returncode == 0
+
+
+# what it says after the signal is more than a pipe holds
+SAVES = "trap 'seq 20000; echo saved; exit 143' TERM; echo began; while :; do sleep 0.1; done"
+
+
+def test_a_trainer_runs_the_program_of_entry_and_passes_signals_on(pod: RolePod) -> None:
+    with pod.start("trainer", SAVES, ENTRY='echo "etcd $ETCD_IP"; paddle; echo went on') as process:
+        read_until(process, "etcd 127.0.0.1")
+        read_until(process, "began")
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 143 and "saved" in said and "went on" not in said
+
+
+def test_python_2_given_to_python_in_a_task_job_is_told_of_paddle_run(pod: RolePod) -> None:
+    (pod.root / "train.py").write_text("print 1\n")
+    with pod.start("trainer", "", ENTRY=f"{sys.executable} train.py") as process:
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 65 and 'set ENTRY to "paddle run PROGRAM.py"' in said.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(("entry", "status"), [("exit 65", 65), ("sh -c 'kill -9 $$'", 75), ("exit 3", 3)])
+def test_the_status_of_a_program_of_entry_is_the_pods(pod: RolePod, entry: str, status: int) -> None:
+    with pod.start("trainer", "", ENTRY=entry) as process:
+        assert process.wait(60) == status
 
 
 def test_a_job_that_has_failed_is_over_too(pod: RolePod, tmp_path: Path) -> None:

@@ -42,6 +42,16 @@ def test_the_templates_are_made_of_these_manifests() -> None:
     assert f"made of {digest()} " in made_of, "a manifest has changed: run make chart"
 
 
+def test_a_variable_of_a_component_may_be_set_without_the_component() -> None:
+    """`--set training.env.CONF_PADDLE_PSERVER_NUM=1` had no effect, because a component has this variable, too."""
+    text = (K8S / "templates/static/job.yaml").read_text()
+    known = re.search(r"range .*omit \.Values\.training\.env (.*) }}", text)
+    conditional = re.findall(r"{{- if (.*) }}\n +- (?:\{name: |name: )(\w+)", text)
+    assert known and {"ENTRY", "CONF_PADDLE_PSERVER_NUM"} <= {name for _, name in conditional}
+    for condition, name in conditional:
+        assert f'(hasKey .Values.training.env "{name}")' in condition and f'"{name}"' in known[1]
+
+
 def test_the_image_is_the_one_that_the_manifests_name() -> None:
     values, images = load(K8S / "values.yaml"), load(K8S / "tasks/kustomization.yaml")["images"]
     assert [(one["name"], one["newTag"]) for one in images] == [

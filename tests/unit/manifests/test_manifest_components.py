@@ -1,5 +1,6 @@
 """The components of k8s/components: each is listed where it is chosen, and fits the plain manifests."""
 
+import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,23 @@ def test_nobody_else_reaches_any_port(who: str, port: int) -> None:
 @each("port", [*JOB_PORTS, *METRICS_PORTS])
 def test_prometheus_reaches_the_metrics_and_no_pserver(port: int) -> None:
     assert admits(POLICY, {}, MONITORING, same_namespace=False, port=port) == (port in METRICS_PORTS)
+
+
+@each(("who", "port", "is_let_in"), [("same job", 29500, True), ("same job", 40123, True), ("stranger", 29500, False)])
+def test_the_pods_of_any_program_reach_all_ports_of_each_other(who: str, port: int, is_let_in: bool) -> None:
+    """gloo and NCCL choose ports at random."""
+    policy = copy.deepcopy(added("any-program", "NetworkPolicy"))
+    (rule,) = policy["spec"]["ingress"]
+    assert policy["spec"]["podSelector"] == POLICY["spec"]["podSelector"] and "ports" not in rule
+    rule["ports"] = [{"port": 1, "endPort": 65535}]  # what no list means
+    labels = pod_labels(JOB) if who == "same job" else {"app": "x"}
+    assert admits(policy, labels, OWN, same_namespace=True, port=port) == is_let_in
+
+
+def test_any_program_runs_without_pservers_on_its_own_port() -> None:
+    found = environment(patched_job("any-program"))
+    assert (found["CONF_PADDLE_PSERVER_NUM"], found["ENTRY"]) == ("0", "python train.py")
+    assert int(found["MASTER_PORT"]) not in (*JOB_PORTS, *METRICS_PORTS)
 
 
 # ----- gang start, scraping, pod security

@@ -9,6 +9,8 @@ import socket
 import threading
 
 import pytest
+from full_process import FullProcess
+from waiting import until
 
 from paddle_base.messages.gate import Gate, GateLimits, GateTarget, Refusals, _Passage, find_idlest
 
@@ -37,6 +39,25 @@ def test_a_gate_that_closes_takes_no_connection_that_has_come_in_the_same_moment
             goes_on.set()
             closing.join(LIMIT_S)
     assert not closing.is_alive()
+
+
+def test_silent_connections_that_hold_the_last_descriptors_make_room() -> None:
+    """The gate accepted no member until the handshakes of the others were late."""
+    listener = FullProcess(free=3)
+    address = listener.getsockname()
+    target = GateTarget("paddle-gate-test-of-no-server", b"NULL", lambda _: True)
+    gate = Gate(listener, target, GateLimits(handshake=LIMIT_S), Refusals(lambda line: None))
+    with contextlib.ExitStack() as stack:
+        stack.callback(gate.close, LIMIT_S)
+        silent = [stack.enter_context(socket.create_connection(address, LIMIT_S / 4)) for _ in range(3)]
+        until(lambda: len(gate._unauthenticated) == 3, "the silent connections")
+        member = stack.enter_context(socket.create_connection(address, LIMIT_S))
+        with pytest.raises(ConnectionResetError):
+            silent[0].recv(1)
+        until(
+            lambda: member.getsockname() in [one.outer.getpeername() for one in list(gate._unauthenticated)],
+            "the member",
+        )
 
 
 def test_the_oldest_connection_goes_if_possible_one_that_does_not_know_the_key() -> None:

@@ -1,6 +1,7 @@
 """The listener: what a peer may send and keep before it has joined, and for how long. Times are those of the test."""
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -151,6 +152,55 @@ def test_a_connection_that_would_leave_too_few_descriptors_takes_the_place_of_on
     fourth = stack.enter_context(socket.create_connection(port.address))
     port.turn_until(lambda: is_closed(fourth), "the end of the new connection")
     assert not is_closed(second) and not is_closed(third)
+
+
+def test_a_server_without_a_free_descriptor_rests_until_it_looks_again(port, stack, monkeypatch):
+    """Its loop turned without a rest, because the connection that it could not accept was still there."""
+
+    def refuse(self):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    waiting = stack.enter_context(socket.create_connection(port.address))
+    with monkeypatch.context() as full:
+        full.setattr(socket.socket, "accept", refuse)
+        assert port.poller.poll(20)
+        port.listener.handle(port.listener.file, select.EPOLLIN, BEGIN)
+        assert not port.poller.poll(0)
+    port.listener.tidy(BEGIN)
+    port.turn_until(lambda: port.listener._peers, "the connection")
+    assert not is_closed(waiting)
+
+
+def test_a_connection_that_takes_the_last_descriptor_is_not_closed_for_another(port, stack, monkeypatch):
+    """accept() fails without a free descriptor even if nobody waits, and the server closed what it had accepted."""
+    accept, accepted = socket.socket.accept, []
+
+    def accept_one(self):
+        if accepted:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        accepted.append(self)
+        return accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", accept_one)
+    stream = port.connect(stack)
+    assert not is_closed(stream) and len(port.listener._peers) == 1
+
+
+def test_a_kernel_that_watches_no_more_descriptors_ends_one_connection(port, stack):
+    """The error ended the server."""
+
+    class Full:
+        def register(self, *_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def unregister(self, _):
+            raise FileNotFoundError
+
+    poller, port.listener._poller = port.listener._poller, Full()
+    stream = stack.enter_context(socket.create_connection(port.address))
+    port.turn_until(lambda: is_closed(stream), "its end")
+    port.listener._poller = poller
+    port.connect(stack)
 
 
 def is_closed(stream):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from full_process import FullProcess
 from waiting import until
 
 from paddle_base.runtime.network.front import Admitted, Front, FrontHandlers, FrontLimits, Refused
@@ -172,28 +174,68 @@ def test_a_process_without_free_descriptors_closes_connections_that_prove_nothin
         assert ask(old, b"ok 3") == b"ok 3 from 127.0.0.1\n"
 
 
-def test_a_request_that_is_there_is_answered_whatever_comes_after_it(start: Callable[..., Served]) -> None:
-    """A turn accepted more connections than may be unproven, and closed those that no turn had read."""
-    served = start()
-    hold, goes_on = threading.Event(), threading.Event()
+def test_silent_connections_that_hold_the_last_descriptors_make_room() -> None:
+    """The front accepted nothing until their time was over, so the probes of a pod failed for as long."""
+    listener = FullProcess(free=3)
+    limits = QUICK._replace(may_use_spare=True)
+    front = Front([listener], FrontHandlers(judge, lambda *_: False), limits)
+    with contextlib.ExitStack() as stack:
+        port = listener.getsockname()[1]
+        stack.callback(front.close)
+        for _ in range(3):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        until(lambda: len(front._unproven.oldest) == 3, "the silent connections")
+        probe = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S / 4))
+        assert ask(probe, b"who") == b"no\n"
+
+
+def hold(served: Served) -> Callable[[], None]:
+    """Make the front judge a request until the returned function is called."""
+    holds, goes_on = threading.Event(), threading.Event()
     judge_as_before = served.front._handlers.judge
 
     def judge_slowly(data: bytes, greeting: bytes) -> Admitted | Refused | None:
         if data == b"hold\n":
-            hold.set()
+            holds.set()
             goes_on.wait(LIMIT_S)
         return judge_as_before(data, greeting)
 
     served.front._handlers = served.front._handlers._replace(judge=judge_slowly)
+    stream = served.connect()
+    stream.sendall(b"hold\n")
+    assert holds.wait(LIMIT_S)
+
+    def release() -> None:
+        goes_on.set()
+        stream.close()
+
+    return release
+
+
+def test_a_request_that_is_there_is_answered_whatever_comes_after_it(start: Callable[..., Served]) -> None:
+    """A turn accepted more connections than may be unproven, and closed those that no turn had read."""
+    served = start()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(served.connect()).sendall(b"hold\n")
-        assert hold.wait(LIMIT_S)
+        release = hold(served)
         request = stack.enter_context(served.connect())
         request.sendall(b"ok\n")
         for _ in range(40):
             stack.enter_context(served.connect())
-        goes_on.set()
+        release()
         assert receive(request) == b"ok from 127.0.0.1\n"
+
+
+def test_a_request_that_came_in_time_is_answered_however_long_another_was_judged(start: Callable[..., Served]) -> None:
+    """The front asks a pod's programs for seconds; then it closed, unread, the connections whose time was over."""
+    served = start()
+    with served.connect() as stream:
+        until(lambda: len(served.front._unproven.oldest) == 1, "the connection")
+        [waiting] = served.front._unproven.oldest
+        release = hold(served)
+        stream.sendall(b"ok\n")
+        waiting.deadline = time.monotonic()
+        release()
+        assert receive(stream) == b"ok from 127.0.0.1\n"
 
 
 def test_an_answer_of_the_front_may_be_longer_than_the_buffers_of_a_connection(start: Callable[..., Served]) -> None:
