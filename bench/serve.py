@@ -2,7 +2,7 @@
 
 usage: bench/serve.py [--seconds S] [--rounds N] [--clients N ...]
 
-The network reads an image of 784 numbers: fully connected layers of 512, 512 and 10. Each client is a thread of this
+The network reads an image of 784 numbers: fully connected layers of 2048, 2048 and 10. Each client is a thread of this
 process that sends a request with one image when it has the answer to the last one, over a connection that stays open.
 The contestants are services in their own processes, and run in alternation:
 
@@ -63,7 +63,7 @@ class Figures(NamedTuple):
 def write_model(directory: Path) -> None:
     """Writes the tar file and the topology of a network with random parameters."""
     layer = paddle.layer.data(name="img", type=paddle.data_type.dense_vector(PIXELS))
-    for size in (512, 512):
+    for size in (2048, 2048):
         layer = paddle.layer.fc(input=layer, size=size, act=paddle.activation.Relu())
     layer = paddle.layer.fc(input=layer, size=10, act=paddle.activation.Softmax())
     parameters = paddle.parameters.create(layer)

@@ -212,7 +212,7 @@ def test_what_exceeds_a_limit_is_refused_with_one_line(tmp_path):
             ([1] * 50, "/", "POST", 400, "with about 50 values; at most 40 are accepted"),
             ({}, "/other", "POST", 404, "samples are posted to /"),
             ({}, "/", "PUT", 405, "this server answers only"),
-            (None, "/", "POST", 411, "a POST needs a Content-Length"),
+            (None, "/", "POST", 411, "a body needs one Content-Length"),
         ]
         for body, path, method, status, text in cases:
             if body is None:
