@@ -21,7 +21,18 @@ DEADLINE_S = 60
 MOMENTS_MS = (0, 2, 5, 10, 20, 40, 70, 100)
 WHOLE = {"--help", "train", "version"}  # commands that are started as a shell starts them; the others are forked
 # a reader that is gone does not end them
-NO_SIGPIPE = {"autoscaler", "elastic", "launch", "localcluster", "master", "prepare", "pserver", "run", "train"}
+NO_SIGPIPE = {
+    "autoscaler",
+    "elastic",
+    "launch",
+    "localcluster",
+    "master",
+    "prepare",
+    "pserver",
+    "run",
+    "serve",
+    "train",
+}
 
 
 def start(*arguments, cwd):
