@@ -9,9 +9,11 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+_FLUID = "a network is made of the layers of paddle.v2: see docs/v2.md"
 _V2 = "a program of 2017 imports paddle.v2: see docs/v2.md"
 _SERVICE = "the messages between trainers and parameter servers are other ones: see docs/protocol.md"
 MODULES: Mapping[str, str] = {
+    "paddle.fluid": _FLUID,
     "paddle.proto.OptimizerConfig_pb2": _SERVICE,
     "paddle.proto.ParameterServerConfig_pb2": _SERVICE,
     "paddle.proto.ParameterService_pb2": _SERVICE,
@@ -29,7 +31,11 @@ MODULES: Mapping[str, str] = {
     "paddle.utils.torch2paddle": (
         "write each parameter as a file of a header of 16 bytes and float32 values: see docs/compat.md"
     ),
-    "py_paddle": "a program predicts by paddle train --job=test --predict_output_dir=DIR: see docs/your-own-job.md",
+    "paddle.v2.fluid": _FLUID,
+    "py_paddle": (
+        "a program predicts by paddle.infer of paddle.v2 (docs/v2.md), a config by paddle train --job=test "
+        "--predict_output_dir=DIR: see docs/your-own-job.md"
+    ),
 }
 
 
