@@ -97,10 +97,13 @@ def download(url: str, module_name: str, md5sum: str | None) -> str:
     raise MissingInputError(
         f"{address} cannot be fetched ({_reason(error)}); put the file at {path} (MD5 {md5sum or 'any'}), or set "
         f"{MIRROR} to the address of a copy of the cache, or HTTPS_PROXY"
-    ) from error
+    )
 
 
-def _reason(error: Exception | None) -> str:
+def _reason(error: BaseException | None) -> str:
+    """Return what failed at the lowest level: requests and urllib3 wrap it in several exceptions of long texts."""
+    while error is not None and (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
     text = str(error)
     return text if len(text) < 200 else f"{text[:200]}..."
 

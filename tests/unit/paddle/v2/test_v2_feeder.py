@@ -1,5 +1,7 @@
 """DataFeeder: which columns it takes, the batches that it accepts, and batches that are joined."""
 
+import traceback
+
 import numpy as np
 import pytest
 
@@ -57,3 +59,10 @@ def test_a_sample_without_a_column_is_named():
         feeder([7])
     with pytest.raises(DataError, match=r"sample 2: slot label \(integer_value\(3\)\): .*3"):
         feeder([*SAMPLES[:2], (*SAMPLES[2][:3], 3)])
+
+
+def test_a_traceback_of_a_wrong_sample_has_one_exception():
+    for batch in ([([1.0], [1], [], 0)], [([1.0, 2],)]):
+        with pytest.raises(DataError, match="pass 0, batch 0, sample 0") as raised:
+            DataFeeder(TYPES)(batch, "pass 0, batch 0")
+        assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
