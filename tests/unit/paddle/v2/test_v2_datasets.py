@@ -29,7 +29,7 @@ from paddle.v2.dataset import (
     voc2012,
     wmt14,
 )
-from paddle_base.runtime.errors import DataError, MissingInputError, UsageError
+from paddle_base.runtime.errors import DataError, MissingInputError, UsageError, VolumeError
 
 
 @pytest.fixture
@@ -343,6 +343,13 @@ def test_a_failed_connection_is_told_by_its_lowest_reason_without_other_tracebac
         ) as raised:
             common.download(url, "test", "")
     assert raised.value.__cause__ is None
+
+
+def test_a_cache_that_cannot_be_made_is_told_with_the_variable_that_moves_it(cache, monkeypatch):
+    (cache.path / "file").touch()
+    monkeypatch.setattr(common, "DATA_HOME", str(cache.path / "file"))
+    with pytest.raises(VolumeError, match=r"/file/test cannot be made: Not a directory; set PADDLE_DATASET_HOME"):
+        common.download("http://data.example/x.bin", "test", "")
 
 
 def test_a_file_of_another_check_sum_is_used_with_a_warning(cache, capfd):
