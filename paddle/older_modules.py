@@ -13,6 +13,7 @@ _V2 = "a program of 2017 imports paddle.v2: see docs/v2.md"
 _FLUID = "fluid came after v0.10: use the layers and trainer.SGD of paddle.v2, see docs/v2.md"
 _SERVICE = "the messages between trainers and parameter servers are other ones: see docs/protocol.md"
 MODULES: Mapping[str, str] = {
+    "paddle.fluid": _FLUID,
     "paddle.proto.OptimizerConfig_pb2": _SERVICE,
     "paddle.proto.ParameterServerConfig_pb2": _SERVICE,
     "paddle.proto.ParameterService_pb2": _SERVICE,
@@ -30,7 +31,6 @@ MODULES: Mapping[str, str] = {
     "paddle.utils.torch2paddle": (
         "write each parameter as a file of a header of 16 bytes and float32 values: see docs/compat.md"
     ),
-    "paddle.fluid": _FLUID,
     "paddle.v2.fluid": _FLUID,
     "py_paddle": (
         "a program trains and predicts by paddle.v2: see docs/v2.md; with a config, paddle train --job=test "

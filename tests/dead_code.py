@@ -54,6 +54,7 @@ REASONS = {
         "[nrw]*",
     ): "a part of its interface for tests (paddle_cluster/localcluster/__init__.py)",
     ("paddle_cluster/localcluster/api/server.py", "*"): _LIBRARY,
+    ("trainer/config/scripts/python2_syntax.py", "load_grammar"): "fissix calls it",
     ("trainer/serving/service.py", "send_error"): _LIBRARY,
     **{
         (f"trainer/v2/{name}.py", "*"): _2017

@@ -17,7 +17,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements/image.txt"
 CONSTRAINTS = ROOT / "requirements/constraints.txt"
-EXTRAS = ("etcd", "metrics", "recordio")  # what the programs of the image also use
+EXTRAS = ("etcd", "metrics", "python2", "recordio")  # what the programs of the image also use
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64", "aarch64")
 # no newer C library than that of Debian 12, so that the same wheels also run on an older base

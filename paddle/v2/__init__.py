@@ -5,6 +5,7 @@ import importlib.util
 import sys
 from types import ModuleType
 
+from paddle.older_modules import pointer
 from paddle.v2 import (
     activation,
     attr,
@@ -34,8 +35,9 @@ _ON_USE = ("dataset", "image", "master", "plot", "reader")
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in _ON_USE:
-        return importlib.import_module(f"{__name__}.{name}")
+    module = f"{__name__}.{name}"
+    if name in _ON_USE or pointer(module):  # the import of `fluid` says what replaces it
+        return importlib.import_module(module)
     near = closest(name, __all__)
     raise UnknownName(f"module {__name__!r} has no attribute {name!r}{f'; did you mean {near!r}?' if near else ''}")
 

@@ -14,15 +14,20 @@ def open_regular(path: Path) -> BinaryIO:
 
     Raises: OSError: EISDIR for a directory, EINVAL for a pipe, socket or device.
     """
+    return open(path, "rb", opener=_open_handle)  # not os.fdopen: messages take the path from the file's `name`
+
+
+def _open_handle(name: str, flags: int) -> int:
+    path = Path(name)
     # check the mode before opening, because opening may activate a device
     require_regular(path, path.stat().st_mode)
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         require_regular(path, os.fstat(handle).st_mode)
-        return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
         raise
+    return handle
 
 
 def require_regular(path: Path, mode: int) -> None:

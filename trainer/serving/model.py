@@ -20,6 +20,7 @@ from trainer.arrays.rng import Stream
 from trainer.config.building.names import closest
 from trainer.data.input_types import InputType
 from trainer.layers.recurrent.generator import SCORES
+from trainer.storage.model_archive import is_archive
 from trainer.storage.model_sources import find_merged_config, load_model
 from trainer.v2.feeder import DataFeeder, Encoded
 from trainer.v2.fields import fields_of, select
@@ -126,6 +127,11 @@ def open_served(model: str, topology: str, input_types: str, fields: Sequence[st
         except ValueError as error:
             raise DataError(f"--model={model} does not fit --topology={topology}: {error}") from error
     else:
+        if Path(model).is_file() and is_archive(Path(model)):
+            raise UsageError(
+                f"--model={model} has parameters only; give --topology=T, a file that "
+                "Topology.serialize_for_inference wrote"
+            )
         merged = find_merged_config("", model)
         if merged is None:
             raise MissingInputError(

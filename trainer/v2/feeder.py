@@ -60,7 +60,7 @@ class DataFeeder:
         try:
             return self.convert(batch)
         except DataError as error:
-            raise DataError(f"{where}, {error}" if where else str(error)) from error
+            raise DataError(f"{where}, {error}" if where else str(error)) from None  # one line says all
 
     def convert(self, batch: Sequence[Any]) -> Slots:
         """Do what a call does."""
@@ -81,7 +81,7 @@ class DataFeeder:
             return self._encoder.encode_slots(slots)
         except SampleError as error:
             where = "" if error.row is None else f"sample {error.row}: "
-            raise DataError(f"{where}{error}") from error
+            raise DataError(f"{where}{error}") from None
 
     def join(self, parts: Sequence[Encoded]) -> Slots:
         """Return {data layer: its values} for the samples of all parts, in order."""
@@ -97,9 +97,9 @@ class DataFeeder:
             try:
                 for column in self._columns:
                     sample[column]
-            except (IndexError, KeyError, TypeError) as error:
+            except (IndexError, KeyError, TypeError):
                 names = ", ".join(self._encoder.names)
                 raise DataError(
                     f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} "
                     f"columns, of which the data layers {names} take {self._columns}"
-                ) from error
+                ) from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import tarfile
 from collections.abc import Iterator
 from typing import IO, Any
@@ -24,7 +25,7 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.config.scripts.python2 import binary
 from trainer.storage.model_archive import DESCRIPTION, EXPANDED_LIMIT, ParameterArchive
 from trainer.storage.model_files import decode_parameter
-from trainer.v2.errors import WrongValueError
+from trainer.v2.errors import WrongTypeError, WrongValueError
 from trainer.v2.topology import Topology
 
 Values = npt.NDArray[np.float32]
@@ -191,8 +192,9 @@ class Parameters:
         """Write all parameters into a tar archive, which is not compressed: two files for each parameter.
 
         Args: f: a file that is open for writing, also one that compresses, or one in text mode.
+        Raises: TypeError: it is a name.
         """
-        with tarfile.open(fileobj=binary(f), mode="w", format=tarfile.GNU_FORMAT) as archive:
+        with tarfile.open(fileobj=_as_binary(f, "wb"), mode="w", format=tarfile.GNU_FORMAT) as archive:
             for name, config in self._configs.items():
                 content = io.BytesIO()
                 self.serialize(name, content)
@@ -203,10 +205,10 @@ class Parameters:
     def from_tar(f: IO[Any]) -> Parameters:
         """Return the parameters of an archive that `to_tar` wrote.
 
-        Raises: DataError: it is damaged, too large, or another archive; the text says where.
+        Raises: DataError: it is damaged, too large, or another archive; the text says where. TypeError: `f` is a name.
         """
         parameters = Parameters()
-        file = binary(f)
+        file = _as_binary(f, "rb")
         archive = ParameterArchive(file if _can_move(file) else _read_bounded(file))
         for name in archive.names():
             parameters._read(archive, name, str(getattr(f, "name", "the tar file")))
@@ -282,6 +284,17 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     member = tarfile.TarInfo(name)
     member.size = len(content)
     archive.addfile(member, io.BytesIO(content))
+
+
+def _as_binary(f: IO[Any], mode: str) -> IO[bytes]:
+    """Return a file in binary mode; see `binary`.
+
+    Raises: TypeError: it is the name of a file.
+    """
+    if isinstance(f, str | bytes | os.PathLike):
+        raise WrongTypeError(f"{str(f)!r} is a name, not a file; give open({str(f)!r}, {mode!r})")
+    file: IO[bytes] = binary(f)
+    return file
 
 
 def _can_move(file: IO[bytes]) -> bool:

@@ -18,7 +18,7 @@ import requests
 from paddle_base.recordio.writing import RecordIOWriter
 from paddle_base.runtime import glog
 from paddle_base.runtime.durable_files import OutputFile
-from paddle_base.runtime.errors import DataError, MissingInputError, UsageError
+from paddle_base.runtime.errors import DataError, MissingInputError, UsageError, VolumeError
 from trainer.data.plain_pickle import PlainPickleError, load_sample
 from trainer.v2.errors import WrongTypeError
 
@@ -84,24 +84,34 @@ def download(url: str, module_name: str, md5sum: str | None) -> str:
     address = f"{mirror}/{module_name}/{name}" if mirror else url
     if not address.startswith(("http://", "https://")):
         raise UsageError(f"{address} is no address of http or https; correct {MIRROR if mirror else 'the URL'}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VolumeError(
+            f"the cache {path.parent} cannot be made: {error.strerror}; set PADDLE_DATASET_HOME to a folder that can "
+            "be written, or that has the files"
+        ) from None
     glog.info(f"{path} does not exist: fetching {address}")
-    error: Exception | None = None
+    failed: Exception | None = None
     for _ in range(_ATTEMPTS):
         try:
             found = _fetch(address, path, md5sum)
         except (requests.RequestException, ConnectionError) as failure:
-            error = failure
+            failed = failure
             continue
         if found is None:
             return str(path)
-        error = DataError(f"what came has the MD5 {found}")
+        failed = DataError(f"what came has the MD5 {found}")
     raise MissingInputError(
-        f"{address} cannot be fetched ({_reason(error)}); put the file at {path} (MD5 {md5sum or 'any'}), or set "
+        f"{address} cannot be fetched ({_reason(failed)}); put the file at {path} (MD5 {md5sum or 'any'}), or set "
         f"{MIRROR} to the address of a copy of the cache, or HTTPS_PROXY"
-    ) from error
+    )
 
 
-def _reason(error: Exception | None) -> str:
+def _reason(error: BaseException | None) -> str:
+    """Return what failed at the lowest level: requests and urllib3 wrap it in several exceptions of long texts."""
+    while error is not None and (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
     text = str(error)
     return text if len(text) < 200 else f"{text[:200]}..."
 
@@ -110,7 +120,6 @@ def _fetch(address: str, path: Path, md5sum: str | None) -> str | None:
     """Fetch a file into its place; if it has another MD5, return this one, and leave nothing."""
     with requests.get(address, stream=True, timeout=_TIMEOUT) as answer:
         answer.raise_for_status()
-        path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
         digest, size = hashlib.md5(usedforsecurity=False), 0
         try:

@@ -53,7 +53,7 @@ def test_every_module_and_name_of_v0_10_is_there_or_says_what_replaces_it():
     assert list(faults()) == []
 
 
-@pytest.mark.parametrize("name", ["py_paddle.swig_paddle", *MODULES])
+@pytest.mark.parametrize("name", ["py_paddle.swig_paddle", "paddle.v2.fluid.layers", *MODULES])
 def test_a_module_that_is_not_here_says_what_replaces_it(name):
     if name == "paddle.trainer.PyDataProviderWrapper":
         with contextlib.suppress(ModuleNotFoundError):
@@ -67,6 +67,12 @@ def test_a_module_that_is_not_here_says_what_replaces_it(name):
 def test_any_other_missing_module_is_as_python_says_it():
     with pytest.raises(ModuleNotFoundError, match=r"^No module named 'paddle.nowhere'$"):
         importlib.import_module("paddle.nowhere")
+
+
+def test_fluid_is_told_what_replaces_it_in_every_form_of_import():
+    for program in ("import paddle.fluid", "import paddle.v2.fluid as fluid", "from paddle.v2 import fluid"):
+        with pytest.raises(ModuleNotFoundError, match=r"fluid'; fluid came after .* paddle\.v2, see docs/v2\.md$"):
+            exec(program, {})
 
 
 def test_a_config_that_imports_such_a_module_is_told_in_its_line(tmp_path):

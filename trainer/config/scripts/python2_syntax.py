@@ -20,6 +20,10 @@ from types import CodeType, ModuleType
 from typing import Any
 
 try:
+    from fissix.pgen2 import driver, pgen
+
+    # fissix would keep its grammar as a pickle below the home directory, which a pod cannot write; it is made in 20 ms
+    driver.load_grammar = pgen.generate_grammar
     from fissix.pgen2.parse import ParseError
     from fissix.pgen2.tokenize import TokenError
     from fissix.refactor import RefactoringTool

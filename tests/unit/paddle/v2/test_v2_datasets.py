@@ -3,6 +3,7 @@
 import gzip
 import io
 import pickle
+import socket
 import struct
 import tarfile
 import zipfile
@@ -28,7 +29,7 @@ from paddle.v2.dataset import (
     voc2012,
     wmt14,
 )
-from paddle_base.runtime.errors import DataError, MissingInputError, UsageError
+from paddle_base.runtime.errors import DataError, MissingInputError, UsageError, VolumeError
 
 
 @pytest.fixture
@@ -330,6 +331,25 @@ def test_a_file_that_cannot_be_fetched_is_named_in_one_line(cache, responses):
     assert "abab" in message
     assert "PADDLE_DATASET_MIRROR" in message
     assert not list((cache.path / "test").iterdir()) if (cache.path / "test").exists() else True
+
+
+def test_a_failed_connection_is_told_by_its_lowest_reason_without_other_tracebacks(cache, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with socket.socket() as taken:  # bound, but not listening: it refuses connections
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/x.bin"
+        with pytest.raises(
+            MissingInputError, match=r"cannot be fetched \(\[Errno \d+\] Connection refused\); put"
+        ) as raised:
+            common.download(url, "test", "")
+    assert raised.value.__cause__ is None
+
+
+def test_a_cache_that_cannot_be_made_is_told_with_the_variable_that_moves_it(cache, monkeypatch):
+    (cache.path / "file").touch()
+    monkeypatch.setattr(common, "DATA_HOME", str(cache.path / "file"))
+    with pytest.raises(VolumeError, match=r"/file/test cannot be made: Not a directory; set PADDLE_DATASET_HOME"):
+        common.download("http://data.example/x.bin", "test", "")
 
 
 def test_a_file_of_another_check_sum_is_used_with_a_warning(cache, capfd):

@@ -1,5 +1,7 @@
 """DataFeeder: which columns it takes, the batches that it accepts, and batches that are joined."""
 
+import traceback
+
 import numpy as np
 import pytest
 
@@ -101,3 +103,10 @@ def test_slots_and_rows_that_are_not_there_are_said():
         slots.getSlotValue(1).getSparseRowCols(1)
     with pytest.raises(TypeError, match="dense rows; use copyToNumpyMat"):
         slots.getSlotValue(0).getSparseRowCols(0)
+
+
+def test_a_traceback_of_a_wrong_sample_has_one_exception():
+    for batch in ([([1.0], [1], [], 0)], [([1.0, 2],)]):
+        with pytest.raises(DataError, match="pass 0, batch 0, sample 0") as raised:
+            DataFeeder(TYPES)(batch, "pass 0, batch 0")
+        assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1

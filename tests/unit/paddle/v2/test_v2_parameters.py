@@ -216,3 +216,10 @@ def test_an_initializer_gives_the_values_of_a_parameter():
     attr = paddle.attr.Param(name="w", initializer=lambda name: np.full((3, 2), len(name), np.float32))
     parameters = paddle.parameters.create(paddle.layer.fc(input=x, size=2, bias_attr=False, param_attr=attr))
     np.testing.assert_array_equal(parameters["w"], np.ones((3, 2)))
+
+
+def test_a_name_in_place_of_a_file_is_told_how_to_open_it():
+    parameters = parameters_of((2,))
+    for use, mode in ((parameters.to_tar, "wb"), (Parameters.from_tar, "rb"), (parameters.init_from_tar, "rb")):
+        with pytest.raises(TypeError, match=rf"^'a\.tar' is a name, not a file; give open\('a\.tar', '{mode}'\)$"):
+            use("a.tar")

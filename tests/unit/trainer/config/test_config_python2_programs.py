@@ -68,12 +68,11 @@ in helper
 """
 
 
-def run(directory, *arguments):
+def run(directory, *arguments, **environ):
     command = [sys.executable, "-m", "paddle", "run", *arguments]
     root = Path(python2_syntax.__file__).parents[3]
-    return subprocess.run(
-        command, cwd=directory, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=60
-    )
+    env = {"PYTHONPATH": str(root), **environ}
+    return subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True, timeout=60)
 
 
 def test_a_program_of_python_2_prints_what_python_2_printed(tmp_path):
@@ -304,6 +303,13 @@ def test_a_file_that_imports_division_divides_truly():
     names = {"__builtins__": python2_syntax._BUILTINS}
     exec(compile_program(b"from __future__ import division\nprint 1 / 2,\nhalf = 1 / 2\n", "train.py"), names)
     assert names["half"] == 0.5
+
+
+def test_a_program_runs_where_the_home_directory_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "old.py").write_text("print 7 / 2\n")
+    ended = run(tmp_path, "old.py", HOME=str(tmp_path / "file"))
+    assert (ended.returncode, ended.stdout) == (0, "3\n"), ended.stderr
 
 
 def test_without_fissix_the_error_says_what_to_install(monkeypatch):

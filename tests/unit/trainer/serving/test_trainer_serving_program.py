@@ -5,13 +5,14 @@ import json
 import os
 import re
 import signal
+import tarfile
 import threading
 
 import pytest
 from each import each
 from waiting import DEADLINE_S, until
 
-from paddle_base.runtime.errors import UsageError
+from paddle_base.runtime.errors import DataError, UsageError
 from trainer import merge_model
 from trainer.serving.__main__ import main
 from trainer.serving.model import open_served
@@ -92,3 +93,13 @@ def test_the_program_says_what_is_wrong_in_one_line(merged, capfd):
 def test_types_of_a_merged_model_that_are_wrong_are_one_line(merged, types, text):
     with pytest.raises(UsageError, match=text):
         open_served(merged, "", types, ["value"])
+
+
+def test_parameters_without_a_topology_and_a_file_that_is_none_are_told_by_their_names(tmp_path):
+    with tarfile.open(tmp_path / "p.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("w"))
+    with pytest.raises(UsageError, match=r"^--model=\S+p\.tar has parameters only; give --topology=T, "):
+        open_served(str(tmp_path / "p.tar"), "", "", ["value"])
+    (tmp_path / "text").write_text("import paddle.v2 as paddle\n")
+    with pytest.raises(DataError, match=r"^\S+/text is no topology: "):
+        open_served(str(tmp_path / "p.tar"), str(tmp_path / "text"), "", ["value"])
