@@ -14,6 +14,7 @@ from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from trainer.config.building.names import built
 from trainer.config.building.state import Parse, parsing
 from trainer.config.language import optimizers as language
+from trainer.v2.functions import bind_arguments
 
 # what an optimiser gives to each parameter that has not its own
 _GIVEN = ("momentum", "decay_rate", "gradient_clipping_threshold")
@@ -31,9 +32,9 @@ class UpdateEquation:
 
     def __init__(self, method: Any = None, **settings: Any) -> None:
         parse = Parse()
-        settings.pop("batch_size", None)
         with parsing(parse):
-            language.settings(batch_size=1, learning_method=method, **settings)
+            given = {**settings, "batch_size": 1, "learning_method": method}
+            language.settings(**bind_arguments(language.settings, (), given))
             parse.finish()
         self.__opt_conf_proto__ = parse.config.opt_config
         self._defaults = {key: getattr(parse.defaults, key) for key in _GIVEN}

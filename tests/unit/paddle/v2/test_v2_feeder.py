@@ -61,6 +61,11 @@ def test_a_sample_without_a_column_is_named():
         feeder([*SAMPLES[:2], (*SAMPLES[2][:3], 3)])
 
 
+def test_a_sample_in_place_of_a_batch_is_told_as_a_reader_without_batch():
+    with pytest.raises(DataError, match=r"sample 1 is 0; .*; does the reader lack paddle\.batch\(reader, size\)\?$"):
+        DataFeeder([TYPES[0], TYPES[3]])(([1.0, 2.0], 0))
+
+
 def test_a_traceback_of_a_wrong_sample_has_one_exception():
     for batch in ([([1.0], [1], [], 0)], [([1.0, 2],)]):
         with pytest.raises(DataError, match="pass 0, batch 0, sample 0") as raised:
