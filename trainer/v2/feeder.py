@@ -99,7 +99,9 @@ class DataFeeder:
                     sample[column]
             except (IndexError, KeyError, TypeError):
                 names = ", ".join(self._encoder.names)
+                is_column = not isinstance(sample, Sequence) or isinstance(sample, str | bytes)
+                batched = "; does the reader lack paddle.batch(reader, size)?" if is_column else ""
                 raise DataError(
                     f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} "
-                    f"columns, of which the data layers {names} take {self._columns}"
+                    f"columns, of which the data layers {names} take {self._columns}{batched}"
                 ) from None

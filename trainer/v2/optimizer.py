@@ -32,7 +32,6 @@ class UpdateEquation:
 
     def __init__(self, method: Any = None, **settings: Any) -> None:
         parse = Parse()
-        settings.pop("batch_size", None)
         with parsing(parse):
             settings |= {"batch_size": 1, "learning_method": method}
             language.settings(**bind_arguments(language.settings, (), settings))

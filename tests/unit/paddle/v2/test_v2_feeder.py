@@ -105,6 +105,11 @@ def test_slots_and_rows_that_are_not_there_are_said():
         slots.getSlotValue(0).getSparseRowCols(0)
 
 
+def test_a_sample_in_place_of_a_batch_is_told_as_a_reader_without_batch():
+    with pytest.raises(DataError, match=r"sample 1 is 0; .*; does the reader lack paddle\.batch\(reader, size\)\?$"):
+        DataFeeder([TYPES[0], TYPES[3]])(([1.0, 2.0], 0))
+
+
 def test_a_traceback_of_a_wrong_sample_has_one_exception():
     for batch in ([([1.0], [1], [], 0)], [([1.0, 2],)]):
         with pytest.raises(DataError, match="pass 0, batch 0, sample 0") as raised:

@@ -114,6 +114,7 @@ def test_a_cell_that_runs_again_declares_its_data_again():
     ("call", "complaint"),
     [
         (lambda: layer.fc(inptu=1, size=2), "did you mean 'input'"),
+        (lambda: paddle.optimizer.Momentum(learning_rat=1), "did you mean 'learning_rate'"),
         (lambda: layer.fc(), "missing a required argument"),
         (lambda: layer.fully, "paddle.v2.layer has no 'fully'"),
         (lambda: layer.classification_costs, "did you mean .classification_cost."),
