@@ -4,74 +4,22 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from docpages.options import start_sh_rows
 from each import each
+from script_pod import START_SH, Pod
 
 from paddle_base.runtime.kubernetes.account import ACCOUNT
 from paddle_cluster.launcher.roles.plan import FLAGS
 from paddle_cluster.launcher.settings import VARIABLES
 
-START_SH = Path(__file__).parents[3] / "start.sh"
-RECORDER = """
-import json, os, sys
-names = ("HOME", "TMPDIR", "JOB_NAMESPACE", "WORK_DIR", "TRAIN_CONFIG_DIR", "TRAINER_PACKAGE")
-env = {name: value for name, value in os.environ.items() if name in names or name.startswith("CONF_PADDLE_")}
-print("RECORD " + json.dumps({"argv": sys.argv[1:], "cwd": os.getcwd(), "pid": os.getpid(), "env": env}))
-"""
 REQUIRED = ("JOB_PATH", "JOB_NAME")
 DEFAULTS = {None: "required", "": "none"}  # in the help
 PORTS = ("CONF_PADDLE_NIC", "CONF_PADDLE_PORT", "CONF_PADDLE_PORTS_NUM", "CONF_PADDLE_PORTS_NUM_SPARSE")
 BLOG = dict.fromkeys(["TRAIN_CONFIG_DIR", "CONF_PADDLE_GRADIENT_NUM", *PORTS])  # what its YAML leaves out
-
-
-class Pod:
-    """A directory with the two scripts, a volume, a work directory and a service account."""
-
-    def __init__(self, root: Path):
-        self.root = root
-        self.volume, self.work, self.account = root / "volume", root / "work", root / "account"
-        self.config = self.volume / "job/digits"
-        for directory in (root / "bin", self.work, self.account, self.config):
-            directory.mkdir(parents=True)
-        shutil.copy(START_SH, root / "bin")
-        (root / "bin/start_paddle.py").write_text(RECORDER)
-        (self.account / "namespace").write_text("science\n")
-        (self.config / "trainer_config.py").write_text("settings()\n")
-        self.env = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOME": str(root),
-            "JOB_PATH": str(self.volume),
-            "JOB_NAME": "job",
-            "TRAIN_CONFIG_DIR": "digits",
-            "CONF_PADDLE_NIC": "lo",
-            "CONF_PADDLE_PORT": "7164",
-            "CONF_PADDLE_PORTS_NUM": "2",
-            "CONF_PADDLE_PORTS_NUM_SPARSE": "3",
-            "CONF_PADDLE_GRADIENT_NUM": "3",
-            "WORK_DIR": str(self.work),
-            "SERVICE_ACCOUNT_DIR": str(self.account),
-        }
-
-    def start(self, *arguments: str, **env: str | None) -> subprocess.CompletedProcess[str]:
-        merged = {name: value for name, value in {**self.env, **env}.items() if value is not None}
-        command = [str(self.root / "bin/start.sh"), *arguments]
-        return subprocess.run(command, env=merged, capture_output=True, text=True, timeout=30, cwd="/")
-
-    def record(self, *arguments: str, **env: str | None) -> dict:
-        """Start, which must succeed, and return what the launcher was started with."""
-        done = self.start(*arguments, **env)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.split("RECORD ")[1])
-
-
-@pytest.fixture
-def pod(tmp_path: Path) -> Pod:
-    return Pod(tmp_path)
 
 
 def test_the_launcher_gets_the_tutorials_flags_in_its_order(pod: Pod) -> None:
@@ -545,97 +493,3 @@ def test_the_package_of_2017_may_be_anywhere(pod: Pod) -> None:
 def test_a_package_that_cannot_be_used_is_named(pod: Pod, path: str, status: int) -> None:
     done = pod.start(**ENTRY, TRAINER_PACKAGE=path)
     assert done.returncode == status and f"TRAINER_PACKAGE is '{path}'" in done.stderr
-
-
-# ----- roles of a task job
-
-
-@pytest.fixture
-def elastic(pod: Pod) -> Pod:
-    """A pod of k8s/tasks: the data beside the config, and a stand-in for `paddle`."""
-    paddle = pod.root / "path/paddle"
-    paddle.parent.mkdir()
-    paddle.write_text('#!/bin/sh\necho "cwd $(pwd -P)"\ncat data/train.list\necho "RUN $*"\n')
-    paddle.chmod(0o755)
-    (pod.volume / "job/0/data").mkdir(parents=True)
-    (pod.volume / "job/0/data/train.list").write_text("data/train-0\n")
-    pod.env = {
-        "PATH": f"{paddle.parent}:{pod.env['PATH']}",
-        "HOME": str(pod.root),
-        "JOB_PATH": str(pod.volume),
-        "JOB_NAME": "job",
-        "WORK_DIR": str(pod.work),
-    }
-    return pod
-
-
-STORE = "--store_dir=/store"
-
-
-def test_a_trainer_runs_in_its_staged_config_beside_all_data(elastic: Pod) -> None:
-    done = elastic.start("trainer", STORE, TRAIN_CONFIG_DIR="digits/")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"cwd {elastic.work}/job\ndata/train-0\n" in done.stdout
-    words = done.stdout.rpartition("RUN ")[2].split()
-    assert words == [
-        "train", "--job_name=job", "--config=trainer_config.py", f"--save_dir={elastic.volume}/job/output", STORE,
-    ]  # fmt: skip
-
-
-def test_data_inside_of_the_config_directory_is_taken_first(elastic: Pod) -> None:
-    (elastic.config / "data").mkdir()
-    (elastic.config / "data/train.list").write_text("data/own\n")
-    assert "data/own\n" in elastic.start("trainer", STORE).stdout
-
-
-def test_a_trainer_waits_for_the_data_job(elastic: Pod) -> None:
-    data = elastic.volume / "job/0"
-    data.rename(elastic.root / "later")
-    command = [str(elastic.root / "bin/start.sh"), "trainer", STORE]
-    with subprocess.Popen(command, env=elastic.env, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert "waiting for the config and the data" in process.stdout.readline()
-        (elastic.root / "later").rename(data)
-        assert "RUN train" in process.stdout.read()
-
-
-def test_a_trainer_does_not_wait_for_ever(elastic: Pod) -> None:
-    shutil.rmtree(elastic.volume / "job")
-    done = elastic.start("trainer", STORE, VOLUME_TIMEOUT="0")
-    assert done.returncode == 66 and "run the data job of k8s/tasks" in done.stderr
-
-
-def test_a_trainer_that_waits_in_vain_is_told_the_likely_spelling(elastic: Pod) -> None:
-    done = elastic.start("trainer", STORE, VOLUME_TIMEOUT="0", TRAIN_CONFIG_DIR="digit")
-    assert done.returncode == 66
-    assert "has digits; did you mean TRAIN_CONFIG_DIR=digits?\n" in done.stderr
-
-
-def test_the_trainer_package_of_2017_is_run_in_place(elastic: Pod) -> None:
-    package = elastic.root / "package"
-    shutil.copytree(elastic.volume / "job/0", package)
-    done = elastic.start(
-        "trainer", STORE, TRAINER_PACKAGE=str(package), TOPOLOGY="net.py", OUTPUT="/out", JOB_PATH=None
-    )
-    assert f"cwd {package}\n" in done.stdout
-    assert done.stdout.endswith(f"RUN train --job_name=job --config=net.py --save_dir=/out {STORE}\n")
-
-
-def test_a_trainer_runs_the_program_of_entry_beside_all_data(elastic: Pod) -> None:
-    (elastic.config / "trainer_config.py").rename(elastic.config / "train.py")
-    told = 'ls train.py; cat data/train.list; echo "path $PYTHONPATH store $PADDLE_INIT_STORE_DIR"'
-    done = elastic.start("trainer", STORE, ENTRY=told, PYTHONPATH=None)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith(f"train.py\ndata/train-0\npath {elastic.work}/job store /store\n")
-
-
-def test_the_variables_of_a_role_that_are_missing_are_named(elastic: Pod) -> None:
-    assert elastic.start("trainer", JOB_PATH=None).returncode == 78
-    done = elastic.start("pserver")
-    assert done.returncode == 78 and "ETCD_ENDPOINTS is not set" in done.stdout
-
-
-def test_a_master_has_the_name_that_2017_gave_the_job(elastic: Pod) -> None:
-    (elastic.root / "path/paddle").write_text('#!/bin/sh\necho "RUN $*"\n')
-    done = elastic.start("master", STORE, JOB_NAME=None, PADDLE_JOB_NAME="old")
-    assert f"RUN master --job=old --num_passes=10 --output={elastic.volume}/old/output {STORE}\n" in done.stdout

@@ -115,8 +115,8 @@ def test_a_variable_that_the_kernel_would_refuse_is_left_out() -> None:
 
 
 def test_the_directory_of_the_program_comes_first_in_the_path_of_modules() -> None:
-    found = make_command(make_config(TRAINER_PACKAGE="/work/job"), make_ids(), 0).variables
-    assert found["PYTHONPATH"] == "/work/job:/lib"
+    found = make_command(make_config(TRAINER_PACKAGE="/mnt/job"), make_ids(), 0).variables
+    assert found["PYTHONPATH"] == "/mnt/job:/lib"
     assert "PYTHONPATH" not in make_command(make_config(), make_ids(), 0).variables
 
 
@@ -248,7 +248,7 @@ def test_the_output_of_another_program_moves_at_once(tmp_path: Path) -> None:
 NAME_ERROR = "Traceback (most recent call last):\n  File \"train.py\", line 3\nNameError: name 'x' is not defined"
 LOST = "paddle_base.runtime.errors.LostPeerError: pserver 10.0.0.2:7164 is lost: no answer"
 GLOO = "RuntimeError: [pair.cc:534] Connection closed by peer [10.0.0.3]:4711"
-NO_PROGRAM = "python: can't open file '/work/job/tran.py': [Errno 2] No such file or directory"
+NO_PROGRAM = "python: can't open file '/mnt/job/tran.py': [Errno 2] No such file or directory"
 PRINT = '  File "train.py", line 3\n    print "x"\nSyntaxError: Missing parentheses in call to \'print\'.'
 
 
