@@ -29,21 +29,22 @@ from paddle_cluster.launcher.settings import LauncherConfig
 URL = "https://10.96.0.1:443/api/v1/namespaces/default/pods"
 PASSES = 2
 HOOK = """
-import os, shutil, sys
+import os, shutil, sys, threading
 output, pictures = os.environ["WATCHED"], os.environ["PICTURES"]
-busy, seen = [], []
+own, seen, one_picture = threading.local(), [], threading.Lock()  # a change of another thread waits: it is seen, too
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
 def look(event, arguments):
     is_change = event in CHANGES or (event == "open" and isinstance(arguments[2], int) and arguments[2] & 3)
-    if busy or not is_change or output not in str(arguments[0]) + str(arguments[-1]):
+    if getattr(own, "busy", False) or not is_change or output not in str(arguments[0]) + str(arguments[-1]):
         return
-    busy.append(1)
+    own.busy = True
     try:
-        if seen or os.path.isdir(output + "/pass-00001"):
-            seen.append(event)
-            shutil.copytree(output, f"{pictures}/{len(seen):03d} {event}")
+        with one_picture:
+            if seen or os.path.isdir(output + "/pass-00001"):
+                seen.append(event)
+                shutil.copytree(output, f"{pictures}/{len(seen):03d} {event}")
     finally:
-        busy.pop()
+        own.busy = False
 sys.addaudithook(look)
 """
 CONFIG = """
