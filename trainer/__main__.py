@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, InterruptError, PaddleError
 from paddle_base.runtime.gflags import LIBRARY_HELP
-from paddle_base.runtime.health.places import take_place
 from paddle_base.runtime.processor.blas import limit_threads
 from trainer.flags import help_text, list_warnings, parse_flags
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
+from trainer.telemetry.place import leave_place
 from trainer.telemetry.trainer_metrics import TrainerMetrics, Watched
 from trainer.training.stopping import STOPPER, ignore_signals
 
 if TYPE_CHECKING:
     from trainer.training.assembly import Assembly
     from trainer.training.loop import BatchLoop
-
-# the variables by which a launcher or a pod names this trainer; a trainer's children have them, too
-PLACE = ("PADDLE_OUTPUT", "PADDLE_ATTEMPT", "PADDLE_ABSENT", "PADDLE_CHOSEN_SAVE", "POD_UID")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,15 +57,6 @@ def report(program: str, arguments: Sequence[str], job: Callable[[Sequence[str]]
     finally:
         glog.set_bottom_line("")
     return 0
-
-
-def leave_place() -> None:
-    """Leave the place of a trainer to the process that has it, if that process has started this one."""
-    if holder := take_place(os.environ, PLACE):
-        glog.warning(
-            f"the trainer with process {holder} has started this one, which is a job of its own: it does not take the "
-            f"place that {', '.join(PLACE)} give the first one"
-        )
 
 
 def run(arguments: Sequence[str]) -> None:
