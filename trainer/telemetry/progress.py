@@ -72,7 +72,9 @@ class TerminalBar:
 class Progress:
     """A counter of samples. The length of a pass is known after the first pass, or from an earlier run of the job.
 
-    Args: passes: the number of the last pass, plus 1. pass_samples: the number of samples of a pass in an earlier run,
+    Attributes: passes: the number of the last pass, plus 1. pass_samples: the number of samples of a pass, or 0.
+
+    Args: passes: see above. pass_samples: the number of samples of a pass in an earlier run,
         or 0. clock: returns monotonic seconds. has_whole_passes: whether this trainer trains the same samples in every
         pass; otherwise the fraction of a pass is unknown.
     """
@@ -86,7 +88,7 @@ class Progress:
         has_whole_passes: bool = True,
     ) -> None:
         self.pass_samples = pass_samples
-        self._passes, self._clock, self._has_whole_passes = passes, clock, has_whole_passes
+        self.passes, self._clock, self._has_whole_passes = passes, clock, has_whole_passes
         # the current pass, the samples trained in it, and the samples trained since `begin`
         self._number = self._samples = self._since_start = 0
         self.begin()
@@ -122,12 +124,12 @@ class Progress:
             self._window_start, self._window_samples = now, 0
         speed = average if is_over or self._speed is None else self._speed
         if not self.pass_samples:
-            return Place(self._number, self._passes, self._samples, speed)
+            return Place(self._number, self.passes, self._samples, speed)
         fraction = min(self._samples / self.pass_samples, 1.0)
-        passes_left = self._passes - self._number - fraction
+        passes_left = self.passes - self._number - fraction
         left = self.pass_samples * passes_left / average if average else None
-        done = (self._number + fraction) / max(self._passes, 1)
-        return Place(self._number, self._passes, self._samples, speed, fraction, done, left)
+        done = (self._number + fraction) / max(self.passes, 1)
+        return Place(self._number, self.passes, self._samples, speed, fraction, done, left)
 
 
 def spell_time(seconds: float) -> str:

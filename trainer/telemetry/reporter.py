@@ -151,6 +151,10 @@ class Reporter:
             self.write()
         self._record("start", **facts)
 
+    def extend(self, passes: int) -> None:
+        """Record that a program which has ended a training begins another one, whose last pass is `passes` - 1."""
+        self._progress.passes = passes
+
     def write(self) -> None:
         """Begin to write files. Until now, reports have been kept in memory."""
         if self._writer is not None:
@@ -212,6 +216,11 @@ class Reporter:
         """Request a new HTML report, after the end of a pass."""
         if self._writer is not None:
             self._writer.show()
+
+    def rest(self, status: int = 0, message: str = "") -> None:
+        """Show that a training has ended, whose process goes on and may train again. See `end`."""
+        self._publish(ending=(name_end(status), message))
+        self.show()
 
     def end(self, status: int, message: str = "") -> None:
         """Record the end of the run, and wait for the last writes. `status` is the exit status of the program."""

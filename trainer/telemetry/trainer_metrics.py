@@ -13,6 +13,7 @@ from paddle_base.runtime.health.liveness import LIVENESS, Liveness
 from paddle_base.runtime.health.metrics import Exposition, Metric, Sample, describe_build
 from paddle_base.runtime.network.interfaces import ANY_ADDRESS, resolve_nics
 from trainer.flags import Values
+from trainer.telemetry.snapshot import TRAINING
 from trainer.telemetry.time_breakdown import COMPUTE, DATA, EXCHANGE, OTHER, SAVE, TEST
 
 if TYPE_CHECKING:
@@ -76,10 +77,12 @@ class TrainerMetrics:
     def why_stuck(self) -> str:
         """Return the problem if the main loop makes no progress (`paddle_base.runtime.health.liveness`), or "".
 
-        A save may take any time, because a restart of the program would not make the volume faster.
+        A save may take any time, because a restart of the program would not make the volume faster. So may what a
+        program of paddle.v2 does after its training.
         """
-        age = self._liveness.age
-        if age <= self._job.stuck_timeout or (self._reporter and self._reporter.breakdown.phase == SAVE):
+        age, reporter = self._liveness.age, self._reporter
+        is_free = reporter and (reporter.breakdown.phase == SAVE or reporter.snapshot.status != TRAINING)
+        if age <= self._job.stuck_timeout or is_free:
             return ""
         return f"the trainer has begun no batch for {age:.0f} s, and it does not wait for its peers"
 

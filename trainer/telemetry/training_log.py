@@ -23,7 +23,8 @@ class TrainingLog:
         the averaged values, over the last `log_period` batches of every `average_period`. average_period: number of
         batches between two log lines about the averaged values; 0 means no such lines.
 
-    Args: averages: whether the optimiser averages the values of its steps.
+    Args: averages: whether the optimiser averages the values of its steps. is_quiet: whether the lines of batches and
+        passes are only recorded, and not written to the log.
     Source: spec/trainer.md section 2.
     """
 
@@ -35,8 +36,9 @@ class TrainingLog:
         reporter: Reporter,
         *,
         averages: bool = False,
+        is_quiet: bool = False,
     ) -> None:
-        self._flags, self._table, self._reporter = flags, table, reporter
+        self._flags, self._table, self._reporter, self._is_quiet = flags, table, reporter, is_quiet
         self.since_start, self.window, self.averaged = (Accumulator(list(evaluators)) for _ in range(3))
         self.average_period = flags.average_test_period if averages and flags.trainer_id == 0 else 0
         self._has_open_dots = False
@@ -78,6 +80,10 @@ class TrainingLog:
         Args: rates: a function that returns the learning rate of each element of a parameter in the last step, or None.
         """
         flags = self._flags
+        if self._is_quiet:
+            if batches % flags.log_period == 0:
+                self._reporter.add_batch_line(self.since_start, self.window)
+            return
         period = flags.show_parameter_stats_period
         if period and batches % period == 0 and flags.trainer_id == 0:
             for parameter in self._table:
@@ -110,13 +116,16 @@ class TrainingLog:
         record = self._reporter.finish_pass(self.since_start)
         if batches:
             self.since_start.finish()
+        if batches and not self._is_quiet:
             self.since_start.finish_pass()
             glog.info(log_lines.pass_line(number, batches, self.since_start), at=AT["pass"], record=record)
             self._has_open_dots = False
 
     def write_test(self, result: Accumulator) -> None:
         """Write the line of a test."""
-        glog.info(log_lines.test_line(result), at=AT["test"], record=self._reporter.add_test(result))
+        record = self._reporter.add_test(result)
+        if not self._is_quiet:
+            glog.info(log_lines.test_line(result), at=AT["test"], record=record)
 
     def end_dots(self) -> None:
         """End the line of dots, if there is one."""

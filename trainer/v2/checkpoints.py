@@ -22,6 +22,7 @@ from trainer.storage.job_inputs import read_resumed
 from trainer.training.checkpoint_policy import wants_checkpoints
 from trainer.training.position import INSIDE, Position, read_position
 from trainer.v2.jobs.parts import READING
+from trainer.v2.jobs.reports import saving
 
 _RANDOM, _SUMS = "random", "sums"  # fields of a trainer's state, beside those of `Session.state`
 _taken: list[bool] = []  # whether a training of this process has the checkpoints of the flags
@@ -36,7 +37,8 @@ class Checkpoints:
     Args: directory: the folder of the checkpoints. None: the first training of a process has those of the flags
         save_dir and resume_from, as `paddle train` has; the launcher of a pod gives these flags.
         resumes: whether the training goes on from the newest checkpoint in the folder.
-        wants_end: returns whether the program ends after the present batch.
+        wants_end: returns whether the program ends after the present batch. tell: is told the name of each checkpoint
+        that this trainer has written.
     """
 
     def __init__(
@@ -47,8 +49,9 @@ class Checkpoints:
         *,
         resumes: bool = True,
         wants_end: Callable[[], bool] = lambda: False,
+        tell: Callable[[str], None] = lambda name: None,
     ) -> None:
-        self._session, self._flags, self._wants_end = session, flags, wants_end
+        self._session, self._flags, self._wants_end, self._tell = session, flags, wants_end, tell
         self._is_first = flags.trainer_id == 0
         self._directory, self._resumed = directory, ""
         if directory is None:
@@ -168,10 +171,12 @@ class Checkpoints:
     def _save(self, name: str, position: Position, whole: Accumulator | None = None) -> None:
         self._last = time.monotonic()
         own = self._describe(position, whole) | ({LEAVES: True} if self._wants_end() else {})
-        gathered = self._session.updater.gather_checkpoint(own)
-        if gathered is None or self._directory is None:
-            return
-        self._session.table.check_file_names()
-        write_checkpoint(self._directory / name, gathered, self._session.table, {}, position.record())
+        with saving(self._session):
+            gathered = self._session.updater.gather_checkpoint(own)
+            if gathered is None or self._directory is None:
+                return
+            self._session.table.check_file_names()
+            write_checkpoint(self._directory / name, gathered, self._session.table, {}, position.record())
+        self._tell(name)
         glog.info(f"Saving a checkpoint to {self._directory / name}")
         keep_newest(self._directory, name, self._flags.checkpoints_kept)

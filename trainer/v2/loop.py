@@ -17,6 +17,7 @@ from paddle_base.runtime.interrupts import defer_interrupt
 from trainer.data.checks import shorten
 from trainer.evaluators import Accumulator
 from trainer.session import BatchResult, Session
+from trainer.telemetry.time_breakdown import DATA, OTHER
 from trainer.training.position import Position
 from trainer.updaters.tasks.errors import TaskTakenError
 from trainer.v2 import events
@@ -24,6 +25,7 @@ from trainer.v2.checkpoints import Checkpoints
 from trainer.v2.errors import WrongTypeError
 from trainer.v2.feeder import DataFeeder
 from trainer.v2.jobs.parts import READING, Part
+from trainer.v2.jobs.reports import Reports
 
 if TYPE_CHECKING:
     from paddle_cluster.master.client import PassOver
@@ -42,7 +44,8 @@ class TrainingLoop:
     """One call of `SGD.train`.
 
     Args: session: it is connected by `run`. handler: gets the events. metrics: returns the metrics of a sum.
-        leave: is called after each batch and its checkpoint, and may raise an error that ends the training.
+        reports: are told what happens. leave: is called after each batch and its checkpoint, and may raise an error
+        that ends the training.
     """
 
     def __init__(
@@ -52,10 +55,12 @@ class TrainingLoop:
         handler: Handler,
         metrics: Callable[[Accumulator], events.Metrics],
         checkpoints: Checkpoints,
+        reports: Reports,
         leave: Callable[[], None] = lambda: None,
     ) -> None:
         self._session, self._feeder, self._handler, self._metrics = session, feeder, handler, metrics
         self._checkpoints, self._leave, self._machine = checkpoints, leave, events.Machine(session)
+        self._reports = reports
 
     def run(self, reader: Reader, num_passes: int) -> None:
         """Train from the position of the session to the end of the passes, or of the master's job.
@@ -76,6 +81,7 @@ class TrainingLoop:
             if member.must_save(position.number - 1):  # no program has handled its end: those that trained it are lost
                 self._end_pass(Position(position.number - 1), Accumulator(self._session.evaluators))
                 member.settle()
+        self._reports.begin(position, end)
         while position.number < end and (over is None or not over.is_last):
             over = self._run_pass(position, reader)
             number = position.number + 1 if over is None else over.next_pass
@@ -98,6 +104,7 @@ class TrainingLoop:
         whole = Accumulator(session.evaluators)
         self._handler(events.BeginPass(number))
         self._checkpoints.begin_pass(position, whole)
+        self._reports.begin_pass(position, whole)
         session.updater.set_pass(number)
         session.start_pass(position.batches)
         over, goes_on, trained = None, True, position.batches
@@ -120,7 +127,7 @@ class TrainingLoop:
             fetch_tables(session)
         except TaskTakenError as error:  # the job has ended: the other trainers have trained and saved its last pass
             glog.warning(f"the parameters are those of the last batch here, not of the end of pass {number}: {error}")
-        whole.finish()
+        self._reports.end_pass(position, whole)
         self._handler(events.EndPass(number, self._metrics(whole), self._machine))
 
     def _read(self, reader: Reader, part: Part, number: int, trained: int) -> Iterator[Any]:
@@ -128,6 +135,7 @@ class TrainingLoop:
 
         Raises: DataError: there are fewer batches.
         """
+        self._session.breakdown.switch(DATA)
         with part.guard(Exception):
             batches = read_batches(reader, f"pass {number}")
             count = sum(1 for _ in itertools.islice(batches, trained))
@@ -138,7 +146,9 @@ class TrainingLoop:
             )
         while True:
             with part.guard(Exception):
+                self._session.breakdown.switch(DATA)
                 batch = next(batches, _NO_MORE)
+                self._session.breakdown.switch(OTHER)
             if batch is _NO_MORE:
                 return
             yield batch
@@ -147,12 +157,13 @@ class TrainingLoop:
         place = position.number, position.batches
         self._handler(events.BeginIteration(*place))
         is_wanted = self._checkpoints.is_wanted(position.batches + 1)
+        self._reports.begin_batch(position.batches)
         result, is_due = self._step(batch, place, part, is_wanted=is_wanted)
         part.samples += len(batch)
         position.batches += 1
         alone = Accumulator(self._session.evaluators)
-        for total in (alone, whole):
-            total.add(*result)
+        alone.add(*result)
+        self._reports.count(position, whole, result)
         cost = result.cost / result.samples
         self._handler(events.EndIteration(*place, cost, self._metrics(alone), self._machine))
         if is_due:

@@ -88,6 +88,12 @@ def end_with_status() -> None:
         sys.excepthook = _print_and_end
 
 
+def describe_failure() -> str:
+    """Return the exception with which this process ends, or "". It is known once Python has printed it."""
+    error = getattr(sys, "last_value", None)
+    return "" if error is None else str(error) or type(error).__name__
+
+
 _hooks: list[Callable[[type[BaseException], BaseException, TracebackType | None], Any]] = []
 
 

@@ -13,8 +13,10 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.proto.TrainerConfig_pb2 import TrainerConfig
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError
+from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_cluster.elastic.constants import HOROVOD_RANK
 from trainer.arrays.parameters import ParameterTable
 from trainer.data.checks import shorten
@@ -27,6 +29,7 @@ from trainer.v2 import events
 from trainer.v2.checkpoints import Checkpoints
 from trainer.v2.errors import WrongTypeError
 from trainer.v2.feeder import DataFeeder, Feeding
+from trainer.v2.jobs.reports import Reports, add_test, open_reports, testing
 from trainer.v2.jobs.stores import store_flags
 from trainer.v2.loop import Handler, Reader, TrainingLoop, fetch_tables, read_batches
 from trainer.v2.optimizer import UpdateEquation
@@ -129,15 +132,23 @@ class SGD:
             raise WrongTypeError("event handler should be a function")
         feeder = DataFeeder(self._topology.data_type(), feeding)
         self._begin()
+        reports = self._open_reports(prints=event_handler is None)
         directory = None if checkpoint_dir is None else Path(checkpoint_dir)
         with ending_at_batches() as stopper:
             try:
                 checkpoints = Checkpoints(
-                    self._session, self._flags, directory, resumes=resume, wants_end=lambda: stopper.is_waiting
+                    self._session,
+                    self._flags,
+                    directory,
+                    resumes=resume,
+                    wants_end=lambda: stopper.is_waiting,
+                    tell=reports.add_checkpoint,
                 )
-                loop = TrainingLoop(self._session, feeder, handler, self._metrics, checkpoints, stopper.leave)
+                loop = TrainingLoop(self._session, feeder, handler, self._metrics, checkpoints, reports, stopper.leave)
                 loop.run(reader, num_passes)
+                reports.end()
             except BaseException as error:
+                reports.end(error)
                 if self._servers is not None:
                     self._servers.abort(str(error) or type(error).__name__)
                     self._servers = None
@@ -154,15 +165,17 @@ class SGD:
             fetch_tables(self._session)
         total = Accumulator(self._session.evaluators)
         cost = 0.0
-        with self._session.network.states.restored(), np.errstate(all="ignore"):
+        with testing(self._session), self._session.network.states.restored(), np.errstate(all="ignore"):
             self._session.network.states.restart()
             for number, batch in enumerate(read_batches(reader, "the test", 1), 1):
+                LIVENESS.turn()
                 result = self._session.evaluate(feeder(batch, f"batch {number} of the test"), len(batch), number)
                 cost += result.cost
                 total.add(*result)
         if not total.samples:
             raise DataError("the reader of the test has no sample")
         total.finish()
+        add_test(total)
         return events.TestResult(self._metrics(total), cost / total.samples)
 
     def save_parameter_to_tar(self, f: IO[Any]) -> None:
@@ -174,6 +187,11 @@ class SGD:
             raise ConfigError("save_parameter_to_tar: call train first; before, parameters.to_tar has the same values")
         with self._session.updater.averaged():
             self._parameters.to_tar(f)
+
+    def _open_reports(self, *, prints: bool) -> Reports:
+        config = TrainerConfig(model_config=self._model, opt_config=self._optimizer.message)
+        seat = None if self._servers is None else self._servers.seat
+        return open_reports(self._flags, self._session, config, seat, prints=prints)
 
     def _begin(self) -> None:
         """Give the session its updater: a new one with the moments of the last one, or that of the servers."""

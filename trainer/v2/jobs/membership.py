@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import glob
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -25,8 +24,9 @@ from trainer.tasks.job_end import JobOverError, tell_end
 from trainer.tasks.joining import open_job
 from trainer.tasks.loop import LONGEST_REST_S, SAVE_BLOCK_S, show_files
 from trainer.v2.jobs.parts import READING, name_of
+from trainer.v2.jobs.reports import Seat
 from trainer.v2.jobs.stores import store_flags
-from trainer.v2.process import end_with_status, process
+from trainer.v2.process import describe_failure, end_with_status, process
 
 _members: dict[tuple[str, ...], Member] = {}
 
@@ -52,13 +52,15 @@ class Member:
     """The place of this process in a job with a master. Its methods may be called by any thread.
 
     Attributes: job: the client of the master, and the servers of the job. trained_passes: the pass after the last one
-        that `SGD.train` has trained.
+        that `SGD.train` has trained. seat: the number that the master has assigned, and the number of passes; None: the
+        job was over.
     """
 
     def __init__(self, flags: Values) -> None:
         end_with_status()
         self.job = open_job(flags, os.environ, "", LIVENESS.turn, lambda: None)
         self.trained_passes = 0
+        self.seat: Seat | None = None
         self._lock = threading.RLock()
         self._unsettled: int | None = None  # the pass that has ended, and that this trainer has not asked to save
         self._granted: int | None = None  # the pass that the master lets this trainer save
@@ -66,6 +68,7 @@ class Member:
         glog.info(f"joining job '{self.job.name}' as {self.job.master.member}")
         with self._noticing_end():
             glog.identify(self.job.master.number)
+            self.seat = self.job.master.number, self.job.master.num_passes
         atexit.register(self.leave)
 
     @contextlib.contextmanager
@@ -199,9 +202,3 @@ class Member:
                 self.settle()
         with contextlib.suppress(JobOverError):
             self.job.close(leaves=not self._is_over)
-
-
-def describe_failure() -> str:
-    """Return the exception with which this process ends, or "". It is known once Python has printed it."""
-    error = getattr(sys, "last_value", None)
-    return "" if error is None else str(error) or type(error).__name__

@@ -28,8 +28,9 @@ from trainer.updaters.optimizer_settings import (
 from trainer.updaters.parameter_servers import ParameterServers
 from trainer.updaters.tasks.servers import TaskServers
 from trainer.updaters.tasks.updater import TaskUpdater
-from trainer.v2.jobs.membership import describe_failure, join
-from trainer.v2.process import end_with_status
+from trainer.v2.jobs.membership import join
+from trainer.v2.jobs.reports import Seat
+from trainer.v2.process import describe_failure, end_with_status
 
 _open: list[Connection] = []  # at most one: a trainer has one place at the servers
 
@@ -37,19 +38,20 @@ _open: list[Connection] = []  # at most one: a trainer has one place at the serv
 class Connection:
     """The servers, or the other workers, with which this process trains. They hear when it ends, or why it gives up.
 
-    Attributes: updater: the updater of the servers, which `connect` has not joined yet.
+    Attributes: updater: the updater of the servers, which `connect` has not joined yet. seat: the place of this
+        process in a job with a master; None: there is no master, or its job is over.
 
     Args: end: a function to call after this trainer has left the servers.
     Raises: ConfigError: this process trains with servers already.
     """
 
-    def __init__(self, updater: Updater, end: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, updater: Updater, end: Callable[[], None] = lambda: None, *, seat: Seat | None = None) -> None:
         if _open:
             raise ConfigError(
                 "this process trains with parameter servers already: only one SGD(is_local=False) of a program can "
                 "train, and a training that shall begin again needs a new process and new servers"
             )
-        self.updater, self._end = updater, end
+        self.updater, self.seat, self._end = updater, seat, end
         _open.append(self)
         end_with_status()
         atexit.register(self._leave)
@@ -100,8 +102,9 @@ def connect(
     if flags.is_task_job:
         refuse_own_steps(config)
         warn_of_settings(config, specs, optimization, Sending(), local=False)
-        job = join(flags).job
-        return Connection(TaskUpdater(model, table, optimization, TaskServers(job.registry, job.membership)))
+        member = join(flags)
+        updater = TaskUpdater(model, table, optimization, TaskServers(member.job.registry, member.job.membership))
+        return Connection(updater, seat=member.seat)
     check_together(flags)
     read_sending(config, trainers=2)  # a wrong setting is known before a server is asked
     servers = ParameterServers(flags)
