@@ -39,6 +39,7 @@ run:
 
 look:
     status            Print the progress of a job: paddle status OUTPUT_DIR
+    follow            Report the progress that a program prints as lines Pass=0 Batch=10 AvgCost=0.5
     report            Write the report of a job as an HTML page, or compare two jobs
     usage             Print how long a run took: paddle usage -l train.log
     plotcurve         Draw the curves of a log; needs matplotlib
@@ -221,6 +222,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "doctor": _printing(_program("paddle.doctor.__main__")),
     "dump_config": _printing(_program("paddle.utils.dump_config", *_OURS)),
     "elastic": _program("paddle_cluster.elastic.launch"),
+    "follow": _tool("trainer.telemetry.follow"),
     "launch": _tool("start_paddle"),
     "localcluster": _tool("paddle_cluster.localcluster.program"),
     "make_diagram": _printing(_program("paddle.utils.make_model_diagram", *_OURS)),

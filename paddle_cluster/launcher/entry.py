@@ -29,6 +29,7 @@ class EntryCommand(ProgramCommand):
 
     entry: str = ""
     given: Mapping[str, str] = dataclasses.field(default_factory=dict)  # variables beside those of the flags
+    follower: tuple[str, ...] = ()  # the command that reports the lines of progress
 
     @property
     def argv(self) -> list[str]:
@@ -66,7 +67,11 @@ def build_entry_command(
     given = rank_variables(config, ids, trainer_id)
     if config.trainer_package:
         given["PYTHONPATH"] = first_in_path(config.trainer_package, environ.get("PYTHONPATH", ""))
-    return EntryCommand("train", train.flags, entry=config.entry, given=given)
+    follower = (
+        *("paddle", "follow", str(config.output), f"--trainer_id={trainer_id}"),
+        *(f"--trainers={config.gradient_num}", f"--program={config.entry}"),
+    )
+    return EntryCommand("train", train.flags, entry=config.entry, given=given, follower=follower)
 
 
 def first_in_path(directory: str, path: str) -> str:

@@ -27,6 +27,7 @@ from paddle_cluster.launcher.programs.process import (
     pidfds,
     wait_for_any,
 )
+from paddle_cluster.launcher.programs.progress_lines import ProgressLines
 from paddle_cluster.launcher.programs.shell import ShellProgram
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import say
@@ -131,6 +132,8 @@ class Supervisor:
             program = kind(
                 name, command.argv, environ, self.node / log, copied=copied, metrics_port=command.metrics_port
             )
+        if isinstance(program, ShellProgram) and isinstance(command, EntryCommand) and copied:
+            program.progress = ProgressLines(command.follower, self.environ)
         self.programs.append(program)
         return program
 
@@ -249,6 +252,7 @@ class Supervisor:
                     deadline, is_asked = time.monotonic() + grace_s, True
             while copy_output(trainer):
                 pass
+        trainer.finish()
         return self._conclude(pserver, trainer, first, watch, is_alone=is_local(command.flags))
 
     def _conclude(

@@ -26,13 +26,10 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from paddle_base.runtime.durable_files import MOST_TEXT_BYTES
 from paddle_base.runtime.regular_files import open_regular
-
-if TYPE_CHECKING:  # this import needs numpy, which readers of records do not need
-    from trainer.evaluators import Accumulator
 
 Record = dict[str, Any]
 FILE = "records.jsonl"
@@ -112,7 +109,24 @@ def place_of(record: Record) -> tuple[int, float]:
     return record["pass"], math.inf if record["kind"] == "pass" else record["batch"]
 
 
-def numbers_of(sums: Accumulator, prefix: str = "") -> Record:
+class BatchSums(Protocol):
+    """The numbers of some batches: an Accumulator, whose import needs numpy, or what another program has printed."""
+
+    @property
+    def samples(self) -> int:
+        """The number of samples."""
+        ...
+
+    def average_cost(self) -> float:
+        """Return the cost per sample."""
+        ...
+
+    def results(self) -> dict[str, str]:
+        """Return the number of each measure as printed, by name."""
+        ...
+
+
+def numbers_of(sums: BatchSums, prefix: str = "") -> Record:
     """Return the cost and the evaluators in the form of a record. The numbers are rounded as in the log."""
     evaluators = {name: _shown(text) for name, text in sums.results().items()}
     return {f"{prefix}cost": _shown(f"{sums.average_cost():g}"), f"{prefix}evaluators": evaluators}

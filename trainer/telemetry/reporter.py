@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from paddle_base.runtime.rate_limit import RateLimit
-from trainer.evaluators import Accumulator
 from trainer.records.progress_files import (
     TrainerWatch,
     find_slowest,
@@ -30,7 +29,7 @@ from trainer.records.progress_files import (
     sum_last_pass,
     write_progress,
 )
-from trainer.records.records import LARGEST, Record, encode_record, numbers_of
+from trainer.records.records import LARGEST, BatchSums, Record, encode_record, numbers_of
 from trainer.telemetry.periods import BatchRecordLimit, PassWatch
 from trainer.telemetry.progress import Progress
 from trainer.telemetry.snapshot import FINISHED, TRAINING, Snapshot, name_end
@@ -176,7 +175,7 @@ class Reporter:
             return ""
         return self._snapshot.place.text(self._measure_speed(self._trainers(self._snapshot)))
 
-    def add_batch_line(self, since_start: Accumulator, window: Accumulator) -> Record:
+    def add_batch_line(self, since_start: BatchSums, window: BatchSums) -> Record:
         """Record the numbers of a batch line of the log. Return the record."""
         self._numbers = numbers_of(since_start)
         window_numbers = numbers_of(window, "window_")
@@ -184,7 +183,7 @@ class Reporter:
         numbers = {**self._numbers, **window_numbers}
         return self._record("batch", is_kept=is_kept, **self._where(), samples=since_start.samples, **numbers)
 
-    def finish_pass(self, since_start: Accumulator) -> Record:
+    def finish_pass(self, since_start: BatchSums) -> Record:
         """Record the end of a pass. Return the record."""
         self.breakdown.passes += 1
         self._progress.finish_pass(since_start.samples)
@@ -200,7 +199,7 @@ class Reporter:
         numbers = {"samples": since_start.samples, **self._numbers, "seconds": seconds, "usage": usage}
         return self._record("pass", **self._where(), **numbers)
 
-    def add_test(self, result: Accumulator) -> Record:
+    def add_test(self, result: BatchSums) -> Record:
         """Record a test. Return the record."""
         return self._record("test", **self._where(), samples=result.samples, **numbers_of(result))
 

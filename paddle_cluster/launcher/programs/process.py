@@ -116,6 +116,9 @@ class Program:
                 say(f"cannot write {self.log}: {problem}; the pod's own log contains the missing lines")
             self.log_problem = str(problem)
 
+    def finish(self) -> None:
+        """Take note that the program has ended, and that its output is copied."""
+
     def describe_end(self) -> str:
         """Describe how the program ended, with the last lines of its log.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from paddle_base.runtime.errors import ConfigError, DataError, LostPeerError, MissingInputError, find_exit_code
 from paddle_cluster.launcher.attempts import AttemptResult
 from paddle_cluster.launcher.programs.process import FATAL, Program
+from paddle_cluster.launcher.programs.progress_lines import ProgressLines
 
 SHELLS = ("sh", "dash", "bash", "ash", "busybox", "ksh", "zsh")
 DEEPEST = 8  # maximum depth of shells that start shells
@@ -33,6 +34,7 @@ class ShellProgram(Program):
 
     answers = False  # the program may know nothing of our metrics
     group = 0
+    progress: ProgressLines | None = None  # the lines of progress in the copied output
 
     @property
     def status(self) -> int:
@@ -49,9 +51,22 @@ class ShellProgram(Program):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
+    def add_to_log(self, chunk: bytes) -> None:
+        """See `Program`."""
+        super().add_to_log(chunk)
+        if self.progress is not None:
+            self.progress.feed(chunk)
+
+    def finish(self) -> None:
+        """See `Program`."""
+        if self.progress is not None:
+            self.progress.end(self.status)
+
     def close(self) -> None:
         """Kill what the command has left running, and close the descriptors."""
         self.kill()
+        if self.progress is not None:
+            self.progress.close()
         super().close()
 
     def find_result(self) -> AttemptResult:
