@@ -70,9 +70,9 @@ class Writer(threading.Thread):
         return self._report_due < math.inf
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread. It makes the first round at once, so that `paddle status` soon knows of the run."""
         with self._lock:
-            self._state = WriterState.WRITING
+            self._state, self._is_asked = WriterState.WRITING, True
         super().start()
 
     def tell(self, snapshot: Snapshot, line: str = "") -> None:
