@@ -100,3 +100,5 @@ for epoch in range(begin, EPOCHS):
         save(epoch)
         error = np.mean(probabilities(test_samples).argmax(axis=1) != test_labels)
         print(f"epoch {epoch}: {WORLD_SIZE} processes, test error {error:.4f}", flush=True)
+        # the progress of the job, for paddle status and report.html
+        print(f"Pass={epoch} Batch={STEPS} Passes={EPOCHS} error={error:.4f}", flush=True)

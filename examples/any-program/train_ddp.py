@@ -63,5 +63,7 @@ for epoch in range(begin, EPOCHS):
         with torch.no_grad():
             error = (network(test_samples).argmax(dim=1) != test_labels).float().mean()
         print(f"epoch {epoch}: {dist.get_world_size()} processes, test error {error:.4f}", flush=True)
+        # the progress of the job, for paddle status and report.html
+        print(f"Pass={epoch} Batch={STEPS} Passes={EPOCHS} AvgCost={cost.item():.4f} error={error:.4f}", flush=True)
     dist.barrier()  # no process trains on while the checkpoint is written
 dist.destroy_process_group()

@@ -172,7 +172,10 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
         lines.append(f"attempt {record.name}{start}{ended}")
         lines += [record.describe_absent()] if record.absent else []
     if record and record.is_program and not progress:
-        lines.append(f"the program of ENTRY reports no progress; {output}/node_0/train.log shows what it does")
+        lines.append(
+            "the program of ENTRY has reported no progress, for example by a line Pass=0 Batch=10 "
+            f"(docs/any-program.md); {output}/node_0/train.log shows what it does"
+        )
     elif not progress:
         hint = "" if record else "; outside a pod, trainers report it with --report"
         lines.append(f"trainer 0 has not reported its progress yet{hint}")

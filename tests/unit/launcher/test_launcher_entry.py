@@ -362,7 +362,8 @@ def test_the_status_of_a_program_that_reports_nothing_names_its_log(tmp_path: Pa
     os.utime(config.output / "job.json", (long_ago, long_ago))
     assert describe_job(config.output) == [
         f"attempt {record.name}",
-        f"the program of ENTRY reports no progress; {config.output}/node_0/train.log shows what it does",
+        "the program of ENTRY has reported no progress, for example by a line Pass=0 Batch=10 "
+        f"(docs/any-program.md); {config.output}/node_0/train.log shows what it does",
     ]
     assert state_of(record, None, {}) is AttemptState.RUNNING
     assert describe_attempts(config.output, record, is_over=False)[-1].endswith("from the beginning: the program runs")
