@@ -12,6 +12,7 @@ import pytest
 from waiting import DEADLINE_S, until
 
 from paddle_base.recordio.writing import RecordIOWriter
+from trainer.records.records import read_records
 
 TASKS, SAMPLES = 8, 11  # of the job; a batch has 4 samples
 WHOLE = (TASKS, 0, TASKS * SAMPLES, 0, 0)  # the account of a pass in which nothing was lost
@@ -93,10 +94,16 @@ def values_of(path):
 def test_the_samples_of_all_tasks_are_trained_once_in_each_pass(programs, reader):
     programs.write("train.py", TRAIN.replace("READER", reader))
     job = Job(programs)
-    assert job.end(*[job.start(name) for name in ("one", "two")]) == [0, 0], programs.log("one")
+    pod = {"PADDLE_OUTPUT": str(programs.folder / "out"), "PADDLE_ATTEMPT": ""}
+    assert job.end(*[job.start(name, **pod) for name in ("one", "two")]) == [0, 0], programs.log("one")
     assert job.account() == [WHOLE] * 2
     assert values_of(programs.folder / "one-1.tar") == values_of(programs.folder / "two-1.tar")
     assert "end of pass 1" in programs.log("two")
+    nodes = sorted((programs.folder / "out").glob("node_*"))
+    told = [json.loads((node / "progress.json").read_text()) for node in nodes]  # as trainers with a master do
+    assert [(one["status"], one["pass"]) for one in told] == [("finished", 1)] * 2
+    samples = [one["samples"] for node in nodes for one in read_records(node) if one["kind"] == "pass"]
+    assert sum(samples) == 2 * TASKS * SAMPLES
 
 
 def test_asynchronous_programs_find_master_and_servers_in_etcd(programs, etcd):
