@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from trainer.data.checks import shorten
-from trainer.v2.errors import WrongTypeError, WrongValueError
+from trainer.v2.errors import WrongTypeError, WrongValueError, advising
 
 __all__ = ["batch"]
 
 
+@advising
 def batch(reader: Callable[[], Iterable[Any]], batch_size: int) -> Callable[[], Iterator[list[Any]]]:
     """Return a reader of lists of `batch_size` samples; the last list of a pass may be shorter.
 

@@ -350,11 +350,13 @@ class ColumnSet:
     """The columns of all slots, in the order of the inputs' names.
 
     Attributes: rows: the number of samples. is_fixed: whether all samples have the same size.
+
+    Args: what: the word for a slot in messages; programs of paddle.v2 have data layers.
     """
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
+    def __init__(self, slots: Sequence[Slot], what: str = "slot") -> None:
         self.names = [slot.name for slot in slots]
-        self._slots = slots
+        self._slots, self._what = slots, what
         self._columns = [make_column(slot.stored) for slot in slots]
         self.is_fixed = all(isinstance(column, FixedColumn) for column in self._columns)
         self.rows = 0
@@ -391,7 +393,7 @@ class ColumnSet:
             with np.errstate(over="raise"):
                 encoded = column.encode(values)
         except ENCODING_ERRORS as error:
-            what, wanted = f"slot {slot.name} ({slot.kind})", f"it must be {slot.expectation()}"
+            what, wanted = f"{self._what} {slot.name} ({slot.kind})", f"it must be {slot.expectation()}"
             for number, value in enumerate(values):
                 try:
                     with np.errstate(over="raise"):

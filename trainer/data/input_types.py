@@ -60,8 +60,10 @@ class InputType:
         return f"{'a list, each item of it ' * self.seq_type}{element}"
 
 
-def to_input_type(name: str, given: Any) -> InputType:
+def to_input_type(name: str, given: Any, what: str = "slot") -> InputType:
     """Return the type that a provider declares for the data layer `name`, with a whole number as its `dim`.
+
+    Args: what: the word for it in messages; programs of paddle.v2 have data layers.
 
     A quotient such as dense_vector(784 / 2) is a whole number in Python 2 and a float in Python 3.
 
@@ -71,16 +73,17 @@ def to_input_type(name: str, given: Any) -> InputType:
         function = getattr(given, "__name__", "")
         written = f"the function {function}, without its size" if function else repr(given)
         raise TypeError(
-            f"the type of slot {name} is {written}; it must be an input type with a size, for example dense_vector(10)"
+            f"the type of {what} {name} is {written}; it must be an input type with a size, for example "
+            "dense_vector(10)"
         )
     written_dim: Any = given.dim
     dim = int(written_dim) if isinstance(written_dim, float) and written_dim.is_integer() else written_dim
     try:
         dim = operator.index(dim)
     except TypeError as error:
-        raise TypeError(f"the size in the type of slot {name} is {dim!r}; it must be a whole number") from error
+        raise TypeError(f"the size in the type of {what} {name} is {dim!r}; it must be a whole number") from error
     if dim < 0:
-        raise TypeError(f"the size in the type of slot {name} is {dim}; it must not be negative")
+        raise TypeError(f"the size in the type of {what} {name} is {dim}; it must not be negative")
     return given if dim is given.dim else replace(given, dim=dim)
 
 

@@ -15,7 +15,7 @@ from paddle_base.runtime.errors import DataError
 from trainer.data.checks import SampleError, shorten
 from trainer.data.columns import ColumnSet
 from trainer.data.input_types import InputType, Slot, to_input_type
-from trainer.v2.errors import WrongTypeError
+from trainer.v2.errors import DATA_LAYER, WrongTypeError
 from trainer.v2.slots import Slots
 
 Feeding = Mapping[str, int] | Sequence[str] | None
@@ -31,8 +31,8 @@ class DataFeeder:
     """
 
     def __init__(self, data_types: Sequence[tuple[str, InputType]], feeding: Feeding = None) -> None:
-        kinds = {name: to_input_type(name, kind) for name, kind in data_types}
-        self._encoder = ColumnSet([Slot(name, kind, size=kind.dim) for name, kind in kinds.items()])
+        kinds = {name: to_input_type(name, kind, DATA_LAYER) for name, kind in data_types}
+        self._encoder = ColumnSet([Slot(name, kind, size=kind.dim) for name, kind in kinds.items()], DATA_LAYER)
         names = list(kinds)
         if feeding is None:
             feeding = names

@@ -13,7 +13,8 @@ from trainer.config.building.names import closest
 from trainer.config.language.layers import mixed as language
 from trainer.config.language.layers.basic import data_layer
 from trainer.data.input_types import InputType, to_input_type
-from trainer.v2.graph import LayerCall, Made
+from trainer.v2.errors import DATA_LAYER
+from trainer.v2.graph import LayerCall, Made, program_name
 
 _LANGUAGE = "function_of_the_config_language"  # the attribute of a function of programs that has the other function
 
@@ -28,7 +29,7 @@ class Data(LayerCall):
     """A data layer. Attributes: type: the type of the column that it takes."""
 
     def __init__(self, name: str, type: InputType, arguments: Mapping[str, Any]) -> None:
-        self.type = to_input_type(name, type)
+        self.type = to_input_type(name, type, DATA_LAYER)
         super().__init__(data_layer, {**arguments, "name": name, "size": self.type.dim}, name=name)
 
     def make(self, made: Made, counts: Counter[str]) -> Any:
@@ -123,9 +124,12 @@ def _delay(function: Callable[..., Any], kind: type[LayerCall], prefix: str = ""
     return call
 
 
-def bind_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str = ""
+) -> dict[str, Any]:
     """Return the arguments of a call of a function of the config language by name.
 
+    Args: what: what the program called; by default the name of the function for programs.
     Raises: ConfigError: the function does not have such arguments; the text has the nearest name.
     """
     signature = inspect.signature(function)
@@ -134,11 +138,13 @@ def bind_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     takes_rest = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
     unknown = [] if takes_rest else [key for key in given if key not in signature.parameters]
     if unknown:  # before Python says that the argument is missing whose name is written wrongly
-        raise ArgumentError(f"{function.__name__}(): {unknown[0]!r} is no argument{_advice(signature, given)}")
+        raise ArgumentError(
+            f"{what or program_name(function)}(): {unknown[0]!r} is no argument{_advice(signature, given)}"
+        )
     try:
         return _flatten(signature, signature.bind(*args, **given).arguments)
     except TypeError as error:
-        raise ArgumentError(f"{function.__name__}(): {error}{_advice(signature, given)}") from None
+        raise ArgumentError(f"{what or program_name(function)}(): {error}{_advice(signature, given)}") from None
 
 
 def _of_language(value: Any) -> Any:

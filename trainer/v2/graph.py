@@ -47,6 +47,15 @@ _OWN = frozenset({"paddle", "trainer"})  # the packages whose lines are no lines
 _CALLED_AT = "; called at "
 
 
+PROGRAM_NAMES: dict[str, str] = {}  # name of a function of the config language -> such as "layer.fc"
+
+
+def program_name(function: Callable[..., Any]) -> str:
+    """Return the name that programs use for a function of the config language, such as "layer.fc"."""
+    name = getattr(function, "__name__", "the program")
+    return PROGRAM_NAMES.get(name, name)
+
+
 class OpenGroup(NamedTuple):
     """A recurrent group whose step function runs at the moment, and the layers that it has made so far."""
 
@@ -99,7 +108,8 @@ class LayerCall:
         return f"__{self._prefix}_{self._number}__" if self._prefix else self._given
 
     def __repr__(self) -> str:
-        return f"<layer {self.name!r} of {getattr(self.function, '__name__', 'the program')}>"
+        name = f" {self.name!r}" if self.name else ""  # a projection, and a step's sum of layers, have none
+        return f"<layer{name} of {program_name(self.function)}>"
 
     def replaces(self, other: LayerCall) -> bool:
         """Return whether the other layer is an earlier call of the same function with the same arguments."""
@@ -128,7 +138,13 @@ class LayerCall:
         return self._is_final
 
     def locate(self, error: ConfigError) -> None:
-        """Add the line of the program that called the layer to an error, unless an inner layer has added its line."""
+        """Add the line of the program that called the layer to an error, unless an inner layer has added its line.
+
+        The function of the config language with which the text begins gets its name for programs.
+        """
+        function, opens, rest = str(error).partition("(")
+        if function in PROGRAM_NAMES:
+            error.args = (f"{PROGRAM_NAMES[function]}{opens}{rest}",)
         if self._place and _CALLED_AT not in str(error):
             error.args = (f"{error}{_CALLED_AT}{self._place}",)
 

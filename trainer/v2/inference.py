@@ -18,7 +18,7 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.data.input_types import InputType
 from trainer.network.network import Network
 from trainer.session import Session
-from trainer.v2.errors import WrongKeyError, WrongValueError
+from trainer.v2.errors import WrongKeyError, WrongValueError, advising
 from trainer.v2.feeder import DataFeeder, Feeding
 from trainer.v2.fields import FIELDS, fields_of, select
 from trainer.v2.parameters import Parameters
@@ -135,6 +135,7 @@ def _join(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         ) from error
 
 
+@advising
 def infer(output_layer: Any, parameters: Parameters, input: Any, feeding: Feeding = None, field: Any = "value") -> Any:
     """Return the outputs of layers for samples; see `Inference.infer`."""
     return Inference(output_layer=output_layer, parameters=parameters).infer(field=field, input=input, feeding=feeding)

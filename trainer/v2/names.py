@@ -14,7 +14,7 @@ from trainer.config.building.names import UnknownName, built, closest
 from trainer.config.language.layers.mixed import mixed_layer
 from trainer.config.language.layers.projections import identity_projection
 from trainer.v2 import functions, groups
-from trainer.v2.graph import LayerCall, get_layer
+from trainer.v2.graph import PROGRAM_NAMES, LayerCall, get_layer
 from trainer.v2.topology import parse_network
 
 # layers of the config language without a name here, and those that `groups` and `functions` define
@@ -59,6 +59,7 @@ def layer_names() -> dict[str, Any]:
         "DataLayerV2": functions.Data,
         "layer_support": built("layers")["layer_support"],
     }
+    PROGRAM_NAMES.update({name: f"layer.{_short(name)}" for name in built("layers")})
     return found
 
 
@@ -69,12 +70,14 @@ def network_names() -> dict[str, Any]:
         for name, thing in built("networks").items()
         if name not in ("inputs", "outputs")
     }
+    PROGRAM_NAMES.update({name: f"networks.{name}" for name in found})
     dropout = functions.lazy(built("layers")["dropout_layer"])
     return {**found, "dropout_layer": dropout}
 
 
 def evaluator_names() -> dict[str, Any]:
     """Return the names of `paddle.evaluator`."""
+    PROGRAM_NAMES.update({name: f"evaluator.{name.removesuffix('_evaluator')}" for name in built("evaluators")})
     return {
         name.removesuffix("_evaluator"): functions.lazy_child(thing)
         for name, thing in built("evaluators").items()
@@ -84,6 +87,7 @@ def evaluator_names() -> dict[str, Any]:
 
 def operation_names() -> dict[str, Any]:
     """Return the names of `paddle.op`."""
+    PROGRAM_NAMES.update({name: f"op.{name}" for name in built("layer_math")})
     return {name: functions.lazy(thing) for name, thing in built("layer_math").items()} | {"softmax": _softmax}
 
 

@@ -34,7 +34,7 @@ class UpdateEquation:
         parse = Parse()
         with parsing(parse):
             settings |= {"batch_size": 1, "learning_method": method}
-            language.settings(**bind_arguments(language.settings, (), settings))
+            language.settings(**bind_arguments(language.settings, (), settings, f"optimizer.{type(self).__name__}"))
             parse.finish()
         self.__opt_conf_proto__ = parse.config.opt_config
         self._defaults = {key: getattr(parse.defaults, key) for key in _GIVEN}

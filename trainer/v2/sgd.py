@@ -27,7 +27,7 @@ from trainer.updaters.local import LocalUpdater
 from trainer.updaters.optimizer_settings import read_optimization
 from trainer.v2 import events
 from trainer.v2.checkpoints import Checkpoints
-from trainer.v2.errors import WrongTypeError
+from trainer.v2.errors import WrongTypeError, advising
 from trainer.v2.feeder import DataFeeder, Feeding
 from trainer.v2.jobs.reports import Reports, add_test, open_reports, testing
 from trainer.v2.jobs.stores import store_flags
@@ -55,6 +55,7 @@ class SGD:
         supported.
     """
 
+    @advising
     def __init__(
         self,
         cost: Any,
@@ -103,6 +104,7 @@ class SGD:
         """Return the message of the network."""
         return self._topology.proto()
 
+    @advising
     def train(
         self,
         reader: Reader,
@@ -154,6 +156,7 @@ class SGD:
                     self._servers = None
                 raise
 
+    @advising
     def test(self, reader: Reader, feeding: Feeding = None) -> events.TestResult:
         """Return the cost per sample and the metrics of batches, with the present values and not with averages.
 

@@ -13,8 +13,10 @@ from paddle.v2.reader.decorator import Reader, buffered
 from paddle_base.recordio.reading import RecordIOReader
 from paddle_base.runtime.errors import DataError, MissingInputError
 from trainer.data.plain_pickle import PlainPickleError, load_sample
+from trainer.v2.errors import advising
 
 
+@advising
 def np_array(x: Any) -> Reader:
     """Return a reader of the rows `x[0]`, `x[1]`, ... of an array; a number is the only sample of its reader."""
 
@@ -27,6 +29,7 @@ def np_array(x: Any) -> Reader:
     return reader
 
 
+@advising
 def text_file(path: str | Path) -> Reader:
     """Return a reader of the lines (str) of a text file, without their line breaks."""
 
@@ -47,6 +50,7 @@ def _load_records(path: str, records: Iterable[bytes]) -> Iterator[Any]:
         yield sample
 
 
+@advising
 def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader:
     """Return a reader of RecordIO files whose records are pickles of samples, as `dataset.common.convert` writes them.
 
@@ -69,6 +73,7 @@ def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader:
     return buffered(reader, buf_size)
 
 
+@advising
 def cloud_reader(paths: str | Sequence[str], etcd_endpoints: str, timeout_sec: float = 5, buf_size: int = 64) -> Reader:
     """Join the job of a master, and return a reader of the samples of its tasks; each call reads a pass.
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
-from trainer.v2.errors import WrongTypeError
+from trainer.v2.errors import WrongTypeError, advising
 
 Reader = Callable[[], Iterable[Any]]
 
@@ -38,6 +38,7 @@ def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
     return reader
 
 
+@advising
 def shuffle(reader: Reader, buf_size: int) -> Reader:
     """Return a reader that takes `buf_size` samples at a time and gives them in random order (module `random`)."""
 
@@ -85,6 +86,7 @@ def _as_tuple(sample: Any) -> tuple[Any, ...]:
     return sample if isinstance(sample, tuple) else (sample,)
 
 
+@advising
 def buffered(reader: Reader, size: int) -> Reader:
     """Return a reader that a thread reads ahead by up to `size` samples (0: without a limit)."""
 
@@ -95,6 +97,7 @@ def buffered(reader: Reader, size: int) -> Reader:
     return ahead
 
 
+@advising
 def firstn(reader: Reader, n: int) -> Reader:
     """Return a reader of the first `n` samples."""
 
@@ -104,6 +107,7 @@ def firstn(reader: Reader, n: int) -> Reader:
     return first
 
 
+@advising
 def xmap_readers(
     mapper: Callable[[Any], Any], reader: Reader, process_num: int, buffer_size: int, order: bool = False
 ) -> Reader:
@@ -142,6 +146,7 @@ def _until_error(samples: Iterable[Any], errors: list[BaseException]) -> Iterato
         errors.append(error)
 
 
+@advising
 def pipe_reader(
     left_cmd: str,
     parser: Callable[[Any], Iterable[Any]],

@@ -57,7 +57,7 @@ def test_a_sample_without_a_column_is_named():
         feeder([SAMPLES[0], SAMPLES[1][:2]], "pass 1")
     with pytest.raises(DataError, match="sample 0 is 7; it must be a list or tuple"):
         feeder([7])
-    with pytest.raises(DataError, match=r"sample 2: slot label \(integer_value\(3\)\): .*3"):
+    with pytest.raises(DataError, match=r"sample 2: data layer label \(integer_value\(3\)\): .*3"):
         feeder([*SAMPLES[:2], (*SAMPLES[2][:3], 3)])
 
 

@@ -207,7 +207,7 @@ def test_ctrl_c_ends_training_after_the_batch_and_the_trainer_stays_usable():
         (lambda: Line().train(feeding={"x": 0, "y": 2}), DataError, "pass 0, batch 0, sample 0 is .* 3 columns"),
         (lambda: Line().trainer.train(lambda: iter([[]])), DataError, "pass 0, batch 0 has no sample"),
         (lambda: Line().trainer.train(lambda: iter([[([1, 2, 3], [1])], [([1, 2, 3], [1]), ([1, 2], [1])]])), DataError,
-         r"pass 0, batch 1, sample 1: slot x \(dense_vector\(3\)\): it has 2 numbers instead of 3"),
+         r"pass 0, batch 1, sample 1: data layer x \(dense_vector\(3\)\): it has 2 numbers instead of 3"),
         (lambda: Line().trainer.train(lambda: iter([[([1, 2, 3], [3e38])]] * 9)), DataError,
          "the cost of layer .*square_error.* in pass 0, batch 0"),
         (lambda: Line().trainer.test(lambda: iter([])), DataError, "the reader of the test has no sample"),

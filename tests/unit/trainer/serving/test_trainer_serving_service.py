@@ -175,13 +175,16 @@ def test_each_sample_gets_its_own_results_of_a_beam_search(tmp_path):
 
 BAD = [
     ({"img": [1, 2, 3, 4]}, "sample 0 has no value for the data layer words (integer_value_sequence(7))"),
-    ({**ONE, "img": [1, 2]}, "sample 0: slot img (dense_vector(4)): it has 2 numbers instead of 4; it must be a list"),
-    ([ONE, {**ONE, "words": [1, 9]}], "sample 1: slot words (integer_value_sequence(7)): item 1: id 9"),
-    ({**ONE, "words": 3}, "slot words (integer_value_sequence(7)): 3 is no list"),
-    ({**ONE, "words": ["a"]}, "slot words"),
-    ({**ONE, "img": [1, 2, 3, None]}, "slot img"),
-    ({**ONE, "img": {"a": 1}}, "slot img"),
-    ({**ONE, "img": [1e39, 0, 0, 0]}, "slot img"),
+    (
+        {**ONE, "img": [1, 2]},
+        "sample 0: data layer img (dense_vector(4)): it has 2 numbers instead of 4",
+    ),
+    ([ONE, {**ONE, "words": [1, 9]}], "sample 1: data layer words (integer_value_sequence(7)): item 1: id 9"),
+    ({**ONE, "words": 3}, "data layer words (integer_value_sequence(7)): 3 is no list"),
+    ({**ONE, "words": ["a"]}, "data layer words"),
+    ({**ONE, "img": [1, 2, 3, None]}, "data layer img"),
+    ({**ONE, "img": {"a": 1}}, "data layer img"),
+    ({**ONE, "img": [1e39, 0, 0, 0]}, "data layer img"),
     ({"image": [1], "words": [1]}, "is image meant?"),
     ([3], "sample 0 is 3; it must be an object with img, words"),
     ([], "the list has 0 samples; it must have 1 to 32"),
