@@ -128,6 +128,7 @@ class ProcessReports:
         self.reporter = Reporter(target, passes, flags.progress_period, in_tasks=seat is not None)
         self.passes = 0
         self._has_begun, self._left = False, 0  # and the status with which a training has left the program
+        self._pid = os.getpid()
         self._watched = Watched(flags)
         self._watched.__enter__().begin(self.reporter, number)
         if flags.log_json:
@@ -149,7 +150,9 @@ class ProcessReports:
         self.reporter.rest(status, "" if error is None else _describe(error))
 
     def end(self) -> None:
-        """Record the end of the process, and write the last files."""
+        """Record the end of the process, and write the last files. A process that is forked from it ends in silence."""
+        if os.getpid() != self._pid:
+            return
         failure = getattr(sys, "last_value", None)
         status = self._left if failure is None else find_status(failure)
         self.reporter.end(status, "" if failure is None else _describe(failure))

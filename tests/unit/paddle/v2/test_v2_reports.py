@@ -182,6 +182,18 @@ def test_the_end_of_a_program_is_recorded(pod, monkeypatch, error, status):
     assert "no such word" in pod.progress()["message"] or status != "failed"
 
 
+def test_a_forked_process_does_not_end_the_reports_of_its_parent(pod, monkeypatch):
+    """It has the parent's functions for the end of the process, and perhaps a lock of the parent's thread."""
+    make_trainer().train(batches, num_passes=1)
+    process = reports._found[0]
+    with monkeypatch.context() as child:
+        child.setattr(reports.os, "getpid", lambda: 1)
+        process.end()
+    assert process.reporter.snapshot.status == "finished" and not pod.records("end")
+    pod.end()
+    assert len(pod.records("end")) == 1
+
+
 def test_a_child_of_a_program_does_not_take_its_place(pod, monkeypatch, capfd):
     """A reader that starts a program of paddle.v2 would have overwritten the progress of its parent."""
     parent = f"{os.getppid()}"
