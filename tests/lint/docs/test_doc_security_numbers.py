@@ -14,12 +14,14 @@ from paddle_cluster.elastic.keyvalue import freshness
 from paddle_cluster.launcher import failures, status
 from paddle_cluster.launcher import text as launcher_text
 from paddle_cluster.launcher.cluster import kubernetes
+from paddle_cluster.launcher.programs import progress_lines
 from paddle_cluster.master import protocol as master_protocol
 from paddle_cluster.prepare.input import archive, packed, tar
 from pserver.server import complaints, listener
 from pserver.wire import authentication, notes, protocol
 from trainer.data import foreign_config, plain_pickle
 from trainer.serving import service
+from trainer.telemetry import follow
 
 KIB, MIB = 1 << 10, 1 << 20
 GATE = gate.GateLimits()
@@ -79,6 +81,7 @@ TABLES = [
     f"`error.json`**: {failures.ERROR_LIMIT // MIB} MiB",
     f"at most {launcher_text.DEPTH_LIMIT} levels",
     f"of kubectl**: {status.ANSWER_LIMIT // MIB} MiB, {status.KUBECTL_LIMIT_S:.0f} s",
+    f"a program of ENTRY prints**: {progress_lines.LONGEST:,} bytes, {follow.MOST_MEASURES} measures",
     f"at most {open_files.MOST_OWN_FILES}, is for its own files",
     f"A limit below {open_files.LEAST_FILES} ends it",
     f"| master | {master_protocol.MOST_MEMBERS:,} | {master_protocol.MOST_MEMBERS:,} | {gate.FILES_OF_A_CONNECTION} |",
