@@ -95,6 +95,7 @@ class SGD:
         )
         self._updater: LocalUpdater | None = None
         self._servers: Connection | None = None
+        self._loop: type[TrainingLoop] = TrainingLoop
 
     def get_topology_proto(self) -> ModelConfig:
         """Return the message of the network."""
@@ -135,7 +136,7 @@ class SGD:
                 checkpoints = Checkpoints(
                     self._session, self._flags, directory, resumes=resume, wants_end=lambda: stopper.is_waiting
                 )
-                loop = TrainingLoop(self._session, feeder, handler, self._metrics, checkpoints, stopper.leave)
+                loop = self._loop(self._session, feeder, handler, self._metrics, checkpoints, stopper.leave)
                 loop.run(reader, num_passes)
             except BaseException as error:
                 if self._servers is not None:
@@ -180,9 +181,10 @@ class SGD:
         network, message = self._session.network, self._optimizer.message
         if not self._flags.local:
             if self._servers is None:
-                connect = _import_servers()
+                connect, divided = _import_servers()
                 self._servers = connect(self._flags, self._model, self._session.table, message, pool_of(network))
                 self._session.use(self._servers.updater)
+                self._loop = divided if self._servers.divides else TrainingLoop
             return
         before = self._updater
         updater = LocalUpdater(
@@ -201,11 +203,15 @@ class SGD:
         return events.read_metrics(total, self._topology.proto().evaluators)
 
 
-def _import_servers() -> Callable[..., Connection]:
-    """Return the function that connects a trainer with servers; a program that trains alone does not import it."""
-    from trainer.v2.jobs.servers import connect
+def _import_servers() -> tuple[Callable[..., Connection], type[TrainingLoop]]:
+    """Return the function that connects a trainer with servers, and the loop among workers that come and go.
 
-    return connect
+    A program that trains alone does not import them.
+    """
+    from trainer.v2.jobs.servers import connect
+    from trainer.v2.workers.loop import DividedLoop
+
+    return connect, DividedLoop
 
 
 def _read_flags(spec: str | None, *, is_local: bool, use_etcd: bool) -> Values:
