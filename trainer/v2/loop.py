@@ -150,14 +150,15 @@ class TrainingLoop:
         result, is_due = self._step(batch, place, part, is_wanted=is_wanted)
         part.samples += len(batch)
         position.batches += 1
-        self._tell_end(place, result, whole)
+        self._tell_end(position, result, whole)
         if is_due:
             self._checkpoints.save_inside(position, whole)
         if self._checkpoints.may_leave(is_saved=is_due):
             self._leave()
 
-    def _tell_end(self, place: tuple[int, int], result: BatchResult, whole: Accumulator) -> None:
-        """Add the result of a batch to that of the pass, and give it to the handler."""
+    def _tell_end(self, position: Position, result: BatchResult, whole: Accumulator) -> None:
+        """Add the result of a batch, which `position` counts, to that of the pass, and give it to the handler."""
+        place = position.number, position.batches - 1
         alone = Accumulator(self._session.evaluators)
         for total in (alone, whole):
             total.add(*result)

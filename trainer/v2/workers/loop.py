@@ -98,7 +98,7 @@ class DividedLoop(TrainingLoop):
             result, is_changed = None, self._session.update(0, checkpoint=has_news)
         position.batches += 1
         if result is not None:
-            self._tell_end(place, result, whole)
+            self._tell_end(position, result, whole)
         if is_changed or position.batches % process().flags.commit_period_by_batches == 0:
             state.save()
         self._leave()
