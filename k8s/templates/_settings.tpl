@@ -16,6 +16,7 @@
 {{- end }}
 {{- define "tasks.TRAIN_CONFIG_DIR" }}
 {{- $default := "digits" }}
+{{- if has "program" .Values.components }}{{ $default = "program" }}{{ end }}
 {{- dig "TRAIN_CONFIG_DIR" $default .Values.settings | include "paddle.text" }}
 {{- end }}
 {{- define "tasks.NUM_PASSES" }}
@@ -56,9 +57,14 @@
 {{- $default := "" }}
 {{- dig "PADDLE_ETCD_PASSWORD_FILE" $default .Values.settings | include "paddle.text" }}
 {{- end }}
-{{- define "tasks.components" }}three-members external-etcd nfs single-node quota restricted{{ end }}
+{{- define "tasks.ENTRY" }}
+{{- $default := "python train.py" }}
+{{- dig "ENTRY" $default .Values.settings | include "paddle.text" }}
+{{- end }}
+{{- define "tasks.components" }}three-members external-etcd program nfs single-node quota restricted{{ end }}
 {{- define "tasks.settings" }}CHECKPOINT_INTERVAL ETCD_ENDPOINTS JOB_NAME NUM_PASSES PADDLE_ETCD_CA PADDLE_ETCD_CERT PADDLE_ETCD_KEY PSERVERS TRAIN_CONFIG_DIR
 {{- if has "external-etcd" .Values.components }} PADDLE_ETCD_PASSWORD_FILE PADDLE_ETCD_USER{{ end }}
+{{- if has "program" .Values.components }} ENTRY{{ end }}
 {{- end }}
 {{- define "allreduce.JOB_NAME" }}
 {{- $default := "paddle-allreduce" }}
@@ -79,4 +85,4 @@
 {{- define "allreduce.components" }}nfs single-node quota restricted{{ end }}
 {{- define "allreduce.settings" }}JOB_NAME MAX_NP MIN_NP NUM_PROC
 {{- end }}
-{{/* made of 7aa5cbdc7ff9e079b7f6b0f8fc3dd61736cf6c4bd19148076f4d15aa176d7b9e */}}
+{{/* made of 77c86c962f0cc58430ed859339aed13bc04a8b21e0101ea788298099b2aefd2e */}}

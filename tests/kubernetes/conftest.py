@@ -38,6 +38,7 @@ TOGETHER = {
     "test_cluster_tutorial.py": "tutorial",  # jobs of one name, in the namespace default
     "test_tasks_docs.py::test_the_commands_of_the_page_work[tasks-model_is_saved]": "elastic",  # one PriorityClass
     "test_tasks_job.py": "elastic",
+    "test_tasks_program.py": "elastic",
 }
 
 

@@ -75,7 +75,7 @@ class DividedTraining(BatchLoop):
         super().__init__(parts, stopper, Position(parts.flags.start_pass))
         self._source, self._directory = source, directory
         self._updater = cast("DividedUpdater", parts.session.updater)
-        self._state = TrainingState(parts, source, self._position, self._log.sums)
+        self._state = TrainingState(parts.session, source, self._position, self._log.sums, parts.flags.number_trainer)
         self._state.register_reset_callbacks([self._leave_directory])
         stopper.limit(STEP_LIMIT_S)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,9 @@ import numpy.typing as npt
 from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.state import State
 from pserver.store.snapshot import Part
-from trainer.collective.divided_source import DividedSource
 from trainer.collective.updater import DividedUpdater
 from trainer.evaluators import Accumulator
-from trainer.training.parts import Parts
+from trainer.session import Session
 from trainer.training.position import Position, read_position
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -30,6 +29,12 @@ class Commit(NamedTuple):
     sums: dict[str, dict[str, Any]]
 
 
+class Seeded(Protocol):
+    """Something whose order of samples follows from a seed, which all trainers must have."""
+
+    seed: int
+
+
 class TrainingState(State):
     """The state of one trainer; `sync` copies the state of trainer 0 to every trainer.
 
@@ -37,15 +42,21 @@ class TrainingState(State):
 
     Attributes: position: the position of the training.
 
-    Args: sums: the sums of the log lines, by name.
+    Args: session: it is connected. source: what reads the samples in the order of a seed. sums: the sums of the log
+        lines, by name. number: a function that gets the new id of this trainer, and the new number of trainers.
     """
 
     def __init__(
-        self, parts: Parts, source: DividedSource, position: Position, sums: Mapping[str, Accumulator]
+        self,
+        session: Session,
+        source: Seeded,
+        position: Position,
+        sums: Mapping[str, Accumulator],
+        number: Callable[[int, int], None],
     ) -> None:
         super().__init__()
-        self._parts, self._session, self._source, self._sums = parts, parts.session, source, sums
-        self._updater = cast("DividedUpdater", parts.session.updater)
+        self._session, self._source, self._sums, self._number = session, source, sums, number
+        self._updater = cast("DividedUpdater", session.updater)
         self.position = position
         self._kept: Arrays = {}
         self._keep_fixed()
@@ -100,7 +111,7 @@ class TrainingState(State):
 
     def reset(self) -> None:
         """Set the new id of this trainer, and the new number of trainers."""
-        self._parts.flags.number_trainer(operations.rank(), operations.size())
+        self._number(operations.rank(), operations.size())
 
     def _moving(self) -> list[str]:
         """Return the names of the static parameters that forward passes have updated (for example in batch norm)."""

@@ -141,7 +141,7 @@ class TrainingLoop:
             count = sum(1 for _ in itertools.islice(batches, trained))
         if count < trained:
             raise DataError(
-                f"the reader has yielded {count} batches, but the checkpoint was made after {trained}: the reader must "
+                f"the reader has yielded {count} batches, but {trained} of pass {number} are trained: the reader must "
                 "yield the same batches again; or train with resume=False"
             )
         while True:
@@ -161,22 +161,26 @@ class TrainingLoop:
         result, is_due = self._step(batch, place, part, is_wanted=is_wanted)
         part.samples += len(batch)
         position.batches += 1
-        alone = Accumulator(self._session.evaluators)
-        alone.add(*result)
-        self._reports.count(position, whole, result)
-        cost = result.cost / result.samples
-        self._handler(events.EndIteration(*place, cost, self._metrics(alone), self._machine))
+        self._tell_end(position, result, whole)
         if is_due:
             self._checkpoints.save_inside(position, whole)
         if self._checkpoints.may_leave(is_saved=is_due):
             self._leave()
 
+    def _tell_end(self, position: Position, result: BatchResult, whole: Accumulator) -> None:
+        """Add the result of a batch, which `position` counts, to that of the pass; tell the handler and the reports."""
+        place = position.number, position.batches - 1
+        alone = Accumulator(self._session.evaluators)
+        alone.add(*result)
+        self._reports.count(position, whole, result)
+        cost = result.cost / result.samples
+        self._handler(events.EndIteration(*place, cost, self._metrics(alone), self._machine))
+
     def _step(self, batch: Any, place: tuple[int, int], part: Part, *, is_wanted: bool) -> tuple[BatchResult, bool]:
         """Return the result of a batch, and whether all trainers now make a checkpoint."""
         where = "pass {}, batch {}".format(*place)
         with part.guard(Exception):
-            if not len(batch):
-                raise DataError(f"{where} has no sample; a batch is a list of samples")
+            check_batch(batch, where)
             slots = self._feeder(batch, where)
         with defer_interrupt(), np.errstate(all="ignore"):  # Ctrl-C ends `train` between two steps
             try:
@@ -188,6 +192,12 @@ class TrainingLoop:
                 if not part.goes_on:
                     raise ConfigError(_NO_TASK) from error
                 raise
+
+
+def check_batch(batch: Any, where: str) -> None:
+    """Raises: DataError: a batch has no sample."""
+    if not len(batch):
+        raise DataError(f"{where} has no sample; a batch is a list of samples")
 
 
 def fetch_tables(session: Session) -> None:

@@ -99,6 +99,7 @@ class SGD:
         )
         self._updater: LocalUpdater | None = None
         self._servers: Connection | None = None
+        self._loop: type[TrainingLoop] = TrainingLoop
 
     def get_topology_proto(self) -> ModelConfig:
         """Return the message of the network."""
@@ -146,7 +147,7 @@ class SGD:
                     wants_end=lambda: stopper.is_waiting,
                     tell=reports.add_checkpoint,
                 )
-                loop = TrainingLoop(self._session, feeder, handler, self._metrics, checkpoints, reports, stopper.leave)
+                loop = self._loop(self._session, feeder, handler, self._metrics, checkpoints, reports, stopper.leave)
                 loop.run(reader, num_passes)
                 reports.end()
             except BaseException as error:
@@ -192,6 +193,8 @@ class SGD:
             self._parameters.to_tar(f)
 
     def _open_reports(self, *, prints: bool) -> Reports:
+        if self._servers is not None and self._servers.divides:
+            return Reports()  # the driver's file tells of workers that come and go, as with `paddle train --collective`
         config = TrainerConfig(model_config=self._model, opt_config=self._optimizer.message)
         seat = None if self._servers is None else self._servers.seat
         return open_reports(self._flags, self._session, config, seat, prints=prints)
@@ -201,9 +204,10 @@ class SGD:
         network, message = self._session.network, self._optimizer.message
         if not self._flags.local:
             if self._servers is None:
-                connect = _import_servers()
+                connect, divided = _import_servers()
                 self._servers = connect(self._flags, self._model, self._session.table, message, pool_of(network))
                 self._session.use(self._servers.updater)
+                self._loop = divided if self._servers.divides else TrainingLoop
             return
         before = self._updater
         updater = LocalUpdater(
@@ -222,11 +226,15 @@ class SGD:
         return events.read_metrics(total, self._topology.proto().evaluators)
 
 
-def _import_servers() -> Callable[..., Connection]:
-    """Return the function that connects a trainer with servers; a program that trains alone does not import it."""
-    from trainer.v2.jobs.servers import connect
+def _import_servers() -> tuple[Callable[..., Connection], type[TrainingLoop]]:
+    """Return the function that connects a trainer with servers, and the loop among workers that come and go.
 
-    return connect
+    A program that trains alone does not import them.
+    """
+    from trainer.v2.jobs.servers import connect
+    from trainer.v2.workers.loop import DividedLoop
+
+    return connect, DividedLoop
 
 
 def _read_flags(spec: str | None, *, is_local: bool, use_etcd: bool) -> Values:

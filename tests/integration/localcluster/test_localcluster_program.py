@@ -1,12 +1,15 @@
-"""A program of ENTRY in three pods of localcluster: examples/any-program/train.py, as k8s/job.yaml starts it."""
+"""Programs of ENTRY in three pods of localcluster: those of examples/any-program, as k8s/job.yaml starts them."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import re
 import shutil
 from pathlib import Path
+
+import pytest
 
 from paddle_cluster.localcluster import Cluster, load_job
 
@@ -14,17 +17,18 @@ ROOT = Path(__file__).parents[3]
 JOB = "paddle-cluster-job"
 PODS, EPOCHS, DEADLINE_S = 3, 6, 100.0
 # holds the epoch 3 of the first attempt until a process is lost
-HOLD = """    if epoch == 3 and begin == 0 and RANK == 1:
+HOLD = """    if epoch == 3 and begin == 0 and os.environ["RANK"] == "1":
+        import time
         print("holds", flush=True)
         time.sleep(1000)
 """
 
 
-def make_volume(root: Path) -> Path:
-    """Return the directory of the job, with three shards and the program, whose first attempt is held."""
+def make_volume(root: Path, name: str) -> Path:
+    """Return the directory of the job, with three shards and the program `name`, whose first attempt is held."""
     job = root / JOB
     shutil.copytree(ROOT / "examples" / "any-program", job / "program")
-    program = job / "program" / "train.py"
+    program = job / "program" / name
     loop = "    for step in range(STEPS):\n"
     assert program.read_text().count(loop) == 1
     program.write_text(program.read_text().replace(loop, HOLD + loop))
@@ -36,10 +40,15 @@ def make_volume(root: Path) -> Path:
     return job
 
 
-def test_a_program_of_three_pods_goes_on_from_its_checkpoint_when_one_is_killed(tmp_path: Path) -> None:
-    job = make_volume(tmp_path)
+WITH_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is no package of this project")
+
+
+@pytest.mark.parametrize("name", ["train.py", pytest.param("train_ddp.py", marks=WITH_TORCH)])
+def test_a_program_of_three_pods_goes_on_from_its_checkpoint_when_one_is_killed(name: str, tmp_path: Path) -> None:
+    job = make_volume(tmp_path, name)
     spec = dataclasses.replace(load_job(str(ROOT / "k8s" / "job.yaml")), parallelism=PODS, completions=PODS)
-    env = {"ENTRY": f"python train.py {EPOCHS}", "CONF_PADDLE_PSERVER_NUM": "0", "TRAIN_CONFIG_DIR": "program"}
+    env = {"ENTRY": f"python {name} {EPOCHS}", "CONF_PADDLE_PSERVER_NUM": "0", "TRAIN_CONFIG_DIR": "program"}
+    env["OMP_NUM_THREADS"] = "1"  # of torch: three processes share this machine
     cluster = Cluster(
         spec,
         volumes={"mfs": tmp_path},

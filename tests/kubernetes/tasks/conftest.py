@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import allreduce_script
@@ -11,7 +11,17 @@ from allreduce_run import JOB, NAMESPACE, AllreduceRun, write_allreduce_overlay
 from etcd_process import BINARY
 from kubernetes_cluster import BASE, Cluster, Image, Once, give, namespace_with_volume
 from pod_watch import PodWatch
-from tasks_run import PASSES, ElasticRun, Start, make_secrets, make_volume, restricted_namespace, write_overlay
+from tasks_run import (
+    PASSES,
+    ElasticRun,
+    Start,
+    StartProgram,
+    make_program_volume,
+    make_secrets,
+    make_volume,
+    restricted_namespace,
+    write_overlay,
+)
 
 
 @pytest.fixture(scope="session")
@@ -30,31 +40,68 @@ def etcd_image(cluster: Cluster, once: Once) -> str:
 
 
 @pytest.fixture
-def start(cluster: Cluster, image: Image, etcd_image: str, tmp_path: Path) -> Iterator[Start]:
-    """start(name, mode, trainers, passes, interval): create the job in a namespace `name`.
-
-    interval: time between two snapshots of a server.
-    """
+def create(cluster: Cluster, image: Image, etcd_image: str, tmp_path: Path) -> Iterator[Callable[..., ElasticRun]]:
+    """create(name, volume, trainers, settings, component...): create the job in a namespace `name`."""
     with contextlib.ExitStack() as stack:
 
-        def create(
-            name: str, mode: str = "async", trainers: int = 3, passes: int = PASSES, interval: str = "1s"
+        def begin(
+            name: str, volume: Path, trainers: int, settings: Mapping[str, object], *components: str
         ) -> ElasticRun:
-            volume, overlay = tmp_path / "volume", tmp_path / "overlay"
-            for directory in (volume, overlay):
-                directory.mkdir()
-                directory.chmod(0o755)
-            make_volume(volume, tmp_path / "work", mode)
-            settings = {"TRAIN_CONFIG_DIR": "paced", "NUM_PASSES": passes, "CHECKPOINT_INTERVAL": interval}
-            write_overlay(overlay, name, image.reference, etcd_image, trainers, settings)
+            overlay = tmp_path / "overlay"
+            overlay.mkdir()
+            overlay.chmod(0o755)
+            images = image.reference, etcd_image
+            write_overlay(overlay, name, images, trainers, settings, *components)
             space = stack.enter_context(restricted_namespace(cluster, name, volume))
             watch = stack.enter_context(PodWatch(space, selector="app.kubernetes.io/part-of=paddle"))
             make_secrets(space)
             said = space.kubectl("create", "--validate=strict", "-k", overlay)
             assert "violate" not in said
-            return ElasticRun(space, tmp_path / "work", watch, passes)
+            return ElasticRun(space, tmp_path / "work", watch, int(str(settings["NUM_PASSES"])))
 
-        yield create
+        yield begin
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    """Return an empty directory for the volume of a job."""
+    directory = tmp_path / "volume"
+    directory.mkdir()
+    directory.chmod(0o755)
+    return directory
+
+
+@pytest.fixture
+def start(create: Callable[..., ElasticRun], volume: Path, tmp_path: Path) -> Start:
+    """start(name, mode, trainers, passes, interval): create the job of a config in a namespace `name`.
+
+    interval: time between two snapshots of a server.
+    """
+
+    def begin(
+        name: str, mode: str = "async", trainers: int = 3, passes: int = PASSES, interval: str = "1s"
+    ) -> ElasticRun:
+        make_volume(volume, tmp_path / "work", mode)
+        settings = {"TRAIN_CONFIG_DIR": "paced", "NUM_PASSES": passes, "CHECKPOINT_INTERVAL": interval}
+        return create(name, volume, trainers, settings)
+
+    return begin
+
+
+@pytest.fixture
+def start_program(create: Callable[..., ElasticRun], volume: Path, tmp_path: Path) -> StartProgram:
+    """start_program(name, text, trainers, passes): create the job of a program, and return it.
+
+    The second value is the number of samples of a pass.
+    """
+
+    def begin(name: str, text: str, trainers: int, passes: int) -> tuple[ElasticRun, int]:
+        (tmp_path / "work").mkdir()
+        samples = make_program_volume(volume, text)
+        settings = {"NUM_PASSES": passes, "CHECKPOINT_INTERVAL": "1s"}
+        return create(name, volume, trainers, settings, "program"), samples
+
+    return begin
 
 
 @pytest.fixture

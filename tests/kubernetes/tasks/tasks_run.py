@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gzip
 import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -26,6 +28,8 @@ from chaos.tasks.plan import ElasticTrial
 from kubernetes_cluster import REPOSITORY, Cluster, Namespace, give, namespace_with_volume, run
 from pod_watch import PodWatch
 
+from paddle_base.recordio.writing import RecordIOWriter
+
 FILES, PASSES = 36, 12  # files (tasks) of a pass, and passes
 HIGHEST_ERROR = 0.065  # share of wrong test digits; the static job of tests/chaos/tasks has 0.048
 PACE_S = 0.004  # seconds of a sample; a pass takes one trainer 16 s
@@ -34,6 +38,7 @@ NAME = "paddle-elastic"
 END_S = 240.0
 
 Start = Callable[..., "ElasticRun"]
+StartProgram = Callable[..., tuple["ElasticRun", int]]
 
 
 class ElasticRun:
@@ -120,6 +125,12 @@ class ElasticRun:
 
     def check(self) -> None:
         """Wait until all programs have ended, and check the results."""
+        self.check_end(sum(verdict.count_lines(self.work / "data").values()))
+        error = measure_error(self.work, self.output / f"pass-{self.passes - 1:05d}", ElasticTrial("cluster"))
+        assert error is not None and error <= HIGHEST_ERROR
+
+    def check_end(self, samples: int) -> None:
+        """Wait until all programs have ended, and check the account: each pass has trained this number of samples."""
         ended = {"Complete", "Failed"}
         self.wait("end of the trainers", lambda: ended & self.space.conditions("paddle-trainer").keys(), END_S)
         assert "Complete" in self.space.conditions("paddle-trainer"), self.describe()
@@ -127,14 +138,9 @@ class ElasticRun:
             self.wait(f"end of {kind}", lambda kind=kind: not self.pods(kind))
             assert self.space.kubectl("get", target, "-o", "jsonpath={.spec.replicas}") == "0"
         assert self.etcd_says("job/end")["phase"] == "done"
-        faults = verdict.check_account(self.record(), FILES, self.passes, self.samples())
+        faults = verdict.check_account(self.record(), FILES, self.passes, samples)
         faults += verdict.check_logs(self.logs())
         assert not faults, f"{faults}\n{self.record()}"
-        error = measure_error(self.work, self.output / f"pass-{self.passes - 1:05d}", ElasticTrial("cluster"))
-        assert error is not None and error <= HIGHEST_ERROR
-
-    def samples(self) -> int:
-        return sum(verdict.count_lines(self.work / "data").values())
 
     def etcd_says(self, key: str) -> dict[str, Any]:
         """Return the value of a key of the job, which the pod of etcd returns only to who has a certificate."""
@@ -188,12 +194,50 @@ def make_volume(volume: Path, work: Path, mode: str) -> None:
     give(volume)
 
 
+def make_program_volume(volume: Path, program: str) -> int:
+    """Put a program of paddle.v2 onto a volume, and the digits as RecordIO files. Return the number of samples.
+
+    program: its text. It finds the samples, lists of the pixels and the label, in data/part-*, and others in
+    data/test.txt.
+    """
+    rows = gzip.decompress((REPOSITORY / "examples/digits/digits.csv.gz").read_bytes()).decode().splitlines()
+    count = len(rows) * 4 // 5 // FILES * FILES
+    samples = [(list(map(int, pixels)), int(label)) for *pixels, label in (row.split(",") for row in rows[:count])]
+    data = volume / NAME / "0/data"
+    data.mkdir(parents=True)
+    for number in range(FILES):
+        with RecordIOWriter(data / f"part-{number:05d}") as file:
+            for sample in samples[number::FILES]:
+                file.write(pickle.dumps(sample, 0))
+    (data / "test.txt").write_text("\n".join(rows[count:]))
+    (volume / NAME / "program").mkdir()
+    (volume / NAME / "program/train.py").write_text(program)
+    (volume / "etcd").mkdir()
+    give(volume)
+    return count
+
+
 def write_overlay(
-    directory: Path, namespace: str, image: str, etcd: str, trainers: int, settings: Mapping[str, object]
+    directory: Path,
+    namespace: str,
+    images: tuple[str, str],
+    trainers: int,
+    settings: Mapping[str, object],
+    *components: str,
 ) -> None:
-    """Write the kustomization of a user: images, settings, number of trainers, but no data job (the data exist)."""
+    """Write the kustomization of a user: images, settings, number of trainers, but no data job (the data exist).
+
+    images: those of the programs and of etcd. components: those of k8s/tasks/components.
+    """
+    image, etcd = images
+    base = REPOSITORY / "k8s/tasks"
+    # the data job is left out, because the volume has the data already
+    no_data_job = "$patch: delete\napiVersion: batch/v1\nkind: Job\nmetadata: {name: paddle-elastic-data}\n"
     content = {
-        "resources": [os.path.relpath((REPOSITORY / "k8s/tasks").resolve(), directory.resolve())],
+        "resources": [os.path.relpath(base.resolve(), directory.resolve())],
+        "components": [
+            os.path.relpath((base / "components" / one).resolve(), directory.resolve()) for one in components
+        ],
         "namespace": namespace,
         "images": [
             {"name": "REPO/paddle", "newName": image.rpartition(":")[0]},
@@ -208,10 +252,7 @@ def write_overlay(
                 "target": {"kind": "Job", "name": "paddle-trainer"},
                 "patch": json.dumps([{"op": "replace", "path": "/spec/parallelism", "value": trainers}]),
             },
-            # the data job is left out, because the volume has the data already
-            {
-                "patch": "$patch: delete\napiVersion: batch/v1\nkind: Job\nmetadata: {name: paddle-elastic-data}\n",
-            },
+            *([] if "program" in components else [{"patch": no_data_job}]),
         ],
     }
     (directory / "kustomization.yaml").write_text(json.dumps(content))

@@ -73,6 +73,15 @@ def test_every_component_is_offered_and_there() -> None:
     assert all((ELASTIC / each / "kustomization.yaml").is_file() for each in offered)
 
 
+def test_the_component_program_starts_the_command_of_entry_in_trainers_alone() -> None:
+    component = yaml.safe_load((ELASTIC / "components/program/kustomization.yaml").read_text())
+    settings = dict(literal.split("=", 1) for literal in component["configMapGenerator"][0]["literals"])
+    (patch,) = [yaml.safe_load(one["patch"]) for one in component["patches"]]
+    assert (patch["$patch"], patch["metadata"]) == ("delete", {"name": WORKLOADS["data"]["metadata"]["name"]})
+    programs = {role: plan_role(role, [], {**environment(role), **settings}).program for role in ROLES}
+    assert programs == {"master": "", "pserver": "", "trainer": "python train.py"}
+
+
 @EACH
 def test_a_pod_is_restricted(name: str) -> None:
     """By the pod security standards of Kubernetes; the API server of the e2e tests judges, too."""

@@ -15,6 +15,7 @@ from paddle_base.runtime.errors import ConfigError, PaddleError
 from paddle_base.runtime.processor.thread_pool import ThreadPool
 from paddle_cluster.elastic.errors import HorovodInternalError
 from trainer.arrays.parameters import ParameterTable
+from trainer.collective.updater import DividedTrainers
 from trainer.flags import Values, check_together
 from trainer.updaters.collective import CollectiveTrainers, join_workers
 from trainer.updaters.local import Updater
@@ -38,20 +39,28 @@ _open: list[Connection] = []  # at most one: a trainer has one place at the serv
 class Connection:
     """The servers, or the other workers, with which this process trains. They hear when it ends, or why it gives up.
 
-    Attributes: updater: the updater of the servers, which `connect` has not joined yet. seat: the place of this
-        process in a job with a master; None: there is no master, or its job is over.
+    Attributes: updater: the updater of the servers, which `connect` has not joined yet.  seat: the place of this
+        process in a job with a master; None: there is no master, or its job is over.  divides: whether the workers come
+        and go, so that each batch is divided among them.
 
     Args: end: a function to call after this trainer has left the servers.
     Raises: ConfigError: this process trains with servers already.
     """
 
-    def __init__(self, updater: Updater, end: Callable[[], None] = lambda: None, *, seat: Seat | None = None) -> None:
+    def __init__(
+        self,
+        updater: Updater,
+        end: Callable[[], None] = lambda: None,
+        *,
+        seat: Seat | None = None,
+        divides: bool = False,
+    ) -> None:
         if _open:
             raise ConfigError(
                 "this process trains with parameter servers already: only one SGD(is_local=False) of a program can "
                 "train, and a training that shall begin again needs a new process and new servers"
             )
-        self.updater, self.seat, self._end = updater, seat, end
+        self.updater, self.seat, self.divides, self._end = updater, seat, divides, end
         _open.append(self)
         end_with_status()
         atexit.register(self._leave)
@@ -90,15 +99,12 @@ def connect(
     optimization = read_optimization(config, local=False)
     specs = [parameter.spec() for parameter in table]
     if flags.collective:
-        if join_workers(flags):
-            raise ConfigError(
-                "a program of paddle.v2 trains among a fixed number of workers: leave out --min-np, --max-np and "
-                "--host-discovery-script of paddle elastic run; checkpoint_dir of SGD.train lets a new run go on"
-            )
-        workers = CollectiveTrainers(flags)
+        comes_and_goes = join_workers(flags)
+        workers = DividedTrainers(flags) if comes_and_goes else CollectiveTrainers(flags)
         sending = read_sending(config, trainers=2)
         warn_of_settings(config, specs, optimization, sending, local=False)
-        return Connection(workers.make_updater(model, table, optimization, sending, pool))
+        updater = workers.make_updater(model, table, optimization, sending, pool)
+        return Connection(updater, divides=comes_and_goes)
     if flags.is_task_job:
         refuse_own_steps(config)
         warn_of_settings(config, specs, optimization, Sending(), local=False)

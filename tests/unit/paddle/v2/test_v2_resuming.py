@@ -134,7 +134,7 @@ def test_a_reader_with_fewer_batches_than_are_trained_is_refused(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         Line().train(tmp_path, stop=(1, 2))
     with pytest.raises(
-        DataError, match=r"the reader has yielded 1 batches, but the checkpoint was made after 2: .*resume=False"
+        DataError, match=r"the reader has yielded 1 batches, but 2 of pass 1 are trained: .*resume=False"
     ):
         Line().train(tmp_path, count=4)
 

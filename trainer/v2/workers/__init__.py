@@ -1,0 +1,1 @@
+"""Programs among the workers of `paddle elastic run` that come and go."""
