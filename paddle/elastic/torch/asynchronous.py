@@ -10,17 +10,18 @@ the ranks disagree about shape, type or operation.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
+from paddle_cluster.elastic.process.pending import read_op
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 from paddle.elastic.torch.handles import HANDLES
 from paddle.elastic.torch.tensors import AnyArray, make_tensor, read_tensor, write_tensor
 from paddle_cluster.elastic.collectives.requests import Reduction
+from paddle_cluster.elastic.errors import HorovodInternalError
 from paddle_cluster.elastic.process import operations
 
 __all__ = [
@@ -39,6 +40,8 @@ __all__ = [
     "grouped_allgather_async",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_broadcast_async",
+    "grouped_broadcast_async_",
     "grouped_reducescatter_async",
     "poll",
     "reducescatter_async",
@@ -48,26 +51,6 @@ __all__ = [
 
 Average, Sum, Min, Max, Product = Reduction.AVERAGE, Reduction.SUM, Reduction.MIN, Reduction.MAX, Reduction.PRODUCT
 Adasum = 2  # Horovod's number
-
-
-def read_op(average: bool | None, op: int | None) -> Reduction:
-    """Return the reduction that the two arguments of an all-reduce name.
-
-    Raises: ValueError: both are given, or there is no such reduction.
-    """
-    if average is not None and op is not None:
-        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-    if average is not None:
-        warnings.warn(
-            "the argument average is deprecated: use op=hvd.Average or op=hvd.Sum", DeprecationWarning, stacklevel=4
-        )
-        return Average if average else Sum
-    if op == Adasum:
-        raise ValueError("op=hvd.Adasum is an operation of hvd.DistributedOptimizer only")
-    try:
-        return Average if op is None else Reduction(op)
-    except ValueError:
-        raise ValueError(f"op is {op!r}; use hvd.Average, hvd.Sum, hvd.Min, hvd.Max or hvd.Product") from None
 
 
 # ----- All-reduce -----
@@ -175,7 +158,8 @@ def sparse_allreduce_async(
         if op == Average:
             rounding = None if all_values.dtype.is_floating_point else "trunc"
             all_values = torch.div(all_values, process_set.size(), rounding_mode=rounding)
-        return torch.sparse_coo_tensor(all_indices.t(), all_values, tensor.size(), device=tensor.device)
+        # the check is for indices of other ranks, which would be written to anywhere in memory
+        return torch.sparse_coo_tensor(all_indices.t(), all_values, tensor.size(), check_invariants=True)
 
     return finish
 
@@ -214,6 +198,30 @@ def broadcast_async_(
     return HANDLES.add(pending, partial(write_tensor, tensor=tensor))
 
 
+def grouped_broadcast_async(
+    tensors: Sequence[torch.Tensor],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin a broadcast of several tensors; the handle gives a list."""
+    arrays = [read_tensor(tensor) for tensor in tensors]
+    pending = operations.grouped_broadcast_async(arrays, root_rank, name, process_set)
+    return HANDLES.add(pending, partial(_each, make_tensor, list(tensors)))
+
+
+def grouped_broadcast_async_(
+    tensors: Sequence[torch.Tensor],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin a broadcast of several tensors in place; the handle gives the list of them."""
+    arrays = [read_tensor(tensor) for tensor in tensors]
+    pending = operations.grouped_broadcast_async_(arrays, root_rank, name, process_set)
+    return HANDLES.add(pending, partial(_each, write_tensor, list(tensors)))
+
+
 def alltoall_async(
     tensor: torch.Tensor,
     splits: torch.Tensor | Sequence[int] | None = None,
@@ -224,7 +232,11 @@ def alltoall_async(
 
     See `mpi_ops.alltoall`.
     """
-    rows = splits.tolist() if isinstance(splits, torch.Tensor) else splits
+    rows = splits
+    if isinstance(splits, torch.Tensor):
+        if splits.dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"splits has the type {splits.dtype}; it has to be a tensor of int32")
+        rows = splits.cpu().numpy()
     pending = operations.alltoall_async(read_tensor(tensor), rows, name, process_set=process_set)
 
     def finish(result: tuple[AnyArray, Any]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -244,7 +256,7 @@ def reducescatter_async(
 ) -> int:
     """Begin a reduce-scatter; see `mpi_ops.reducescatter`."""
     pending = operations.reducescatter_async(
-        read_tensor(tensor), name, Reduction(op), process_set=process_set,
+        read_tensor(tensor), name, _read_scatter_op(op), process_set=process_set,
         prescale_factor=prescale_factor, postscale_factor=postscale_factor,
     )  # fmt: skip
     return HANDLES.add(pending, partial(make_tensor, like=tensor))
@@ -261,10 +273,16 @@ def grouped_reducescatter_async(
     """Begin a reduce-scatter of several tensors; the handle gives a list."""
     arrays = [read_tensor(tensor) for tensor in tensors]
     pending = operations.grouped_reducescatter_async(
-        arrays, name, Reduction(op), process_set=process_set,
+        arrays, name, _read_scatter_op(op), process_set=process_set,
         prescale_factor=prescale_factor, postscale_factor=postscale_factor,
     )  # fmt: skip
     return HANDLES.add(pending, partial(_each, make_tensor, list(tensors)))
+
+
+def _read_scatter_op(op: int) -> Reduction:
+    if op not in (Average, Sum):  # the error of Horovod, which its users catch
+        raise HorovodInternalError("Reducescatter currently only supports AVERAGE and SUM.")
+    return Reduction(op)
 
 
 def poll(handle: int) -> bool:

@@ -41,11 +41,12 @@ class AllgatherFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> Any:
         """Return the rows of all ranks."""
-        ctx.process_set = process_set
-        ctx.shapes = [tensor.shape for tensor in tensors]
         if len(tensors) == 1:
-            return (begin.synchronize(begin.allgather_async(tensors[0], name, process_set)),)
-        return tuple(begin.synchronize(begin.grouped_allgather_async(tensors, name, process_set)))
+            gathered = [begin.synchronize(begin.allgather_async(tensors[0], name, process_set))]
+        else:
+            gathered = begin.synchronize(begin.grouped_allgather_async(tensors, name, process_set))
+        ctx.shapes, ctx.process_set = [tensor.shape for tensor in tensors], process_set
+        return tuple(gathered)
 
     @staticmethod
     @once_differentiable
@@ -70,18 +71,21 @@ class BroadcastFunction(torch.autograd.Function):
     """The gradient of the root is the average of all ranks' gradients; that of the others is zero."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> Any:
-        """Return the tensor of the root."""
+    def forward(ctx: Any, root_rank: int, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> Any:
+        """Return the tensors of the root."""
         ctx.root_rank, ctx.process_set = root_rank, process_set
-        return begin.synchronize(begin.broadcast_async(tensor, root_rank, name, process_set))
+        if len(tensors) == 1:
+            return (begin.synchronize(begin.broadcast_async(tensors[0], root_rank, name, process_set)),)
+        return tuple(begin.synchronize(begin.grouped_broadcast_async(tensors, root_rank, name, process_set)))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> Gradients:
-        """Return the gradient of the tensor."""
-        (average,) = _reduce_all([gradient.contiguous()], None, (begin.Average, 1.0, 1.0, ctx.process_set))
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Gradients:
+        """Return the gradients of the tensors."""
+        arguments = (begin.Average, 1.0, 1.0, ctx.process_set)
+        averages = _reduce_all([one.contiguous() for one in gradients], None, arguments)
         is_root = operations.rank() == ctx.root_rank
-        return average if is_root else torch.zeros_like(average), None, None, None
+        return None, None, None, *(one if is_root else torch.zeros_like(one) for one in averages)
 
 
 class AlltoallFunction(torch.autograd.Function):
@@ -111,11 +115,13 @@ class ReducescatterFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str | None, arguments: tuple[Any, ...], *tensors: torch.Tensor) -> Any:
         """Return this rank's rows of the reductions. Args: arguments: op, the set of ranks and the two factors."""
+        if len(tensors) == 1:
+            scattered = [begin.synchronize(begin.reducescatter_async(tensors[0], name, *arguments))]
+        else:
+            scattered = begin.synchronize(begin.grouped_reducescatter_async(tensors, name, *arguments))
         op, ctx.process_set, before, after = arguments
         ctx.factor = before * after * (ctx.process_set.size() if op == begin.Sum else 1)
-        if len(tensors) == 1:
-            return (begin.synchronize(begin.reducescatter_async(tensors[0], name, *arguments)),)
-        return tuple(begin.synchronize(begin.grouped_reducescatter_async(tensors, name, *arguments)))
+        return tuple(scattered)
 
     @staticmethod
     @once_differentiable

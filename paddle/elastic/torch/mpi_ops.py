@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from paddle_cluster.elastic.process.pending import read_op
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 from paddle.elastic.torch import asynchronous, basics
 from paddle.elastic.torch.asynchronous import *
-from paddle.elastic.torch.asynchronous import Average, read_op
+from paddle.elastic.torch.asynchronous import Average
 from paddle.elastic.torch.autograd import (
     AllgatherFunction,
     AllreduceFunction,
@@ -25,7 +26,6 @@ from paddle.elastic.torch.autograd import (
 )
 from paddle.elastic.torch.basics import *
 from paddle.elastic.torch.compression import Compression, Compressor
-from paddle_cluster.elastic.process import operations
 
 __all__ = [
     *asynchronous.__all__,
@@ -39,6 +39,8 @@ __all__ = [
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_allreduce_",
+    "grouped_broadcast",
+    "grouped_broadcast_",
     "grouped_reducescatter",
     "reducescatter",
 ]
@@ -80,7 +82,8 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Replace the tensor by the reduction of all ranks; see `allreduce`."""
-    return synchronize(allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set))
+    op = read_op(average, op)
+    return synchronize(allreduce_async_(tensor, None, name, op, prescale_factor, postscale_factor, process_set))
 
 
 def grouped_allreduce(
@@ -110,8 +113,9 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """Replace several tensors by the reductions of all ranks; see `grouped_allreduce`."""
+    op = read_op(average, op)
     return synchronize(
-        grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
+        grouped_allreduce_async_(tensors, None, name, op, prescale_factor, postscale_factor, process_set)
     )
 
 
@@ -140,7 +144,7 @@ def broadcast(
     Shapes: the tensor has the same shape on all ranks.
     Args: root_rank: its rank in the job, also if the process set has other numbers.
     """
-    return BroadcastFunction.apply(tensor, root_rank, name, process_set)
+    return BroadcastFunction.apply(root_rank, name, process_set, tensor)[0]
 
 
 def broadcast_(
@@ -148,6 +152,26 @@ def broadcast_(
 ) -> torch.Tensor:
     """Replace the tensor by the tensor of the root; see `broadcast`."""
     return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+
+
+def grouped_broadcast(
+    tensors: Sequence[torch.Tensor],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Return the tensors of the root on every rank, which are sent together; see `broadcast`."""
+    return list(BroadcastFunction.apply(root_rank, name, process_set, *tensors))
+
+
+def grouped_broadcast_(
+    tensors: Sequence[torch.Tensor],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Replace several tensors by the tensors of the root; see `broadcast`."""
+    return synchronize(grouped_broadcast_async_(tensors, root_rank, name, process_set))
 
 
 def alltoall(

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="paddle.elastic.torch is an extra (m
 from torch_ranks import torch_ranks  # noqa: E402
 
 import paddle.elastic.torch as hvd  # noqa: E402
+from paddle.elastic.torch import asynchronous  # noqa: E402
 
 OnRanks = Callable[[Callable[[int], Any]], list[Any]]
 
@@ -92,7 +93,9 @@ def test_the_gradient_of_an_all_to_all_goes_the_way_back(three: OnRanks) -> None
     for rank, (one, two) in enumerate(three(work)):
         assert one == [even[other][rank].tolist() for other in range(3)]
         first = 1.0 + rank  # the gradient at rank 0, where this rank's row is the one of its number
-        at_one = all_weights((3,))[1][[0, 0, 1][rank] : [0, 1, 3][rank]].tolist()  # ranks 1 and 2 send 1 and 2 rows to rank 1
+        at_one = all_weights((3,))[1][
+            [0, 0, 1][rank] : [0, 1, 3][rank]
+        ].tolist()  # ranks 1 and 2 send 1 and 2 rows to rank 1
         assert two == [first, *at_one, *[0.0] * (3 - rank)]
 
 
@@ -110,7 +113,11 @@ def test_the_gradient_of_a_reduce_scatter_is_the_gather_times_the_size_for_a_sum
 
 def test_a_tensor_without_gradient_and_integers_go_through(three: OnRanks) -> None:
     def work(rank: int) -> list[bool]:
-        results = [hvd.allreduce(torch.ones(2)), hvd.allgather(torch.ones(2, dtype=torch.int32)), hvd.broadcast(torch.ones(2), 0)]
+        results = [
+            hvd.allreduce(torch.ones(2)),
+            hvd.allgather(torch.ones(2, dtype=torch.int32)),
+            hvd.broadcast(torch.ones(2), 0),
+        ]
         with torch.no_grad():
             results.append(hvd.allreduce(leaf(rank, 2)))
         return [one.requires_grad for one in results]
@@ -139,7 +146,9 @@ def prepare(norm: Any) -> Any:
 @pytest.mark.parametrize("momentum", [0.1, None], ids=["momentum", "cumulative"])
 def test_sync_batch_norm_is_batch_norm_of_the_whole_batch(three: OnRanks, more: tuple[int, ...], momentum: Any) -> None:
     whole = batch(*more).requires_grad_()
-    of_whole = prepare({0: torch.nn.BatchNorm1d, 1: torch.nn.BatchNorm1d, 2: torch.nn.BatchNorm2d}[len(more)](4, momentum=momentum))
+    of_whole = prepare(
+        {0: torch.nn.BatchNorm1d, 1: torch.nn.BatchNorm1d, 2: torch.nn.BatchNorm2d}[len(more)](4, momentum=momentum)
+    )
     expected = of_whole(whole)
     (expected * weights(0, expected)).sum().backward()
     parts = torch.split(batch(*more), SIZES)
@@ -174,8 +183,6 @@ def test_sync_batch_norm_has_one_all_reduce_in_each_direction(three: OnRanks) ->
         hvd.synchronize(before), hvd.synchronize(after)
         return names[1] - names[0]
 
-    from paddle.elastic.torch import asynchronous  # noqa: PLC0415
-
     def numbers(handle: int) -> int:
         pending = asynchronous.HANDLES._started[handle].pending
         return int(pending.handle.request.name.rpartition(".")[2])
@@ -209,7 +216,7 @@ def test_sync_batch_norm_refuses_a_single_value_and_other_shapes(three: OnRanks)
     def work(rank: int) -> list[str]:
         norm, errors = hvd.SyncBatchNorm(4), []
         for tensor in (torch.ones(rank // 2, 4), torch.ones(4)):
-            with pytest.raises(ValueError) as caught:  # noqa: PT011
+            with pytest.raises(ValueError) as caught:
                 norm(tensor)
             errors.append(str(caught.value))
         return errors
