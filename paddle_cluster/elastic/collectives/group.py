@@ -158,11 +158,15 @@ class RankGroup:
         name: str | None = None,
         argument: int = 0,
         output: np.ndarray[Any, Any] | None = None,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        splits: Sequence[int] | None = None,
     ) -> CollectiveHandle:
         """Submit a collective, and return at once.
 
         Args: array: values of this rank, which must not change until the collective is done.  output: contiguous array
-            of the same type and shape, possibly the array itself; the default is a new array.
+            of the same type and shape, possibly the array itself; the default is a new array.  prescale, postscale,
+            splits: see `Request`.
         Raises: ValueError: a collective with this name waits already, or the name or the array is too large.
             TypeError: the name is no text.  HorovodInternalError: this process was forked from the rank's process.
         """
@@ -170,7 +174,8 @@ class RankGroup:
         source = np.ascontiguousarray(array).reshape(-1)
         with self._changed:
             text = self._waiting.choose_name() if name is None else name
-            handle = CollectiveHandle(Request(kind, text, array.dtype, array.shape, argument), source, output)
+            request = Request(kind, text, array.dtype, array.shape, argument, prescale, postscale, tuple(splits or ()))
+            handle = CollectiveHandle(request, source, output)
             if self._mesh.failure:
                 handle.error, handle.is_done = HorovodInternalError(self._mesh.failure), True
                 return handle

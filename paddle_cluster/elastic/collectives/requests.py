@@ -57,13 +57,20 @@ _FIXED = struct.Struct("<BBBBHHI")
 
 
 class Request(NamedTuple):
-    """A request for a collective. `argument`: the reduction of an all-reduce, or the root of a broadcast."""
+    """A request for a collective.
+
+    Attributes: argument: the reduction of an all-reduce, or the root of a broadcast.  prescale, postscale: factors of
+        the arrays and of the result.  splits: rows of an all-to-all for each rank; empty: the same for all ranks.
+    """
 
     kind: CollectiveKind
     name: str
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
     argument: int = 0
+    prescale: float = 1.0
+    postscale: float = 1.0
+    splits: tuple[int, ...] = ()
 
     @property
     def elements(self) -> int:
