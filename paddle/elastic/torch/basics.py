@@ -1,0 +1,87 @@
+"""The functions of `hvd` that take no tensor: this worker, its job, and what this build has."""
+
+from __future__ import annotations
+
+from paddle_cluster.elastic.process.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
+
+from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.absent import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    nccl_built,
+    rocm_built,
+)
+from paddle_cluster.elastic.process.operations import (
+    barrier,
+    cross_rank,
+    cross_size,
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
+
+__all__ = [
+    "ProcessSet",
+    "add_process_set",
+    "barrier",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
+
+
+def join(device: int = -1) -> int:
+    """Wait until all ranks have called `join`; until then answer each all-reduce of the others with zeros.
+
+    Args: device: has no effect; Horovod takes the memory of the zeros from this GPU.
+    Returns: the rank that has called `join` last.
+    """
+    return operations.join()
+
+
+def mpi_threads_supported() -> bool:
+    """Raise ValueError as Horovod does without MPI, because no job runs by MPI."""
+    raise ValueError("Horovod MPI is not enabled; Please make sure it's installed and enabled.")
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Do nothing: there is no timeline of Horovod. The report of a job shows its times."""
+
+
+def stop_timeline() -> None:
+    """Do nothing; see `start_timeline`."""
