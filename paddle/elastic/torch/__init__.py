@@ -15,6 +15,7 @@ except ModuleNotFoundError as exc:
         raise
     raise ImportError("paddle.elastic.torch needs torch: pip install .[torch]") from exc
 
+from paddle.elastic.torch import elastic as elastic
 from paddle.elastic.torch.compression import *
 from paddle.elastic.torch.mpi_ops import *
 from paddle.elastic.torch.objects import *
