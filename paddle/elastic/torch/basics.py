@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from paddle_cluster.elastic.process.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-
 from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.absent import (
     ccl_built,
@@ -32,6 +25,12 @@ from paddle_cluster.elastic.process.operations import (
     rank,
     shutdown,
     size,
+)
+from paddle_cluster.elastic.process.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
 )
 
 __all__ = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
@@ -11,7 +10,7 @@ from paddle.elastic.torch import mpi_ops
 from paddle.elastic.torch.elastic.sending import sync_value
 from paddle.elastic.torch.gradients import make_empty
 from paddle.elastic.torch.optimizer import ExchangingOptimizer
-from paddle_base.runtime.errors import DataError
+from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.elastic.collectives.requests import check_name
 
 __all__ = ["broadcast_optimizer_state", "broadcast_parameters"]
@@ -51,78 +50,32 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     """Give the optimizers of all ranks the options and the state of one rank.
 
     If the root's optimizer has no state yet, all ranks take a step with gradients of zero, as in Horovod; the step
-    creates the state. With weight decay such a step changes the parameters, on all ranks alike.
+    creates the state. With weight decay such a step changes the parameters, on all ranks alike. `TorchState` takes no
+    step when it sends an optimizer.
 
     Args: model: not used; scripts of Horovod may pass it.
     Raises: ValueError: the optimizer is LBFGS.  TypeError: the options or the state have a part that cannot be sent.
-        DataError: the root has another number of parameters.
-    """
-    send_optimizer_state(optimizer, root_rank, keep_parameters=False)
-
-
-def send_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, keep_parameters: bool) -> None:
-    """Give the optimizers of all ranks the options and the state of one rank; see `broadcast_optimizer_state`.
-
-    Args: keep_parameters: whether an optimizer without state stays without it, so that no step changes parameters.
+        ConfigError: the state of the root does not fit the optimizer of this rank.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
-    takes_step = mpi_ops.rank() == root_rank and not optimizer.state and not keep_parameters
+    is_root = mpi_ops.rank() == root_rank
+    takes_step = is_root and not optimizer.state
     if takes_step:
         _take_empty_step(optimizer)
-    own = {"takes_step": takes_step, **_describe(optimizer)}
+    own = {"takes_step": takes_step, "optimizer": optimizer.state_dict()}
     received = sync_value(own, STATE_NAME, root_rank=root_rank, into=True)
-    if mpi_ops.rank() == root_rank:
-        return
-    parameters = _check(received, optimizer)
-    for group, options in zip(optimizer.param_groups, received["groups"], strict=True):
-        members = group["params"]
-        group.clear()
-        group.update(options, params=members)
-    if received["takes_step"]:
-        optimizer.state.clear()
-        _take_empty_step(optimizer)
-    optimizer.state.clear()
-    for key, state, near in received["state"]:
-        place = parameters[key] if isinstance(key, int) else key
-        for name in near:
-            state[name] = state[name].to(place.device)
-        optimizer.state[place] = state
-
-
-def _describe(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return the options and the state of an optimizer; the number of a parameter stands in its place.
-
-    The options of a group have the number of its parameters as "params". An item of the state has the parameter, its
-    state, and those names of its tensors that are on the device of the parameter.
-    """
-    numbers = {one: number for number, one in enumerate(_list_parameters(optimizer))}
-    state = []
-    for key, value in optimizer.state.items():
-        tensors = {name: one for name, one in value.items() if isinstance(one, torch.Tensor)}
-        is_parameter = isinstance(key, torch.Tensor)
-        near = [name for name, one in tensors.items() if is_parameter and one.device == key.device]
-        state.append([numbers[key] if is_parameter else key, dict(value), near])
-    groups = [{**group, "params": len(group["params"])} for group in optimizer.param_groups]
-    return {"groups": groups, "state": state}
-
-
-def _check(received: Any, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Return the parameters of this rank. Raises: DataError: the root has other ones."""
-    parameters = _list_parameters(optimizer)
-    counts = [len(group["params"]) for group in optimizer.param_groups]
     try:
-        theirs = [group["params"] for group in received["groups"]]
-        numbers = [key for key, state, near in received["state"] if isinstance(key, int) and set(near) <= state.keys()]
-        is_known = all(0 <= number < len(parameters) for number in numbers)
-    except (TypeError, KeyError, ValueError, AttributeError) as exc:
-        raise DataError(f"another rank sent an optimizer that cannot be read ({type(exc).__name__}: {exc})") from exc
-    if theirs != counts or not is_known:
-        raise DataError(
-            f"the optimizer of the sender has groups of {theirs} parameters, and this rank's has groups of {counts}; "
-            "make the same optimizer on all ranks"
-        )
-    return parameters
+        if received["takes_step"] and not is_root:
+            optimizer.load_state_dict({**received["optimizer"], "state": {}})
+            _take_empty_step(optimizer)
+        # on the root as well, because an optimizer may convert what it loads
+        optimizer.load_state_dict(received["optimizer"])
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as exc:
+        raise ConfigError(
+            f"this rank's optimizer cannot take the state of rank {root_rank}'s; make the same optimizer for the same "
+            f"model on all ranks: {exc}"
+        ) from exc
 
 
 def _list_parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

@@ -163,7 +163,7 @@ class AdasumOptimizer(ExchangingOptimizer):
         return loss
 
 
-def DistributedOptimizer(  # noqa: N802
+def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     compression: Any = Compression.none,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+
 from paddle_cluster.elastic.collectives.dtypes import BFLOAT16
 
 AnyArray = npt.NDArray[Any]
