@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from paddle_base.runtime import glog
+from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import MAX_NOTE_BYTES, Frame
-from paddle_cluster.elastic.collectives.fusion import Batch, Flat, FusedArray, fuse
+from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, fuse
 from paddle_cluster.elastic.collectives.mesh import SILENCE_S, HeartbeatThread, Mesh
 from paddle_cluster.elastic.collectives.paths import ArrayPath
 from paddle_cluster.elastic.collectives.requests import (
@@ -32,6 +33,7 @@ from paddle_cluster.elastic.collectives.requests import (
     describe_stall,
     encode_request,
     parse_announcement,
+    shape_of_result,
 )
 from paddle_cluster.elastic.errors import CollectiveMismatchError, HorovodInternalError
 from pserver.wire.protocol import ProtocolError
@@ -44,8 +46,9 @@ STALL_END_S = 1800.0  # seconds of a wait after which a stalled group ends
 class CollectiveHandle:
     """A submitted request.
 
-    Attributes: output: the result.  error: the reason why there is no result.  place: the group, the exchange in which
-        the request has run, and its number there; they are the same on all ranks, and no other request has them.
+    Attributes: output: the result.  received_splits: number of rows from each rank in the result of an all-to-all.
+        error: the reason why there is no result.  place: the group, the exchange in which the request has run, and its
+        number there; they are the same on all ranks, and no other request has them.
     """
 
     def __init__(self, request: Request, source: Flat, output: np.ndarray[Any, Any] | None) -> None:
@@ -54,6 +57,7 @@ class CollectiveHandle:
         self.source = source
         self.output = output
         self.error: Exception | None = None
+        self.received_splits: list[int] = []
         self.is_done = False
         self.place = ("", 0, 0)
 
@@ -158,11 +162,15 @@ class RankGroup:
         name: str | None = None,
         argument: int = 0,
         output: np.ndarray[Any, Any] | None = None,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        splits: Sequence[int] | None = None,
     ) -> CollectiveHandle:
         """Submit a collective, and return at once.
 
         Args: array: values of this rank, which must not change until the collective is done.  output: contiguous array
-            of the same type and shape, possibly the array itself; the default is a new array.
+            of the same type and shape, possibly the array itself; the default is a new array.  prescale, postscale,
+            splits: see `Request`.
         Raises: ValueError: a collective with this name waits already, or the name or the array is too large.
             TypeError: the name is no text.  HorovodInternalError: this process was forked from the rank's process.
         """
@@ -170,7 +178,8 @@ class RankGroup:
         source = np.ascontiguousarray(array).reshape(-1)
         with self._changed:
             text = self._waiting.choose_name() if name is None else name
-            handle = CollectiveHandle(Request(kind, text, array.dtype, array.shape, argument), source, output)
+            request = Request(kind, text, array.dtype, array.shape, argument, prescale, postscale, tuple(splits or ()))
+            handle = CollectiveHandle(request, source, output)
             if self._mesh.failure:
                 handle.error, handle.is_done = HorovodInternalError(self._mesh.failure), True
                 return handle
@@ -262,7 +271,7 @@ class RankGroup:
             handles = self._waiting.take_new()
         note = b"".join(handle.note for handle in handles)
         own = [handle.request for handle in handles]
-        entries = [FusedArray(handle.request, handle.source, _flat(handle, self.size)) for handle in handles]
+        entries = [FusedArray(handle.request, handle.source, _flat(handle, self.rank, self.size)) for handle in handles]
         batches = fuse(entries, [[request] * self.size for request in own])
         exchange = self._path.announce(note, batches[0] if batches else None)
         self._wait_for_all(own)
@@ -293,8 +302,8 @@ class RankGroup:
             self._finish([handle])
         run = [self._waiting.of_name[same[0].name] for same in agreement.run]
         for handle, same in zip(run, agreement.run, strict=True):
-            _prepare(handle, same)
-        entries = [FusedArray(handle.request, handle.source, _flat(handle, self.size)) for handle in run]
+            _prepare(handle, self.rank, same)
+        entries = [FusedArray(handle.request, handle.source, _flat(handle, self.rank, self.size)) for handle in run]
         for batch in fuse(entries, agreement.run):
             self._run(batch, None)
         self._finish(run, exchange)
@@ -350,20 +359,17 @@ class RankGroup:
         return now + self._patience.stall
 
 
-def _flat(handle: CollectiveHandle, size: int) -> Flat:
+def _flat(handle: CollectiveHandle, rank: int, size: int) -> Flat:
     """Return the memory of the result as a flat array; allocate the memory if the request has none."""
     if handle.output is None:
-        _prepare(handle, [handle.request] * size)
+        _prepare(handle, rank, [handle.request] * size)
     assert handle.output is not None
     return handle.output.reshape(-1)
 
 
-def _prepare(handle: CollectiveHandle, same: Sequence[Request]) -> None:
-    """Allocate the memory of the result; the length of an all-gather's result depends on all ranks."""
-    request = handle.request
-    if request.kind == CollectiveKind.ALLGATHER:
-        shape = (sum(one.shape[0] for one in same), *request.shape[1:])
-        if handle.output is None or handle.output.shape != shape:
-            handle.output = np.empty(shape, request.dtype)
-    elif handle.output is None:
-        handle.output = np.empty(request.shape, request.dtype)
+def _prepare(handle: CollectiveHandle, rank: int, same: Sequence[Request]) -> None:
+    """Allocate the memory of the result; the number of its rows may depend on all ranks."""
+    shape = shape_of_result(same, rank)
+    if handle.output is None or handle.output.shape != shape:
+        handle.output = np.empty(shape, handle.request.dtype)
+    handle.received_splits = [one.splits[rank] for one in same if one.splits]

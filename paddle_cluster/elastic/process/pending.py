@@ -1,0 +1,215 @@
+"""The collectives that have begun and that nobody has waited for yet, and the arguments of collectives."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle_cluster.elastic.collectives.dtypes import DTYPES, name_dtype
+from paddle_cluster.elastic.collectives.group import CollectiveHandle, RankGroup
+from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, check_name, split_evenly
+from paddle_cluster.elastic.process.process_sets import ProcessSet
+
+AnyArray = npt.NDArray[Any]
+MAX_ROWS = (1 << 31) - 1  # maximum number of rows in an all-to-all, whose numbers of rows have the type int32
+_BOOL = np.dtype(np.bool_)
+
+
+class PendingResult:
+    """A collective, or a group of collectives, that `synchronize` waits for.
+
+    Args: targets: for each collective, the array of the script that receives the result, or None.
+    Attributes: is_group: whether the result is a list.
+    """
+
+    def __init__(
+        self,
+        group: RankGroup,
+        handles: Sequence[CollectiveHandle],
+        targets: Sequence[AnyArray | None],
+        *,
+        is_group: bool = False,
+    ) -> None:
+        self.group, self.handles, self.is_group = group, list(handles), is_group
+        self._targets = list(targets)
+
+    @property
+    def handle(self) -> CollectiveHandle:
+        """The first collective."""
+        return self.handles[0]
+
+    def wait(self) -> Any:
+        """Wait for the collectives; return what `synchronize` returns."""
+        results = self.wait_for_arrays()
+        return results if self.is_group else results[0]
+
+    def wait_for_arrays(self) -> list[Any]:
+        """Wait for the collectives; return their results."""
+        for handle in self.handles:
+            self.group.wait(handle)
+        return [self._take(number) for number in range(len(self.handles))]
+
+    def wait_for_array(self) -> AnyArray:
+        """Wait for a single collective, which is no all-to-all; return its result."""
+        result: AnyArray = self.wait_for_arrays()[0]
+        return result
+
+    def poll(self) -> bool:
+        """Return at once whether the collectives are done."""
+        is_done = all(one.is_done for one in self.handles)
+        if not is_done:
+            self.group.start()
+        return is_done
+
+    def _take(self, number: int) -> Any:
+        handle, target = self.handles[number], self._targets[number]
+        if target is not None and handle.output is not target:
+            assert handle.output is not None
+            target[...] = handle.output.reshape(target.shape)
+            handle.output = target  # a further call must not change the array of the script once more
+        if handle.request.kind == CollectiveKind.ALLTOALL:
+            return handle.output, np.array(handle.received_splits, np.int32)
+        return handle.output
+
+
+def submit(
+    kind: CollectiveKind,
+    tensors: Sequence[AnyArray],
+    process_set: ProcessSet,
+    name: str | None,
+    *,
+    targets: Sequence[Any] | None = None,
+    is_group: bool = False,
+    **options: Any,
+) -> PendingResult:
+    """Begin collectives of one kind; every error comes before the first request, so that none waits alone.
+
+    Args: targets: for each array, the array that receives the result; None: the results are new arrays.  options: see
+        `RankGroup.submit`.
+    """
+    names = [name and f"{name}.{number}" for number in range(len(tensors))] if is_group else [name]
+    for one in names:
+        check_name(one or "")
+    receivers: list[AnyArray | None] = [None] * len(tensors)
+    if targets is not None:
+        receivers = [_check_target(target) for target in targets]
+    outputs = [one if one is not None and one.flags.c_contiguous else None for one in receivers]
+    group = process_set.group
+    handles = [
+        group.submit(kind, array, name=one, output=output, **options)
+        for array, one, output in zip(tensors, names, outputs, strict=True)
+    ]
+    return PendingResult(group, handles, receivers, is_group=is_group)
+
+
+def _check_target(target: Any) -> AnyArray:
+    if not isinstance(target, np.ndarray):
+        raise TypeError(f"a {type(target).__name__} cannot be changed in place; give a numpy array")
+    if not target.flags.writeable:
+        raise ValueError("the array is read-only, and cannot be changed in place; give a copy")
+    return target
+
+
+def read_array(tensor: npt.ArrayLike) -> AnyArray:
+    """Return the argument of a collective as an array.
+
+    Raises: TypeError: no collective takes arrays of this type.
+    """
+    array = np.asarray(tensor)
+    if array.dtype not in DTYPES:
+        names = ", ".join(map(name_dtype, DTYPES))
+        raise TypeError(f"an array of {array.dtype} cannot take part in this collective; these types can: {names}")
+    return array
+
+
+def read_summands(tensors: Sequence[npt.ArrayLike], op: int, prescale: float, postscale: float) -> list[AnyArray]:
+    """Return the arguments of a reduction as arrays.
+
+    Raises: TypeError: no collective takes arrays of this type, or truth values have no such reduction.
+    """
+    arrays = [read_array(tensor) for tensor in tensors]
+    is_scaled = op == Reduction.AVERAGE or not prescale == postscale == 1.0
+    if is_scaled and any(array.dtype == _BOOL for array in arrays):
+        raise TypeError("truth values have no average and no scale factor; use op=hvd.Max for or, op=hvd.Min for and")
+    return arrays
+
+
+def read_rows(tensor: npt.ArrayLike, what: str) -> AnyArray:
+    """Return the argument of a collective that distributes the rows of an array.
+
+    Raises: TypeError: see `read_array`.  ValueError: the array has no dimension.
+    """
+    array = read_array(tensor)
+    if not array.shape:
+        raise ValueError(f"{what} needs an array with at least one dimension, whose rows are distributed")
+    return array
+
+
+def read_op(average: bool | None, op: int | None) -> Reduction:
+    """Return the reduction of an all-reduce from its two arguments.
+
+    Raises: ValueError: both arguments are given, or there is no such reduction.
+    """
+    if average is not None:
+        if op is not None:
+            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+        warnings.warn("average is deprecated; use op=hvd.Average or op=hvd.Sum", DeprecationWarning, stacklevel=3)
+        return Reduction.AVERAGE if average else Reduction.SUM
+    try:
+        return Reduction.AVERAGE if op is None else Reduction(op)
+    except ValueError:
+        raise ValueError(f"op is {op!r}; use hvd.Average, hvd.Sum, hvd.Min, hvd.Max or hvd.Product") from None
+
+
+def read_scatter_op(op: int) -> Reduction:
+    """Return the reduction of a reduce-scatter.
+
+    Raises: ValueError: it is neither an average nor a sum.
+    """
+    if op not in (Reduction.AVERAGE, Reduction.SUM):
+        raise ValueError("Reducescatter currently only supports AVERAGE and SUM.")
+    return Reduction(op)
+
+
+def read_root(root_rank: int, process_set: ProcessSet) -> int:
+    """Return the number of the root in its set; `root_rank` is its number in the job.
+
+    Raises: TypeError: the number is not whole.  ValueError: the root is not in the set.
+    """
+    root_rank, ranks = operator.index(root_rank), process_set.ranks
+    if root_rank not in ranks:
+        shown = ", ".join(map(str, ranks[:16])) + (" ..." if len(ranks) > 16 else "")
+        raise ValueError(
+            f"broadcast received invalid root rank {root_rank} for provided process set, whose ranks are {shown}"
+        )
+    return ranks.index(root_rank)
+
+
+def read_splits(splits: npt.ArrayLike | None, rows: int, size: int) -> list[int]:
+    """Return the number of rows for each rank in an all-to-all.
+
+    Raises: ValueError: the numbers do not fit to the number of rows or of ranks.  TypeError: they are not whole.
+    """
+    if rows > MAX_ROWS:
+        raise ValueError(f"the array of an all-to-all has {rows} rows; at most {MAX_ROWS} rows can be distributed")
+    if splits is None:
+        if rows % size:
+            raise ValueError(
+                "splits not provided, but first dimension of tensor is not an even multiple of the number of workers: "
+                f"{rows} rows, {size} workers"
+            )
+        return split_evenly(rows, size)
+    numbers = np.asarray(splits)
+    if numbers.dtype.kind not in "iu":
+        raise TypeError(f"splits are {numbers.dtype}; they have to be whole numbers")
+    if numbers.shape != (size,):
+        raise ValueError(f"splits has the shape {numbers.shape}; it needs one number for each of {size} workers")
+    counts = [int(one) for one in numbers]
+    if min(counts) < 0 or sum(counts) > rows:
+        raise ValueError(f"splits is {counts[:16]}; numbers of rows are not negative, and their sum is at most {rows}")
+    return counts
