@@ -138,7 +138,7 @@ def _each(
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], torch.Tensor]:
-    """Begin an all-reduce of a sparse COO tensor by two all-gathers; return the function that waits for the result.
+    """Begin an all-reduce of a sparse tensor by two all-gathers; return the function that waits for the result.
 
     Shapes: the tensor has the same shape on all ranks, with any number of values.
     Args: op: Average or Sum.
