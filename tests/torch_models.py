@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from torch_ranks import torch_ranks
 
 import paddle.elastic.torch as hvd
 
+T = TypeVar("T")
 torch.set_num_threads(1)
 ROWS = 12  # of a batch of all ranks
 _SEEDING = threading.Lock()
@@ -33,10 +34,18 @@ def each_rank(*sizes: int) -> Callable[[Callable[[], None]], Callable[[int], Non
     return make
 
 
-def make_model(seed: int = 1) -> torch.nn.Module:
+def seeded(make: Callable[[], T], seed: int = 1) -> T:
+    """Returns what a function makes with the random numbers of a seed, which is the same on all ranks."""
     with _SEEDING:
         torch.manual_seed(seed)
+        return make()
+
+
+def make_model(seed: int = 1) -> torch.nn.Module:
+    def make() -> torch.nn.Module:
         return torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+
+    return seeded(make, seed)
 
 
 def make_batch() -> tuple[torch.Tensor, torch.Tensor]:

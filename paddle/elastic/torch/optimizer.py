@@ -67,7 +67,7 @@ class ExchangingOptimizer:
                 "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
                 "This can cause training slowdown. You may want to consider using optimizer.skip_synchronize() "
                 "context if you use optimizer.synchronize() in your code.",
-                stacklevel=3,
+                stacklevel=2,
             )
             self._is_synchronized = False
             return self.step_alone(closure)
@@ -132,6 +132,10 @@ class ExchangingOptimizer:
         """Return the parameters with their names; parameters that were added later get names here."""
         named = list(_number_parameters(self))
         return [(self._parameter_names.setdefault(one, name), one) for name, one in named]
+
+
+# torch wraps a class's step in the hooks of steps, but the step of the wrapped optimizer runs them already
+ExchangingOptimizer.step.hooked = True  # type: ignore[attr-defined]
 
 
 class AdasumOptimizer(ExchangingOptimizer):

@@ -51,8 +51,8 @@ def sync_value(value: object, name: str, *, root_rank: int = 0, into: bool = Fal
 def _check_version(version: object, root_rank: int) -> None:
     if version != VERSION:
         raise ConfigError(
-            f"this worker has torch {VERSION}, and rank {root_rank} has torch {str(version)[:20]}: they would compute different "
-            "models; install the same version of torch on all hosts"
+            f"this worker has torch {VERSION}, and rank {root_rank} has torch {str(version)[:20]}: they would compute "
+            "different models; install the same version of torch on all hosts"
         )
 
 

@@ -21,6 +21,7 @@ from torch_models import (  # noqa: E402
     own,
     refused,
     same_on_all,
+    seeded,
     sgd,
     train,
     train_alone,
@@ -124,8 +125,7 @@ class TwoHeads(torch.nn.Module):
 
 @each_rank(2, 3)
 def test_a_parameter_without_gradient_sends_zeros() -> None:
-    torch.manual_seed(1)
-    model = TwoHeads()
+    model = seeded(TwoHeads)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
     before = flat(model)
     model(torch.ones(2, 3), hvd.rank() % 2).sum().backward()
@@ -145,7 +145,7 @@ def test_a_step_before_any_backward_sends_zeros() -> None:
 
 @each_rank(2, 3)
 def test_networks_that_take_turns() -> None:
-    generator, judge = torch.nn.Linear(2, 4), torch.nn.Linear(4, 1)
+    generator, judge = seeded(lambda: (torch.nn.Linear(2, 4), torch.nn.Linear(4, 1)))
     optimizers = [
         hvd.DistributedOptimizer(torch.optim.SGD(one.parameters(), lr=0.01), one.named_parameters(f"{number}"))
         for number, one in enumerate((generator, judge))
@@ -180,10 +180,9 @@ def test_a_parameter_that_is_thawed_or_added_later_is_reduced() -> None:
 
 @each_rank(2, 3)
 def test_gradients_with_another_order_of_memory() -> None:
-    torch.manual_seed(1)
-    model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    model, x = seeded(lambda: (torch.nn.Conv2d(3, 4, 3), torch.randn(2 * hvd.size(), 3, 5, 5)))
+    model, x = (one.to(memory_format=torch.channels_last) for one in (model, x))
     alone = copy.deepcopy(model)
-    x = torch.randn(2 * hvd.size(), 3, 5, 5).to(memory_format=torch.channels_last)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
     model(own(x)).square().mean().backward()
     assert model.weight.grad is not None and not model.weight.grad.is_contiguous()
@@ -195,8 +194,7 @@ def test_gradients_with_another_order_of_memory() -> None:
 
 
 def embedding(*, as_dense: bool, first_loss: bool = True) -> None:
-    torch.manual_seed(1)
-    model = torch.nn.Embedding(10, 3, sparse=True)
+    model = seeded(lambda: torch.nn.Embedding(10, 3, sparse=True))
     alone = copy.deepcopy(model)
     indices = torch.arange(hvd.size() * 2).remainder(5)
     optimizer = hvd.DistributedOptimizer(
@@ -245,6 +243,18 @@ def test_the_class_is_a_new_one_with_the_name_and_base_of_the_wrapped_one() -> N
     optimizer.step()
     scheduler.step()
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
+
+
+@each_rank(2)
+def test_hooks_of_steps_run_once() -> None:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model), model.named_parameters())
+    optimizer.load_state_dict(optimizer.state_dict())
+    calls: list[str] = []
+    optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+    optimizer.step()
+    assert calls == ["before", "after"]
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # it has not seen the step
