@@ -61,6 +61,7 @@ REASONS = {
         (f"trainer/v2/{name}.py", "*"): _2017
         for name in ("events", "groups", "optimizer", "parameters", "sgd", "slots", "topology")
     },
+    ("paddle/elastic/torch/*", "*"): _HOROVOD,
     ("paddle/v2/*", "*"): _2017,
     ("paddle/completion/tables.py", "*"): _IN_TABLE,
     ("paddle/doctor/*", "check_*"): _IN_TABLE,

@@ -16,6 +16,7 @@ from paddle_cluster.elastic.process.membership import ProcessPlacement, WorkerMe
 
 T = TypeVar("T")
 PATIENCE = Patience(stall=20.0, end=20.0)  # a test whose ranks disagree ends
+RANK = threading.local()  # `group`: the group of the rank that this thread is
 
 
 class HandlesOfThreads(threading.local, handles.HandleTable):
@@ -25,19 +26,18 @@ class HandlesOfThreads(threading.local, handles.HandleTable):
 @contextmanager
 def torch_ranks(size: int) -> Iterator[Callable[[Callable[[int], T]], list[T]]]:
     """Yields a function that calls a function of the rank on all ranks, and returns the results by rank."""
-    local = threading.local()
     places: dict[str, Any] = {
-        "group": property(lambda _: local.group),
+        "group": property(lambda _: RANK.group),
         "is_initialised": property(lambda _: True),
         "placement": property(
-            lambda _: ProcessPlacement(rank=local.group.rank, size=size, local_rank=local.group.rank, local_size=size),
+            lambda _: ProcessPlacement(rank=RANK.group.rank, size=RANK.group.size),
             lambda *_: None,
         ),
     }
 
     def on_ranks(work: Callable[[int], T]) -> list[T]:
         def enter(group: RankGroup) -> T:
-            local.group = group
+            RANK.group = group
             return work(group.rank)
 
         return on_all(made, enter)

@@ -15,14 +15,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from paddle_cluster.elastic.process.pending import read_op
-from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 from paddle.elastic.torch.handles import HANDLES
 from paddle.elastic.torch.tensors import AnyArray, make_tensor, read_tensor, write_tensor
 from paddle_cluster.elastic.collectives.requests import Reduction
 from paddle_cluster.elastic.errors import HorovodInternalError
 from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.pending import read_op
+from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 __all__ = [
     "Adasum",
@@ -138,7 +138,7 @@ def _each(
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], torch.Tensor]:
-    """Begin an all-reduce of a sparse COO tensor by two all-gathers; return the function that waits for the result.
+    """Begin an all-reduce of a sparse tensor by two all-gathers; return the function that waits for the result.
 
     Shapes: the tensor has the same shape on all ranks, with any number of values.
     Args: op: Average or Sum.

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from paddle_cluster.elastic.process.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
+from collections.abc import Sequence
+from typing import Literal
 
-from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.absent import (
     ccl_built,
     cuda_built,
@@ -21,17 +16,23 @@ from paddle_cluster.elastic.process.absent import (
     nccl_built,
     rocm_built,
 )
+from paddle_cluster.elastic.process.membership import WORKER
 from paddle_cluster.elastic.process.operations import (
     barrier,
     cross_rank,
     cross_size,
-    init,
     is_initialized,
     local_rank,
     local_size,
     rank,
     shutdown,
     size,
+)
+from paddle_cluster.elastic.process.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
 )
 
 __all__ = [
@@ -65,13 +66,24 @@ __all__ = [
 ]
 
 
+def init(comm: None = None, process_sets: Sequence[ProcessSet] | Literal["dynamic"] | None = None) -> None:
+    """Join the job; in a process without a launcher, begin a job with a single worker.
+
+    Args: process_sets: the sets of ranks of the job, or "dynamic" to add and remove sets later.
+    Raises: ValueError: `comm` is given, which selects the ranks of a job by MPI.
+    """
+    if comm is not None:
+        raise ValueError("hvd.init(comm=...): no job runs by MPI; give process_sets=[hvd.ProcessSet(ranks)]")
+    WORKER.init(process_sets)
+
+
 def join(device: int = -1) -> int:
     """Wait until all ranks have called `join`; until then answer each all-reduce of the others with zeros.
 
     Args: device: has no effect; Horovod takes the memory of the zeros from this GPU.
     Returns: the rank that has called `join` last.
     """
-    return operations.join()
+    return WORKER.group.join()
 
 
 def mpi_threads_supported() -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from paddle_cluster.elastic.collectives.group import RankGroup
-from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.membership import WORKER
+from paddle_cluster.elastic.process.pending import PendingResult
 
 
 class StartedCollective(NamedTuple):
@@ -17,7 +17,7 @@ class StartedCollective(NamedTuple):
     Attributes: finish: makes the result of the script from the arrays.
     """
 
-    pending: operations.PendingResult
+    pending: PendingResult
     finish: Callable[[Any], Any]
 
 
@@ -32,7 +32,7 @@ class HandleTable:
         self._numbers = itertools.count()
         self._group: RankGroup | None = None
 
-    def add(self, pending: operations.PendingResult, finish: Callable[[Any], Any]) -> int:
+    def add(self, pending: PendingResult, finish: Callable[[Any], Any]) -> int:
         """Return the handle of a collective."""
         group = WORKER.group
         if group is not self._group:  # what a failed generation has left would never be freed
@@ -49,12 +49,12 @@ class HandleTable:
         started = self._started.get(handle)
         if started is None:
             raise ValueError(f"Handle {handle} was not created or has been cleared.")
-        return operations.poll(started.pending)
+        return started.pending.poll()
 
     def synchronize(self, handle: int) -> Any:
         """Wait for a collective, forget its handle, and return its result; None if there is no such handle."""
         started = self._started.pop(handle, None)
-        return None if started is None else started.finish(operations.synchronize(started.pending))
+        return None if started is None else started.finish(started.pending.wait())
 
 
 HANDLES = HandleTable()

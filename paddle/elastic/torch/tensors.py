@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+
 from paddle_cluster.elastic.collectives.dtypes import BFLOAT16
 
 AnyArray = npt.NDArray[Any]
@@ -35,10 +36,15 @@ def read_tensor(tensor: torch.Tensor) -> AnyArray:
         raise ValueError(f"Tensor type {tensor.type()} is not supported.")
     if not tensor.is_contiguous():
         raise ValueError("Tensor is required to be contiguous.")
-    host = tensor.detach().cpu()  # the tensor itself if it is there
+    host = tensor.detach() if is_on_host(tensor) else tensor.detach().to("cpu", copy=True)
     if host.dtype == torch.bfloat16:  # numpy has no such type
         return host.view(torch.int16).numpy().view(np.uint16).view(BFLOAT16)
     return host.numpy()  # type: ignore[no-any-return]
+
+
+def is_on_host(tensor: torch.Tensor) -> bool:
+    """Return whether the collectives can use the memory of a tensor."""
+    return tensor.device.type == "cpu"
 
 
 def make_tensor(array: AnyArray, like: torch.Tensor) -> torch.Tensor:
@@ -50,7 +56,7 @@ def make_tensor(array: AnyArray, like: torch.Tensor) -> torch.Tensor:
 
 def write_tensor(array: AnyArray, tensor: torch.Tensor) -> torch.Tensor:
     """Write the array of `read_tensor`, which has the result now, into its tensor; return the tensor."""
-    if tensor.device.type != "cpu":
+    if not is_on_host(tensor):
         with torch.no_grad():
             tensor.copy_(make_tensor(array, tensor))
     return tensor

@@ -27,5 +27,19 @@ class ProcessSet:
         """Return the number of this rank in the set."""
         return self.group.rank
 
+    def included(self) -> bool:
+        """Return whether this rank is in the set."""
+        return True
+
 
 global_process_set = ProcessSet()
+
+
+def add_process_set(s: object) -> ProcessSet:
+    """No."""
+    raise NotImplementedError
+
+
+def remove_process_set(s: object) -> bool:
+    """No."""
+    raise NotImplementedError

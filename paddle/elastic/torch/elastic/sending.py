@@ -21,8 +21,8 @@ AT_ONCE = 512  # maximum number of tensors that wait to be sent
 VERSION = ".".join(torch.__version__.split(".")[:2])  # the last number, and the kind of build, change no state
 
 
-def sync_value(value: object, name: str, *, into: bool = False) -> Any:
-    """Return the value of rank 0; rank 0 gets its own value.
+def sync_value(value: object, name: str, *, root_rank: int = 0, into: bool = False) -> Any:
+    """Return the value of rank 0, or of another root; the root gets its own value.
 
     Args: name: name of the value in error messages, and in the names of the collectives.  into: whether to write into
         the tensors of this rank's value if they have the types and shapes of those of rank 0.
@@ -31,28 +31,28 @@ def sync_value(value: object, name: str, *, into: bool = False) -> Any:
     """
     if operations.size() == 1:
         return value
-    is_root = operations.rank() == 0
+    is_root = operations.rank() == root_rank
     # only a rank that may write into its own value takes it apart, because other values count for nothing
     plan, tensors = take_apart(value, name) if is_root or into else (None, [])
-    sent = operations.broadcast_object({"torch": VERSION, "value": plan}, 0, f"{SYNC_NAME}.{name}")
+    sent = operations.broadcast_object({"torch": VERSION, "value": plan}, root_rank, f"{SYNC_NAME}.{name}")
     if not isinstance(sent, dict) or sent.keys() != {"torch", "value"}:
         raise DataError("rank 0 sent a state that is not of a TorchState; all ranks run the same script")
-    _check_version(sent["torch"])
+    _check_version(sent["torch"], root_rank)
     if is_root:
-        _broadcast(tensors, name)
+        _broadcast(tensors, name, root_rank)
         return value
     # the same tensors under the same names in the same order
     if not into or dump_object(plan) != dump_object(sent["value"]):
         tensors = [_allocate(form) for form in _check_size(list_forms(sent["value"]))]
-    _broadcast(tensors, name)
+    _broadcast(tensors, name, root_rank)
     return put_together(sent["value"], tensors)
 
 
-def _check_version(version: object) -> None:
+def _check_version(version: object, root_rank: int) -> None:
     if version != VERSION:
         raise ConfigError(
-            f"this worker has torch {VERSION}, and rank 0 has torch {str(version)[:20]}: they would compute different "
-            "models; install the same version of torch on all hosts"
+            f"this worker has torch {VERSION}, and rank {root_rank} has torch {str(version)[:20]}: they would compute "
+            "different models; install the same version of torch on all hosts"
         )
 
 
@@ -68,18 +68,19 @@ def _allocate(form: TensorForm) -> torch.Tensor:
     return torch.empty(form.shape, dtype=form.dtype)
 
 
-def _broadcast(tensors: Sequence[torch.Tensor], name: str) -> None:
-    """Write the tensors of rank 0 into the tensors of every rank."""
+def _broadcast(tensors: Sequence[torch.Tensor], name: str, root_rank: int) -> None:
+    """Write the tensors of the root into the tensors of every rank."""
     full = [(number, tensor) for number, tensor in enumerate(tensors) if tensor.numel()]
     for begin in range(0, len(full), AT_ONCE):
         some = [(number, tensor, _stage(tensor)) for number, tensor in full[begin : begin + AT_ONCE]]
         pending = [
-            operations.broadcast_async_(_view(stage), 0, f"{SYNC_NAME}.{name}.{number}") for number, _, stage in some
+            operations.broadcast_async_(_view(stage), root_rank, f"{SYNC_NAME}.{name}.{number}")
+            for number, _, stage in some
         ]
         for one in pending:
             operations.synchronize(one)
         for _, tensor, stage in some:
-            if stage is not tensor and operations.rank() != 0:
+            if stage is not tensor and operations.rank() != root_rank:
                 tensor.copy_(stage)
 
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="paddle.elastic.torch is an extra (make test installs torch)")
@@ -13,6 +14,8 @@ torch = pytest.importorskip("torch", reason="paddle.elastic.torch is an extra (m
 from torch_ranks import torch_ranks  # noqa: E402
 
 import paddle.elastic.torch as hvd  # noqa: E402
+from paddle.elastic.torch import handles, tensors  # noqa: E402
+from paddle_cluster.elastic.process import operations  # noqa: E402
 
 OnRanks = Callable[[Callable[[int], Any]], list[Any]]
 REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -267,3 +270,38 @@ def test_sparse_tensors_are_added_by_two_gathers(three: OnRanks) -> None:
     assert three(work) == [True] * 3
     with pytest.raises(ValueError, match=r"hvd\.Average or hvd\.Sum"):
         hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), "sparse", hvd.Max)
+
+
+def test_a_tensor_of_a_device_goes_through_the_memory_of_the_host(
+    three: OnRanks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Played with CPU tensors: no test of this project has a GPU."""
+    monkeypatch.setattr(tensors, "is_on_host", lambda _: False)
+
+    def work(rank: int) -> bool:
+        tensor, half = values(rank), values(rank, torch.bfloat16)
+        handle = hvd.grouped_allreduce_async_([tensor, half], op=hvd.Sum)
+        hvd.broadcast(tensor, 0)  # ends after the all-reduce, which has written into the copies only
+        is_kept = torch.equal(tensor, values(rank))
+        hvd.synchronize(handle)
+        return (
+            is_kept
+            and torch.equal(tensor, whole(hvd.Sum, torch.float32))
+            and torch.equal(half, whole(hvd.Sum, torch.bfloat16))
+        )
+
+    assert three(work) == [True] * 3
+
+
+def test_what_a_generation_has_left_is_forgotten_in_the_next_one() -> None:
+    """The tensors of a failed step would stay in memory for the life of the worker."""
+    table = handles.HandleTable()
+    with torch_ranks(1) as first, torch_ranks(1) as second:
+
+        def begin(_: int) -> tuple[int, int]:
+            handle = table.add(operations.allreduce_async(np.ones(1)), lambda array: array)
+            return handle, len(table._started)
+
+        (old, _), (_, count), (_, after) = first(begin)[0], first(begin)[0], second(begin)[0]
+    assert (count, after) == (2, 1)
+    assert table.synchronize(old) is None
