@@ -10,7 +10,6 @@ from allreduce_model import FEATURES, GAMMA, MOMENTUM, make_data
 from allreduce_notes import BATCH, EPOCHS, SAMPLES, Notes, pace
 from torch.utils.data import DataLoader, TensorDataset
 
-import paddle.elastic as arrays
 import paddle.elastic.torch as hvd
 
 
@@ -33,10 +32,8 @@ def train(state):
             pace()
             state.optimizer.zero_grad()
             (state.model(x).squeeze(1) - y).square().mean().div(2).backward()
-            for parameter in state.model.parameters():
-                arrays.allreduce_(parameter.grad.numpy(), name="gradient")
             state.optimizer.step()
-            state.batch = sorted(arrays.allgather(chosen.numpy(), name="chosen").tolist())
+            state.batch = sorted(hvd.allgather(chosen, name="chosen").tolist())
             np.add.at(state.seen, (state.epoch, state.batch), 1)
             state.step += 1
             state.sampler.record_batch(batch, share)
@@ -52,7 +49,9 @@ data = TensorDataset(inputs, targets, torch.arange(SAMPLES))
 hvd.init()
 model = torch.nn.Linear(FEATURES, 1, bias=False, dtype=torch.float64)
 torch.nn.init.zeros_(model.weight)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=MOMENTUM)
+optimizer = hvd.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.05, momentum=MOMENTUM), model.named_parameters()
+)
 state = LedgerState(
     model, optimizer, schedule=torch.optim.lr_scheduler.ExponentialLR(optimizer, GAMMA), batch=[], epoch=0, step=0,
     seen=np.zeros((EPOCHS, SAMPLES), np.int64), sampler=hvd.elastic.ElasticSampler(data),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from chaos.allreduce import verdict
 from chaos.allreduce.ledger import Ledger, WorkerRecord
-from forked import server
+from forked import Forked, server
 from waiting import until
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
@@ -31,13 +31,14 @@ def write_hosts(directory: Path, text: str) -> None:
     (directory / "hosts.new").replace(directory / "hosts")
 
 
-def wait_for_size(ledger: Ledger, size: int, log: Path, seen: set[int]) -> list[WorkerRecord]:
+def wait_for_size(process: Forked, ledger: Ledger, size: int, log: Path, seen: set[int]) -> list[WorkerRecord]:
     """Wait until a new generation of this size has committed a step; return its workers by rank.
 
     Args: seen: the generations of earlier calls.
     """
 
     def look() -> list[WorkerRecord]:
+        assert process.poll() is None, f"the job has ended: {log.read_text()}"
         ledger.look()
         newest = ledger.generation
         some = [one for one in ledger.begun if one.commits and one.commits[-1].generation == newest]
@@ -72,16 +73,16 @@ def test_a_model_goes_on_when_a_worker_is_killed_and_hosts_come_and_go(tmp_path:
         process = server().start([*driver, sys.executable, SCRIPT], tmp_path, environ, [output.fileno()] * 2)
     child, seen = 0, set[int]()
     try:
-        killed = wait_for_size(ledger, 2, log, seen)[1]
+        killed = wait_for_size(process, ledger, 2, log, seen)[1]
         (child,) = until(lambda: list_children(killed.pid), "the process of a DataLoader")
         os.kill(child, signal.SIGSTOP)
         os.kill(killed.pid, signal.SIGKILL)
         until(lambda: "training continues from the last commit: rank 1 is lost" in log.read_text(), log=log)
-        wait_for_size(ledger, 2, log, seen)
+        wait_for_size(process, ledger, 2, log, seen)
         write_hosts(tmp_path, "localhost:2\n127.0.0.1:1\n")
-        wait_for_size(ledger, 3, log, seen)
+        wait_for_size(process, ledger, 3, log, seen)
         write_hosts(tmp_path, "127.0.0.1:1\nlocalhost:1\n")
-        wait_for_size(ledger, 2, log, seen)
+        wait_for_size(process, ledger, 2, log, seen)
         (tmp_path / "hurry").touch()
         assert process.wait(LIMIT_S) == 0, log.read_text()
     finally:
