@@ -15,14 +15,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from paddle_cluster.elastic.process.pending import read_op
-from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 from paddle.elastic.torch.handles import HANDLES
 from paddle.elastic.torch.tensors import AnyArray, make_tensor, read_tensor, write_tensor
 from paddle_cluster.elastic.collectives.requests import Reduction
 from paddle_cluster.elastic.errors import HorovodInternalError
 from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.pending import read_op
+from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 __all__ = [
     "Adasum",

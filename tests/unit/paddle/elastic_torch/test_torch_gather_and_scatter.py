@@ -153,6 +153,18 @@ def test_an_all_to_all_with_splits_tells_how_many_rows_came(three: OnRanks) -> N
     assert three(work) == [True] * 3
 
 
+def test_all_to_alls_of_different_rows_or_types_fail_on_all_ranks(three: OnRanks) -> None:
+    def work(rank: int) -> list[str]:
+        cases = (
+            lambda: hvd.alltoall(torch.ones(3, 2 + rank), name="width"),
+            lambda: hvd.alltoall(torch.ones(3, dtype=torch.int8 if rank else torch.uint8), name="type"),
+            lambda: hvd.alltoall(torch.ones(3, 2) if rank else torch.ones(3), name="dimensions"),
+        )
+        return [refused(case).partition(":")[0] for case in cases]
+
+    assert three(work) == [["CollectiveMismatchError"] * 3] * 3
+
+
 def test_an_all_to_all_of_nothing_is_empty(three: OnRanks) -> None:
     def work(rank: int) -> Any:
         received, came = hvd.alltoall(torch.empty(0, 2), [0, 0, 0])
