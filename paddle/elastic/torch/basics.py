@@ -5,13 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from paddle_cluster.elastic.process.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-
 from paddle_cluster.elastic.process.absent import (
     ccl_built,
     cuda_built,
@@ -34,6 +27,12 @@ from paddle_cluster.elastic.process.operations import (
     rank,
     shutdown,
     size,
+)
+from paddle_cluster.elastic.process.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
 )
 
 __all__ = [
