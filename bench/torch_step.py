@@ -3,7 +3,8 @@
     python bench/torch_step.py [--sizes 2 4] [--rounds N] [--repeats N] [--bucket-view]
 
 The model has the 161 parameters of ResNet-50 (25.6M numbers). Its backward only copies a gradient for each parameter,
-one after another, so that a step is mostly the exchange and the update by SGD. Each rank is a process with one thread,
+one after another, so that a step is mostly the exchange and the update by SGD. The time of the processor says most on
+a machine with other load. Each rank is a process with one thread,
 and runs all ways in alternation: "memory" is `DistributedOptimizer` over shared memory, "connections" is the same over
 TCP connections, and "gloo" is DistributedDataParallel. The rows are:
 
@@ -191,8 +192,10 @@ def serve(rank: int, ports: dict[str, list[int]], has_view: bool) -> None:
         if row != last:
             own.forget()
         last = row
+        before = time.process_time()
         seconds = own.run(row, way, rounds)
-        print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]), flush=True)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps([seconds, time.process_time() - before, peak]), flush=True)
 
 
 # ----- The parent -----
@@ -211,15 +214,19 @@ class Ranks:
             for rank in range(size)
         ]  # fmt: skip
 
-    def run(self, row: str, way: str, rounds: int) -> tuple[float, float]:
-        """Run some rounds; return the milliseconds of a round of the slowest rank, and the largest peak memory."""
+    def run(self, row: str, way: str, rounds: int) -> tuple[float, float, float]:
+        """Run some rounds.
+
+        Returns: the milliseconds of a round, and those of processor time, of the slowest rank; the largest peak memory.
+        """
         for one in self.processes:
             print(json.dumps([row, way, rounds]), file=one.stdin, flush=True)
         lines = [one.stdout.readline() for one in self.processes]
         if not all(lines):
             raise SystemExit("bench: a rank ended early")
         answers = [json.loads(line) for line in lines]
-        return 1000 * max(answer[0] for answer in answers) / rounds, max(answer[1] for answer in answers)
+        seconds, busy, peak = (max(column) for column in zip(*answers, strict=True))
+        return 1000 * seconds / rounds, 1000 * busy / rounds, peak
 
     def close(self) -> None:
         """End the processes."""
@@ -245,13 +252,15 @@ def find_ports(count: int) -> list[int]:
 def compare(ranks: Ranks, size: int, row: str, rounds: int, repeats: int) -> None:
     """Measure and print a row."""
     times: dict[str, list[float]] = {way: [] for way in ROWS[row]}
+    busy: dict[str, list[float]] = {way: [] for way in ROWS[row]}
     for number in range(repeats + 1):  # the first time only warms up
         for way in times:
-            found, _ = ranks.run(row, way, rounds)
+            found, used, _ = ranks.run(row, way, rounds)
             if number:
                 times[way].append(found)
+                busy[way].append(used)
     for way, own in times.items():
-        line = f"{size} processes, {row}, {way}: {spread(own)} ms"
+        line = f"{size} processes, {row}, {way}: {spread(own)} ms, of the processor {spread(busy[way])} ms"
         if way != "gloo":
             line += f"; {divide(own, times['gloo'])} x gloo"
         if way.endswith("fp16"):
@@ -269,14 +278,13 @@ def measure_memory(size: int, has_view: bool) -> None:
     for way in ("alone", *WAYS):
         ranks = Ranks(1 if way == "alone" else size, has_view)
         try:
-            peaks[way] = ranks.run("step", way, 5)[1]
+            peaks[way] = ranks.run("step", way, 5)[2]
         finally:
             ranks.close()
     own = {way: peaks[way] - peaks["alone"] for way in WAYS}
     for way, more in own.items():
-        print(
-            f"{size} processes, memory, {way}: {more:.0f} MB over {peaks['alone']:.0f} MB; {more / own['gloo']:.2f} x gloo"
-        )
+        ratio = more / own["gloo"]
+        print(f"{size} processes, memory, {way}: {more:.0f} MB over {peaks['alone']:.0f} MB; {ratio:.2f} x gloo")
 
 
 def main() -> None:

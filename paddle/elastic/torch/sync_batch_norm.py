@@ -17,8 +17,8 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     """The BatchNorm of torch with the mean and the variance of all ranks' batches, whose sizes may differ.
 
     Its result, its gradient of the input and its running averages are those of BatchNorm of the whole batch. The
-    gradients of weight and bias are the parts of this rank. One all-reduce runs in `forward`, and one in `backward`, if
-    the module is in training mode. The rest of Horovod's restriction to GPUs is not there.
+    gradients of weight and bias are the parts of this rank. In training mode `forward` runs one all-reduce, and
+    `backward` another one. Horovod's works on GPUs only.
 
     Shapes: the input is (batch, num_features, ...).
     Raises (forward): ValueError: the input has fewer than two dimensions, or the ranks have one value per channel.
@@ -30,13 +30,11 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the normalised input."""
-        uses_batch = self.training or self.running_mean is None
-        if not uses_batch or operations.size() == 1:
-            self._check_input_dim(input)
-            return super().forward(input)
         self._check_input_dim(input)
+        if not self.training or operations.size() == 1:  # only some ranks may test
+            return super().forward(input)
         mean, variance, count = _measure_all(input.detach())
-        if self.training and self.track_running_stats:
+        if self.track_running_stats:
             self._track(mean, variance * (count / (count - 1)))
         scale = torch.rsqrt(variance + self.eps)
         return SyncBatchNormFunction.apply(input, self.weight, self.bias, (mean, scale, count))

@@ -41,7 +41,13 @@ def test_adasum_of_random_tensors_equals_the_formula() -> None:
     every = [[torch.randn(*shape, generator=seed) for shape in shapes] for seed in seeds]
     mine = [one.clone() for one in every[hvd.rank()]]
     adasum.reduce_(mine, name="random")
+    handles = [
+        hvd.allreduce_async(one, op=hvd.Adasum, name=f"{number}") for number, one in enumerate(every[hvd.rank()])
+    ]
+    waited = {number: hvd.synchronize(handles[number]) for number in ((0, 1, 2) if hvd.rank() else (2, 1, 0))}
     for number, found in enumerate(mine):
+        close(waited[number], found, 1e-5)
+        same_on_all(waited[number])
         level = [one[number].double() for one in every]
         while len(level) > 1:
             level = [
@@ -72,3 +78,16 @@ def test_an_optimizer_with_adasum_adds_the_steps() -> None:
     close(flat(model), flat(alone))
     optimizer.synchronize()
     refused(AssertionError, "Skipping synchronization is not supported", optimizer.skip_synchronize)
+
+
+@each_rank(2)
+def test_every_all_reduce_takes_adasum() -> None:
+    own = torch.tensor([float(hvd.rank()), float(not hvd.rank())])  # orthogonal
+    both = torch.ones(2)
+    group = [own.clone(), own.double(), own.bfloat16()]
+    assert torch.equal(hvd.allreduce(own, op=hvd.Adasum, prescale_factor=2.0, postscale_factor=0.25), both / 2)
+    for found in hvd.grouped_allreduce(group, op=hvd.Adasum):
+        assert torch.equal(found, both.to(found.dtype))
+    hvd.grouped_allreduce_(group, op=hvd.Adasum)
+    for found in (hvd.allreduce_(own, op=hvd.Adasum), own, *group):
+        assert torch.equal(found, both.to(found.dtype))

@@ -153,6 +153,18 @@ def test_an_all_to_all_with_splits_tells_how_many_rows_came(three: OnRanks) -> N
     assert three(work) == [True] * 3
 
 
+def test_all_to_alls_of_different_rows_or_types_fail_on_all_ranks(three: OnRanks) -> None:
+    def work(rank: int) -> list[str]:
+        cases = (
+            lambda: hvd.alltoall(torch.ones(3, 2 + rank), name="width"),
+            lambda: hvd.alltoall(torch.ones(3, dtype=torch.int8 if rank else torch.uint8), name="type"),
+            lambda: hvd.alltoall(torch.ones(3, 2) if rank else torch.ones(3), name="dimensions"),
+        )
+        return [refused(case).partition(":")[0] for case in cases]
+
+    assert three(work) == [["CollectiveMismatchError"] * 3] * 3
+
+
 def test_an_all_to_all_of_nothing_is_empty(three: OnRanks) -> None:
     def work(rank: int) -> Any:
         received, came = hvd.alltoall(torch.empty(0, 2), [0, 0, 0])
@@ -266,3 +278,24 @@ def test_a_barrier_between_other_collectives(three: OnRanks) -> None:
         return sum(hvd.synchronize(handle)[0].item() for handle in handles)
 
     assert three(work) == [135.0] * 3
+
+
+def test_a_single_worker_and_groups_of_nothing() -> None:
+    def work(_: int) -> list[Any]:
+        tensor = torch.tensor([1.0, 2.0], requires_grad=True)
+        scalar = hvd.allreduce_(torch.tensor(3.0), op=hvd.Sum, postscale_factor=2.0)
+        results = [
+            hvd.allreduce(tensor, op=hvd.Sum),
+            hvd.allgather(tensor),
+            hvd.broadcast(tensor, 0),
+            hvd.alltoall(tensor),
+            hvd.reducescatter(tensor),
+            hvd.SyncBatchNorm(1)(tensor.unsqueeze(1)).flatten(),
+        ]
+        sum(one.sum() for one in results).backward()
+        nothing = [hvd.grouped_allreduce([]), hvd.grouped_allreduce_([]), hvd.grouped_allgather([])]
+        nothing += [hvd.grouped_reducescatter([]), hvd.grouped_broadcast([], 0)]
+        return [*(one.tolist() for one in results[:-1]), scalar.item(), tensor.grad.tolist(), nothing]
+
+    with torch_ranks(1) as on_rank:
+        assert on_rank(work) == [[*[[1.0, 2.0]] * 5, 6.0, [5.0, 5.0], [[]] * 5]]

@@ -226,9 +226,15 @@ def test_sync_batch_norm_refuses_a_single_value_and_other_shapes(three: OnRanks)
         assert second == "expected at least 2D input (got 1D input)"
 
 
-def test_sync_batch_norm_that_does_not_train_uses_its_averages(three: OnRanks) -> None:
-    def work(rank: int) -> Any:
-        norm = hvd.SyncBatchNorm(4).eval()
-        return norm(torch.full((1, 4), float(rank)))[0, 0].item()
+@pytest.mark.parametrize("tracks", [True, False], ids=["averages", "own batch"])
+def test_sync_batch_norm_that_does_not_train_waits_for_nobody(three: OnRanks, tracks: bool) -> None:
+    """Often one rank tests alone."""
 
-    assert three(work) == pytest.approx([0, 1, 2], abs=1e-4)
+    def work(rank: int) -> Any:
+        norm = hvd.SyncBatchNorm(1, track_running_stats=tracks).eval()
+        result = norm(torch.tensor([[1.0], [3.0]])).flatten().tolist() if rank == 1 else None
+        hvd.barrier()
+        return result
+
+    _, result, _ = three(work)
+    assert result == pytest.approx([1, 3] if tracks else [-1, 1], abs=1e-4)
