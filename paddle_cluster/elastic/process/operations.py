@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle_base.runtime.errors import ConfigError, DataError
-from paddle_cluster.elastic.collectives.group import CollectiveHandle
 from paddle_cluster.elastic.collectives.requests import DTYPES, REDUCED_DTYPES, CollectiveKind, Reduction, check_name
+from paddle_cluster.elastic.collectives.waiting import CollectiveHandle
 from paddle_cluster.elastic.process.membership import WORKER, ProcessPlacement
 from paddle_cluster.elastic.process.objects import dump_object, load_object
 
