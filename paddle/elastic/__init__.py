@@ -65,6 +65,7 @@ from paddle_cluster.elastic.process.operations import (
     grouped_reducescatter_async,
     init,
     is_initialized,
+    join,
     local_rank,
     local_size,
     mpi_threads_supported,
@@ -76,7 +77,12 @@ from paddle_cluster.elastic.process.operations import (
     size,
     synchronize,
 )
-from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
+from paddle_cluster.elastic.process.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
 
 __all__ = [
     "Average",
@@ -88,6 +94,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "add_process_set",
     "allgather",
     "allgather_async",
     "allgather_object",
@@ -127,6 +134,7 @@ __all__ = [
     "grouped_reducescatter_async",
     "init",
     "is_initialized",
+    "join",
     "local_rank",
     "local_size",
     "mpi_built",
@@ -137,6 +145,7 @@ __all__ = [
     "rank",
     "reducescatter",
     "reducescatter_async",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",

@@ -1,8 +1,12 @@
 """The requests of collectives, and the agreement of the ranks about the requests that run.
 
 Every rank announces each of its requests once, in its own order. A request runs when all ranks have announced the same
-request with the same name. The requests that can run at the same time run in the order in which rank 0 has announced
-them. So ranks may call any number of collectives in any order before they wait for one of them.
+request with the same name. The requests that can run at the same time run in the order of their first announcements,
+which is the same on all ranks. So ranks may call any number of collectives in any order before they wait for one of
+them.
+
+A group is a request with members, which run together. A rank that has joined takes part with zeros in each all-reduce
+that it has not announced, until all ranks have joined.
 
 A request without a name gets a name from its number in the order of the calls. If two ranks call different collectives
 without names at the same position, the requests have the same name and different kinds. This is a mismatch, too.
@@ -29,6 +33,7 @@ MAX_REQUESTS = 4096  # maximum number of requests in an announcement; further re
 MAX_PENDING = 1 << 20  # maximum number of requests of a rank that other ranks have not announced
 MAX_DIMENSIONS = 32  # maximum number of dimensions in numpy before version 2
 MAX_ELEMENTS = 1 << 40
+JOIN_NAME = "join"  # name of every request of the kind JOIN
 
 
 class CollectiveKind(enum.IntEnum):
@@ -40,6 +45,8 @@ class CollectiveKind(enum.IntEnum):
     BARRIER = 4
     ALLTOALL = 5
     REDUCESCATTER = 6
+    JOIN = 7  # `shape`: the number of requests without a name that the rank has submitted
+    GROUP = 8  # `argument`: the number of members, which follow in the announcement
 
 
 REDUCING_KINDS = frozenset((CollectiveKind.ALLREDUCE, CollectiveKind.REDUCESCATTER))
@@ -68,7 +75,8 @@ class Request(NamedTuple):
 
     Attributes: argument: the reduction of an all-reduce or a reduce-scatter, or the root of a broadcast.
         prescale, postscale: factors of the arrays and of the result of a reduction.  splits: number of rows that this
-        rank sends to each rank in an all-to-all; rows after their sum are not sent.
+        rank sends to each rank in an all-to-all; rows after their sum are not sent.  members: the requests of a
+        group; they have no names.
     """
 
     kind: CollectiveKind
@@ -79,6 +87,7 @@ class Request(NamedTuple):
     prescale: float = 1.0
     postscale: float = 1.0
     splits: tuple[int, ...] = ()
+    members: tuple[Request, ...] = ()
 
     @property
     def elements(self) -> int:
@@ -103,6 +112,8 @@ class Request(NamedTuple):
 
     def describe(self) -> str:
         """Return a text that describes the properties that must be equal on all ranks."""
+        if self.kind == CollectiveKind.GROUP:
+            return f"a group of {len(self.members)}"
         what = f"{self.kind.name.lower()} of {name_dtype(self.dtype)} {self.shape}"
         if self.kind in REDUCING_KINDS:
             what = f"{what} by {Reduction(self.argument).name.lower()}"
@@ -118,7 +129,16 @@ class Request(NamedTuple):
             return False
         if self.kind in UNEVEN_KINDS:
             return len(self.shape) == len(other.shape) and self.shape[1:] == other.shape[1:]
+        if self.kind == CollectiveKind.GROUP:
+            return all(map(Request.agrees, self.members, other.members))  # `argument` is their number
         return self.shape == other.shape
+
+    @property
+    def allows_joined(self) -> bool:
+        """Whether a joined rank takes part in this collective."""
+        if self.kind == CollectiveKind.GROUP:
+            return all(member.allows_joined for member in self.members)
+        return self.kind == CollectiveKind.ALLREDUCE
 
 
 def split_evenly(count: int, size: int) -> list[int]:
@@ -142,11 +162,15 @@ class Agreement(NamedTuple):
     """The result of a round of announcements.
 
     Attributes: run: the requests that run, in order; each item contains the requests of all ranks by rank.  mismatches:
-        by name of the request, a text that describes the mismatch.
+        by name of the request, a text that describes the mismatch.  last_joined: the rank that has joined last, if all
+        ranks have joined now, else -1.  number: in this case, the largest number of requests without a name that a rank
+        has submitted.
     """
 
     run: list[list[Request]]
     mismatches: dict[str, str]
+    last_joined: int = -1
+    number: int = 0
 
 
 def check_name(name: str) -> bytes:
@@ -191,7 +215,8 @@ def encode_request(request: Request) -> bytes:
         request.argument,
     )
     scales = _FACTORS.pack(*factors) if flags else b""
-    return b"".join((fixed, scales, struct.pack(f"<{len(lengths)}q", *lengths), name))
+    members = map(encode_request, request.members)
+    return b"".join((fixed, scales, struct.pack(f"<{len(lengths)}q", *lengths), name, *members))
 
 
 def parse_announcement(note: bytes) -> list[Request]:
@@ -200,30 +225,45 @@ def parse_announcement(note: bytes) -> list[Request]:
     Raises: ProtocolError: the announcement is malformed; the message names the problem.
     """
     requests: list[Request] = []
-    place = 0
+    place = count = 0
     while place < len(note):
-        if len(requests) == MAX_REQUESTS:
+        request, place = _parse_request(note, place)
+        members: list[Request] = []
+        if request.kind == CollectiveKind.GROUP:
+            for _ in range(min(request.argument, MAX_REQUESTS)):
+                member, place = _parse_request(note, place)
+                members.append(member)
+            if {CollectiveKind.GROUP, CollectiveKind.JOIN} & {member.kind for member in members}:
+                raise ProtocolError("an announcement of a group in a group")
+            request = request._replace(members=tuple(members))
+        count += 1 + len(members)
+        if count > MAX_REQUESTS:
             raise ProtocolError(f"an announcement of more than {MAX_REQUESTS} collectives")
-        try:
-            kind, code, dimensions, flags, length, parts, argument = _FIXED.unpack_from(note, place)
-            place += _FIXED.size
-            if dimensions > MAX_DIMENSIONS or length > MAX_NAME_BYTES or code >= len(DTYPES):
-                raise ProtocolError("an announcement with a field that is out of bounds")
-            factors = (1.0, 1.0)
-            if flags:
-                factors = _FACTORS.unpack_from(note, place)
-                place += _FACTORS.size
-            lengths = struct.unpack_from(f"<{dimensions + parts}q", note, place)
-            place += 8 * len(lengths)
-            name = note[place : place + length].decode()
-            place += length
-            shape, splits = lengths[:dimensions], lengths[dimensions:]
-            request = Request(CollectiveKind(kind), name, DTYPES[code], shape, argument, *factors, splits)
-        except (struct.error, ValueError) as exc:
-            raise ProtocolError(f"an announcement that cannot be read ({exc})") from exc
-        _check(request, place - len(note))
         requests.append(request)
     return requests
+
+
+def _parse_request(note: bytes, place: int) -> tuple[Request, int]:
+    """Return the request at a place of an announcement, and the place of the next one."""
+    try:
+        kind, code, dimensions, flags, length, parts, argument = _FIXED.unpack_from(note, place)
+        place += _FIXED.size
+        if dimensions > MAX_DIMENSIONS or length > MAX_NAME_BYTES or code >= len(DTYPES):
+            raise ProtocolError("an announcement with a field that is out of bounds")
+        factors = (1.0, 1.0)
+        if flags:
+            factors = _FACTORS.unpack_from(note, place)
+            place += _FACTORS.size
+        lengths = struct.unpack_from(f"<{dimensions + parts}q", note, place)
+        place += 8 * len(lengths)
+        name = note[place : place + length].decode()
+        place += length
+        shape, splits = lengths[:dimensions], lengths[dimensions:]
+        request = Request(CollectiveKind(kind), name, DTYPES[code], shape, argument, *factors, splits)
+    except (struct.error, ValueError) as exc:
+        raise ProtocolError(f"an announcement that cannot be read ({exc})") from exc
+    _check(request, place - len(note))
+    return request, place
 
 
 def _check(request: Request, beyond: int) -> None:
@@ -231,7 +271,7 @@ def _check(request: Request, beyond: int) -> None:
         raise ProtocolError("an announcement with a shape or a name that is out of bounds")
     if request.kind in REDUCING_KINDS and request.argument not in set(Reduction):
         raise ProtocolError(f"an announcement with the unknown reduction {request.argument}")
-    if not request.shape and request.kind not in (CollectiveKind.ALLREDUCE, CollectiveKind.BROADCAST):
+    if not request.shape and (request.kind in UNEVEN_KINDS or request.kind == CollectiveKind.REDUCESCATTER):
         raise ProtocolError("an announcement of an array that has no rows")
     is_split = request.kind == CollectiveKind.ALLTOALL
     if min(request.splits, default=0) < 0 or sum(request.splits) > (request.shape[0] if is_split else 0):
@@ -245,17 +285,19 @@ class Ledger:
 
     def __init__(self, size: int) -> None:
         self._of_rank: list[dict[str, Request]] = [{} for _ in range(size)]
-        self._places: dict[str, int] = {}  # by name: place in the order in which rank 0 has announced the requests
+        self._joins: dict[int, Request] = {}  # by rank, in the order in which the ranks have joined
+        self._places: dict[str, int] = {}  # by name: place in the order of the first announcements
         self._number = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether no request waits for the announcement of another rank."""
-        return not any(self._of_rank)
+        return not (self._joins or any(self._of_rank))
 
     def list_pending(self, rank: int) -> list[Request]:
         """Return the announced requests of a rank that have not run yet."""
-        return list(self._of_rank[rank].values())
+        joins = [self._joins[rank]] if rank in self._joins else []
+        return [*self._of_rank[rank].values(), *joins]
 
     def add(self, announced: Sequence[Sequence[Request]]) -> Agreement:
         """Add announcements; return the requests that run now, and the mismatches, and forget both.
@@ -263,31 +305,58 @@ class Ledger:
         Args: announced: by rank, the new requests of the rank, in the order of that rank.
         Raises: ProtocolError: a rank has announced a request twice, or too many requests.
         """
+        joined = len(self._joins)
         for rank, requests in enumerate(announced):
-            pending = self._of_rank[rank]
             for request in requests:
-                if request.name in pending:
-                    raise ProtocolError(f"a second announcement of '{request.name}' from rank {rank}")
-                if request.kind == CollectiveKind.ALLTOALL and len(request.splits) != len(self._of_rank):
-                    raise ProtocolError(f"{len(request.splits)} splits of '{request.name}' from rank {rank}")
-                pending[request.name] = request
-                # every rank runs requests in the order of rank 0, because all have to do the same at the same time
-                if not rank:
-                    self._places[request.name] = self._number
-                    self._number += 1
-            if len(pending) > MAX_PENDING:
+                self._add(rank, request)
+            if len(self._of_rank[rank]) > MAX_PENDING:
                 raise ProtocolError(f"more than {MAX_PENDING} collectives of rank {rank} that other ranks do not call")
-        new = {request.name for requests in announced for request in requests}
-        whole = [name for name in new if all(name in pending for pending in self._of_rank)]
+        # another joined rank may be the last one that earlier requests have waited for
+        new = {request.name for requests in announced for request in requests} & self._places.keys()
+        names = new if len(self._joins) == joined else list(self._places)
+        waited_for = [pending for rank, pending in enumerate(self._of_rank) if rank not in self._joins]
+        whole = [name for name in names if all(name in pending for pending in waited_for)]
         agreement = Agreement([], {})
         for name in sorted(whole, key=self._places.__getitem__):
-            same = [pending.pop(name) for pending in self._of_rank]
-            del self._places[name]
-            if all(same[0].agrees(other) for other in same):
-                agreement.run.append(same)
-            else:
-                agreement.mismatches[name] = describe_mismatch(same)
-        return agreement
+            self._settle(name, agreement)
+        if len(self._joins) < len(self._of_rank):
+            return agreement
+        last, number = list(self._joins)[-1], max(join.elements for join in self._joins.values())
+        self._joins = {}
+        return agreement._replace(last_joined=last, number=number)
+
+    def _add(self, rank: int, request: Request) -> None:
+        is_join = request.kind == CollectiveKind.JOIN
+        if rank in self._joins if is_join else request.name in self._of_rank[rank]:
+            raise ProtocolError(f"a second announcement of '{request.name}' from rank {rank}")
+        if is_join:
+            self._joins[rank] = request
+            return
+        for one in (request, *request.members):
+            if one.kind == CollectiveKind.ALLTOALL and len(one.splits) != len(self._of_rank):
+                raise ProtocolError(f"{len(one.splits)} splits of '{request.name}' from rank {rank}")
+        self._of_rank[rank][request.name] = request
+        # every rank runs requests in one order, because all have to do the same at the same time
+        if request.name not in self._places:
+            self._places[request.name] = self._number
+            self._number += 1
+
+    def _settle(self, name: str, agreement: Agreement) -> None:
+        """Add a request to those that run, or to the mismatches; joined ranks take part without an announcement."""
+        del self._places[name]
+        found = [pending.pop(name, None) for pending in self._of_rank]
+        given = [one for one in found if one is not None]
+        absent = [rank for rank, one in enumerate(found) if one is None]
+        same = [one or given[0] for one in found]
+        if not all(given[0].agrees(other) for other in given):
+            agreement.mismatches[name] = describe_mismatch(same)
+        elif absent and not given[0].allows_joined:
+            agreement.mismatches[name] = (
+                f"collective '{name}': {_list(absent)} joined, and a joined rank takes part in all-reduces only; this "
+                f"is {given[0].describe()}; call it on every rank before one joins"
+            )
+        else:
+            agreement.run.append(same)
 
 
 def describe_mismatch(requests: Sequence[Request]) -> str:
@@ -295,6 +364,11 @@ def describe_mismatch(requests: Sequence[Request]) -> str:
 
     Args: requests: requests with the same name, by rank.
     """
+    first = requests[0]
+    if first.members and all(one.kind == first.kind and one.argument == first.argument for one in requests):
+        pairs = enumerate(zip(*(one.members for one in requests), strict=True))
+        number, members = next((place, same) for place, same in pairs if not all(map(same[0].agrees, same)))
+        return describe_mismatch([one._replace(name=f"{first.name}[{number}]") for one in members])
     texts = [request.describe() for request in requests]
     usual = Counter(texts).most_common(1)[0][0]
     others = [f"rank {rank} calls {text}" for rank, text in enumerate(texts) if text != usual]

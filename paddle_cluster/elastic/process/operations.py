@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,9 @@ from paddle_cluster.elastic.process.pending import (
     read_rows,
     read_scatter_op,
     read_splits,
-    read_summands,
+    read_summand,
     submit,
+    submit_group,
 )
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 from paddle_cluster.elastic.process.seals import PickleSeal, allocate, dump_sealed, load_sealed
@@ -38,9 +39,12 @@ Average, Sum, Min, Max, Product = Reduction.AVERAGE, Reduction.SUM, Reduction.MI
 # ----- This worker -----
 
 
-def init() -> None:
-    """Join the job; in a process without a launcher, begin a job with a single worker."""
-    WORKER.init()
+def init(process_sets: Sequence[ProcessSet] | Literal["dynamic"] | None = None) -> None:
+    """Join the job; in a process without a launcher, begin a job with a single worker.
+
+    Args: process_sets: see `RankMembership.init`.
+    """
+    WORKER.init(process_sets)
 
 
 def shutdown() -> None:
@@ -113,9 +117,8 @@ def allreduce(
         Product.  prescale_factor: number by which the arrays are multiplied.  postscale_factor: number by which the
         result is multiplied.  process_set: the ranks that take part.
     """
-    return _allreduce(
-        [tensor], name, read_op(average, op), prescale_factor, postscale_factor, process_set
-    ).wait_for_array()
+    pending = allreduce_async(tensor, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set)
+    return pending.wait_for_array()
 
 
 def allreduce_(
@@ -128,10 +131,8 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> AnyArray:
     """Replace the array by the reduction of all ranks; see `allreduce`."""
-    chosen = read_op(average, op)
-    return _allreduce(
-        [tensor], name, chosen, prescale_factor, postscale_factor, process_set, in_place=True
-    ).wait_for_array()
+    pending = allreduce_async_(tensor, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set)
+    return pending.wait_for_array()
 
 
 def allreduce_async(
@@ -144,7 +145,9 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> PendingResult:
     """Begin an all-reduce; the array must not change before `synchronize` returns the result."""
-    return _allreduce([tensor], name, read_op(average, op), prescale_factor, postscale_factor, process_set)
+    options = _reducing(read_op(average, op), prescale_factor, postscale_factor)
+    array = read_summand(tensor, **options)
+    return submit(CollectiveKind.ALLREDUCE, array, process_set, name, **options)
 
 
 def allreduce_async_(
@@ -157,8 +160,9 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> PendingResult:
     """Begin an all-reduce in place; the array has the result when `synchronize` returns."""
-    chosen = read_op(average, op)
-    return _allreduce([tensor], name, chosen, prescale_factor, postscale_factor, process_set, in_place=True)
+    options = _reducing(read_op(average, op), prescale_factor, postscale_factor)
+    array = read_summand(tensor, **options)
+    return submit(CollectiveKind.ALLREDUCE, array, process_set, name, target=tensor, **options)
 
 
 def grouped_allreduce(
@@ -171,10 +175,10 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[AnyArray]:
     """Return the reductions of several arrays, which are sent together; see `allreduce`."""
-    chosen = read_op(average, op)
-    return _allreduce(
-        tensors, name, chosen, prescale_factor, postscale_factor, process_set, is_group=True
-    ).wait_for_arrays()
+    pending = grouped_allreduce_async(
+        tensors, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set
+    )
+    return pending.wait_for_arrays()
 
 
 def grouped_allreduce_(
@@ -187,10 +191,10 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> list[AnyArray]:
     """Replace several arrays by their reductions; see `grouped_allreduce`."""
-    chosen = read_op(average, op)
-    return _allreduce(
-        tensors, name, chosen, prescale_factor, postscale_factor, process_set, is_group=True, in_place=True
-    ).wait_for_arrays()
+    pending = grouped_allreduce_async_(
+        tensors, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set
+    )
+    return pending.wait_for_arrays()
 
 
 def grouped_allreduce_async(
@@ -203,8 +207,9 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> PendingResult:
     """Begin the all-reduce of several arrays; `synchronize` returns a list."""
-    chosen = read_op(average, op)
-    return _allreduce(tensors, name, chosen, prescale_factor, postscale_factor, process_set, is_group=True)
+    options = _reducing(read_op(average, op), prescale_factor, postscale_factor)
+    arrays = [read_summand(tensor, **options) for tensor in tensors]
+    return submit_group(CollectiveKind.ALLREDUCE, arrays, process_set, name, **options)
 
 
 def grouped_allreduce_async_(
@@ -217,35 +222,13 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> PendingResult:
     """Begin the all-reduce of several arrays in place; `synchronize` returns a list."""
-    chosen = read_op(average, op)
-    return _allreduce(
-        tensors, name, chosen, prescale_factor, postscale_factor, process_set, is_group=True, in_place=True
-    )
+    options = _reducing(read_op(average, op), prescale_factor, postscale_factor)
+    arrays = [read_summand(tensor, **options) for tensor in tensors]
+    return submit_group(CollectiveKind.ALLREDUCE, arrays, process_set, name, targets=tensors, **options)
 
 
-def _allreduce(
-    tensors: Sequence[npt.ArrayLike],
-    name: str | None,
-    op: int,
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
-    *,
-    is_group: bool = False,
-    in_place: bool = False,
-) -> PendingResult:
-    arrays = read_summands(tensors, op, prescale, postscale)
-    return submit(
-        CollectiveKind.ALLREDUCE,
-        arrays,
-        process_set,
-        name,
-        targets=tensors if in_place else None,
-        is_group=is_group,
-        argument=op,
-        prescale=prescale,
-        postscale=postscale,
-    )
+def _reducing(op: int, prescale: float, postscale: float) -> dict[str, Any]:
+    return {"argument": op, "prescale": prescale, "postscale": postscale}
 
 
 def reducescatter(
@@ -277,7 +260,9 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> PendingResult:
     """Begin a reduce-scatter."""
-    return _reducescatter([tensor], name, op, process_set, prescale_factor, postscale_factor)
+    options = _reducing(read_scatter_op(op), prescale_factor, postscale_factor)
+    array = read_rows(read_summand(tensor, **options), "a reduce-scatter")
+    return submit(CollectiveKind.REDUCESCATTER, array, process_set, name, **options)
 
 
 def grouped_reducescatter(
@@ -303,31 +288,9 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> PendingResult:
     """Begin the reduce-scatter of several arrays; `synchronize` returns a list."""
-    return _reducescatter(tensors, name, op, process_set, prescale_factor, postscale_factor, is_group=True)
-
-
-def _reducescatter(
-    tensors: Sequence[npt.ArrayLike],
-    name: str | None,
-    op: int,
-    process_set: ProcessSet,
-    prescale: float,
-    postscale: float,
-    *,
-    is_group: bool = False,
-) -> PendingResult:
-    chosen = read_scatter_op(op)
-    arrays = [read_rows(one, "a reduce-scatter") for one in read_summands(tensors, chosen, prescale, postscale)]
-    return submit(
-        CollectiveKind.REDUCESCATTER,
-        arrays,
-        process_set,
-        name,
-        is_group=is_group,
-        argument=chosen,
-        prescale=prescale,
-        postscale=postscale,
-    )
+    options = _reducing(read_scatter_op(op), prescale_factor, postscale_factor)
+    arrays = [read_rows(read_summand(tensor, **options), "a reduce-scatter") for tensor in tensors]
+    return submit_group(CollectiveKind.REDUCESCATTER, arrays, process_set, name, **options)
 
 
 # ----- Others -----
@@ -342,7 +305,7 @@ def allgather_async(
     tensor: npt.ArrayLike, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> PendingResult:
     """Begin an all-gather."""
-    return submit(CollectiveKind.ALLGATHER, [_read_gathered(tensor)], process_set, name)
+    return submit(CollectiveKind.ALLGATHER, _read_gathered(tensor), process_set, name)
 
 
 def grouped_allgather(
@@ -357,7 +320,7 @@ def grouped_allgather_async(
 ) -> PendingResult:
     """Begin the all-gather of several arrays; `synchronize` returns a list."""
     arrays = [_read_gathered(tensor) for tensor in tensors]
-    return submit(CollectiveKind.ALLGATHER, arrays, process_set, name, is_group=True)
+    return submit_group(CollectiveKind.ALLGATHER, arrays, process_set, name)
 
 
 def _read_gathered(tensor: npt.ArrayLike) -> AnyArray:
@@ -390,8 +353,8 @@ def alltoall_async(
 ) -> PendingResult:
     """Begin an all-to-all; `synchronize` returns the rows, and the numbers of rows from each rank."""
     array = read_rows(tensor, "an all-to-all")
-    counts = read_splits(splits, len(array), process_set.size())
-    return submit(CollectiveKind.ALLTOALL, [array], process_set, name, splits=counts)
+    counts = read_splits(splits, len(array), process_set.group.size)
+    return submit(CollectiveKind.ALLTOALL, array, process_set, name, splits=counts)
 
 
 def broadcast(
@@ -417,7 +380,7 @@ def broadcast_async(
 ) -> PendingResult:
     """Begin a broadcast."""
     root = read_root(root_rank, process_set)
-    return submit(CollectiveKind.BROADCAST, [read_array(tensor)], process_set, name, argument=root)
+    return submit(CollectiveKind.BROADCAST, read_array(tensor), process_set, name, argument=root)
 
 
 def broadcast_async_(
@@ -425,7 +388,7 @@ def broadcast_async_(
 ) -> PendingResult:
     """Begin a broadcast in place."""
     root = read_root(root_rank, process_set)
-    return submit(CollectiveKind.BROADCAST, [read_array(tensor)], process_set, name, targets=[tensor], argument=root)
+    return submit(CollectiveKind.BROADCAST, read_array(tensor), process_set, name, target=tensor, argument=root)
 
 
 def grouped_broadcast(
@@ -456,7 +419,7 @@ def grouped_broadcast_async(
 ) -> PendingResult:
     """Begin the broadcast of several arrays; `synchronize` returns a list."""
     root, arrays = read_root(root_rank, process_set), [read_array(tensor) for tensor in tensors]
-    return submit(CollectiveKind.BROADCAST, arrays, process_set, name, is_group=True, argument=root)
+    return submit_group(CollectiveKind.BROADCAST, arrays, process_set, name, argument=root)
 
 
 def grouped_broadcast_async_(
@@ -467,7 +430,7 @@ def grouped_broadcast_async_(
 ) -> PendingResult:
     """Begin the broadcast of several arrays in place; `synchronize` returns a list."""
     root, arrays = read_root(root_rank, process_set), [read_array(tensor) for tensor in tensors]
-    return submit(CollectiveKind.BROADCAST, arrays, process_set, name, targets=tensors, is_group=True, argument=root)
+    return submit_group(CollectiveKind.BROADCAST, arrays, process_set, name, targets=tensors, argument=root)
 
 
 def broadcast_parameters(
@@ -534,7 +497,16 @@ def allgather_object(
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until all ranks have called `barrier`."""
-    submit(CollectiveKind.BARRIER, [np.empty(0, np.uint8)], process_set, None).wait()
+    submit(CollectiveKind.BARRIER, np.empty(0, np.uint8), process_set, None).wait()
+
+
+def join(device: int = -1) -> int:
+    """Take part with zeros in the all-reduces of the others until all ranks have called `join`.
+
+    Args: device: has no effect; Horovod has this argument for a GPU.
+    Returns: the rank that has called `join` last.
+    """
+    return WORKER.group.join()
 
 
 def synchronize(handle: PendingResult) -> Any:

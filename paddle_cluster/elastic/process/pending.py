@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle_cluster.elastic.collectives.dtypes import DTYPES, name_dtype
-from paddle_cluster.elastic.collectives.group import CollectiveHandle, RankGroup
-from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, check_name, split_evenly
+from paddle_cluster.elastic.collectives.group import RankGroup
+from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, split_evenly
+from paddle_cluster.elastic.collectives.waiting import CollectiveHandle, GroupHandle
 from paddle_cluster.elastic.process.process_sets import ProcessSet
 
 AnyArray = npt.NDArray[Any]
@@ -24,24 +25,18 @@ class PendingResult:
     """A collective, or a group of collectives, that `synchronize` waits for.
 
     Args: targets: for each collective, the array of the script that receives the result, or None.
-    Attributes: is_group: whether the result is a list.
+    Attributes: handle: None for an empty group, which is done.  is_group: whether the result is a list.
     """
 
     def __init__(
         self,
         group: RankGroup,
-        handles: Sequence[CollectiveHandle],
+        handle: CollectiveHandle | GroupHandle | None,
         targets: Sequence[AnyArray | None],
-        *,
-        is_group: bool = False,
     ) -> None:
-        self.group, self.handles, self.is_group = group, list(handles), is_group
+        self.group, self.handle = group, handle
+        self.is_group = not isinstance(handle, CollectiveHandle)
         self._targets = list(targets)
-
-    @property
-    def handle(self) -> CollectiveHandle:
-        """The first collective."""
-        return self.handles[0]
 
     def wait(self) -> Any:
         """Wait for the collectives; return what `synchronize` returns."""
@@ -50,9 +45,12 @@ class PendingResult:
 
     def wait_for_arrays(self) -> list[Any]:
         """Wait for the collectives; return their results."""
-        for handle in self.handles:
-            self.group.wait(handle)
-        return [self._take(number) for number in range(len(self.handles))]
+        if isinstance(self.handle, GroupHandle):
+            self.group.wait_group(self.handle)
+        elif self.handle is not None:
+            self.group.wait(self.handle)
+        parts = self.handle.parts if self.handle is not None else ()
+        return [_take(part, target) for part, target in zip(parts, self._targets, strict=True)]
 
     def wait_for_array(self) -> AnyArray:
         """Wait for a single collective, which is no all-to-all; return its result."""
@@ -61,58 +59,72 @@ class PendingResult:
 
     def poll(self) -> bool:
         """Return at once whether the collectives are done."""
-        is_done = all(one.is_done for one in self.handles)
-        if not is_done:
-            self.group.start()
-        return is_done
+        if self.handle is None or self.handle.is_done:
+            return True
+        self.group.start()
+        return self.handle.is_done
 
-    def _take(self, number: int) -> Any:
-        handle, target = self.handles[number], self._targets[number]
-        if target is not None and handle.output is not target:
-            assert handle.output is not None
-            target[...] = handle.output.reshape(target.shape)
-            handle.output = target  # a further call must not change the array of the script once more
-        if handle.request.kind == CollectiveKind.ALLTOALL:
-            return handle.output, np.array(handle.received_splits, np.int32)
-        return handle.output
+
+def _take(part: CollectiveHandle, target: AnyArray | None) -> Any:
+    if target is not None and part.output is not target:
+        assert part.output is not None
+        target[...] = part.output.reshape(target.shape)
+        part.output = target  # a further call must not change the array of the script once more
+    if part.request.kind == CollectiveKind.ALLTOALL:
+        return part.output, np.array(part.received_splits, np.int32)
+    return part.output
 
 
 def submit(
+    kind: CollectiveKind,
+    tensor: AnyArray,
+    process_set: ProcessSet,
+    name: str | None,
+    *,
+    target: AnyArray | None = None,
+    **options: Any,
+) -> PendingResult:
+    """Begin a collective.
+
+    Args: target: the array that receives the result; None: a new array.  options: see `RankGroup.submit`.
+    """
+    output = _check_target(target)
+    group = process_set.group
+    return PendingResult(group, group.submit(kind, tensor, name=name, output=output, **options), [target])
+
+
+def submit_group(
     kind: CollectiveKind,
     tensors: Sequence[AnyArray],
     process_set: ProcessSet,
     name: str | None,
     *,
-    targets: Sequence[Any] | None = None,
-    is_group: bool = False,
+    targets: Sequence[AnyArray] | None = None,
     **options: Any,
 ) -> PendingResult:
-    """Begin collectives of one kind; every error comes before the first request, so that none waits alone.
+    """Begin collectives of one kind, which run together; every error comes before any of them is requested.
 
     Args: targets: for each array, the array that receives the result; None: the results are new arrays.  options: see
-        `RankGroup.submit`.
+        `RankGroup.submit_group`.
     """
-    names = [name and f"{name}.{number}" for number in range(len(tensors))] if is_group else [name]
-    for one in names:
-        check_name(one or "")
-    receivers: list[AnyArray | None] = [None] * len(tensors)
-    if targets is not None:
-        receivers = [_check_target(target) for target in targets]
-    outputs = [one if one is not None and one.flags.c_contiguous else None for one in receivers]
+    receivers: Sequence[AnyArray | None] = [None] * len(tensors) if targets is None else targets
+    outputs = [_check_target(target) for target in receivers]
     group = process_set.group
-    handles = [
-        group.submit(kind, array, name=one, output=output, **options)
-        for array, one, output in zip(tensors, names, outputs, strict=True)
-    ]
-    return PendingResult(group, handles, receivers, is_group=is_group)
+    if not tensors:  # all ranks know
+        return PendingResult(group, None, ())
+    handle = group.submit_group(kind, tensors, name=name, outputs=outputs, **options)
+    return PendingResult(group, handle, receivers)
 
 
-def _check_target(target: Any) -> AnyArray:
+def _check_target(target: Any) -> AnyArray | None:
+    """Return the array that a collective may write in place, or None if its result is copied afterwards."""
+    if target is None:
+        return None
     if not isinstance(target, np.ndarray):
         raise TypeError(f"a {type(target).__name__} cannot be changed in place; give a numpy array")
     if not target.flags.writeable:
         raise ValueError("the array is read-only, and cannot be changed in place; give a copy")
-    return target
+    return target if target.flags.c_contiguous else None
 
 
 def read_array(tensor: npt.ArrayLike) -> AnyArray:
@@ -127,16 +139,16 @@ def read_array(tensor: npt.ArrayLike) -> AnyArray:
     return array
 
 
-def read_summands(tensors: Sequence[npt.ArrayLike], op: int, prescale: float, postscale: float) -> list[AnyArray]:
-    """Return the arguments of a reduction as arrays.
+def read_summand(tensor: npt.ArrayLike, argument: int, prescale: float, postscale: float) -> AnyArray:
+    """Return the argument of a reduction as an array.
 
+    Args: argument, prescale, postscale: see `Request`.
     Raises: TypeError: no collective takes arrays of this type, or truth values have no such reduction.
     """
-    arrays = [read_array(tensor) for tensor in tensors]
-    is_scaled = op == Reduction.AVERAGE or not prescale == postscale == 1.0
-    if is_scaled and any(array.dtype == _BOOL for array in arrays):
+    array = read_array(tensor)
+    if array.dtype == _BOOL and (argument == Reduction.AVERAGE or not prescale == postscale == 1.0):
         raise TypeError("truth values have no average and no scale factor; use op=hvd.Max for or, op=hvd.Min for and")
-    return arrays
+    return array
 
 
 def read_rows(tensor: npt.ArrayLike, what: str) -> AnyArray:

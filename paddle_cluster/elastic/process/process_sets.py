@@ -1,45 +1,30 @@
-"""The sets of ranks among which collectives run. This file has only the set of all ranks."""
+"""The process sets that a training script names; names and meaning are those of Horovod's `hvd`.
+
+`paddle_cluster.elastic.process.set_registry` says how long a set lives.
+"""
 
 from __future__ import annotations
 
-from paddle_cluster.elastic.collectives.group import RankGroup
+from collections.abc import Sequence
+
 from paddle_cluster.elastic.process.membership import WORKER
+from paddle_cluster.elastic.process.set_registry import ProcessSet as ProcessSet
+
+global_process_set: ProcessSet = WORKER.sets.whole
 
 
-class ProcessSet:
-    """All ranks of the job."""
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Register a set of ranks in this generation; every rank of the job calls this function with the same ranks.
 
-    @property
-    def ranks(self) -> list[int]:
-        """The ranks of the set."""
-        return list(range(self.size()))
-
-    @property
-    def group(self) -> RankGroup:
-        """The collectives of the set."""
-        return WORKER.group
-
-    def size(self) -> int:
-        """Return the number of ranks."""
-        return self.group.size
-
-    def rank(self) -> int:
-        """Return the number of this rank in the set."""
-        return self.group.rank
-
-    def included(self) -> bool:
-        """Return whether this rank is in the set."""
-        return True
+    Raises: ValueError: the ranks add different sets, the set is registered already, or the sets are not dynamic.
+        ConfigError: `init` was not called.
+    """
+    return WORKER.sets.add(process_set)
 
 
-global_process_set = ProcessSet()
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Forget a set; every rank of the job calls this function with the same set.
 
-
-def add_process_set(s: object) -> ProcessSet:
-    """No."""
-    raise NotImplementedError
-
-
-def remove_process_set(s: object) -> bool:
-    """No."""
-    raise NotImplementedError
+    Returns: False for the set of all ranks, and for a set that is not registered.
+    """
+    return WORKER.sets.remove(process_set)

@@ -76,7 +76,7 @@ def test_requests_run_when_the_last_rank_has_announced_them_in_whatever_round() 
 
 def test_any_number_of_collectives_may_wait_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than two announcements in another order waited for each other, with a warning that was not true."""
-    monkeypatch.setattr("paddle_cluster.elastic.collectives.group.MAX_REQUESTS", 8)
+    monkeypatch.setattr("paddle_cluster.elastic.collectives.waiting.MAX_REQUESTS", 8)
 
     def work(group: RankGroup) -> list[float]:
         order = range(100) if group.rank else range(99, -1, -1)
