@@ -22,6 +22,7 @@ from paddle_cluster.elastic.process.operations import (
     cross_rank,
     cross_size,
     is_initialized,
+    join,
     local_rank,
     local_size,
     rank,
@@ -75,15 +76,6 @@ def init(comm: None = None, process_sets: Sequence[ProcessSet] | Literal["dynami
     if comm is not None:
         raise ValueError("hvd.init(comm=...): no job runs by MPI; give process_sets=[hvd.ProcessSet(ranks)]")
     WORKER.init(process_sets)
-
-
-def join(device: int = -1) -> int:
-    """Wait until all ranks have called `join`; until then answer each all-reduce of the others with zeros.
-
-    Args: device: has no effect; Horovod takes the memory of the zeros from this GPU.
-    Returns: the rank that has called `join` last.
-    """
-    return WORKER.group.join()
 
 
 def mpi_threads_supported() -> bool:
