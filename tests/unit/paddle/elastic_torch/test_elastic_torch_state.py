@@ -360,7 +360,7 @@ def test_a_model_that_does_not_fit_is_refused_by_its_attribute() -> None:
 def test_a_worker_with_another_torch_is_refused_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would compute other parameters than the rest."""
     check = sending._check_version
-    monkeypatch.setattr(sending, "_check_version", lambda version: check("1.13"))
+    monkeypatch.setattr(sending, "_check_version", lambda version, root: check("1.13", root))
 
     def work(rank: int) -> Any:
         return TorchState(make_model(0)).sync()
