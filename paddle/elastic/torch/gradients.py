@@ -187,26 +187,26 @@ class GradientExchange:
         current.is_sent.update(parameters)
         for one in parameters:
             self._prepare(one)
+        sparse = [one for one in parameters if _gradient(one).is_sparse]
+        current.sent.extend(self._send_sparse(one) for one in sparse)
         dense = [one for one in parameters if not _gradient(one).is_sparse]
-        for one in parameters:
-            if _gradient(one).is_sparse:
-                name = f"gradient.{self._names[one]}"
-                wait = mpi_ops.sparse_allreduce_async(
-                    _gradient(one), name=name, op=self.plan.op, process_set=self.plan.process_set
-                )
-                current.sent.append(_Sent([one], [None], lambda wait=wait: [wait()]))
-        if not dense:
-            return
-        pairs = [self.plan.compression.compress(_gradient(one).contiguous()) for one in dense]
+        if dense:
+            current.sent.append(self._send_dense(dense))
+
+    def _send_sparse(self, parameter: torch.Tensor) -> _Sent:
+        name, plan = f"gradient.{self._names[parameter]}", self.plan
+        wait = mpi_ops.sparse_allreduce_async(_gradient(parameter), name, plan.op, plan.process_set)
+        return _Sent([parameter], [None], lambda: [wait()])
+
+    def _send_dense(self, parameters: Sequence[torch.Tensor]) -> _Sent:
+        pairs = [self.plan.compression.compress(_gradient(one).contiguous()) for one in parameters]
         wires, contexts = [wire for wire, _ in pairs], [context for _, context in pairs]
-        if len(dense) == 1:
-            name = f"gradient.{self._names[dense[0]]}"
-            handle = mpi_ops.allreduce_async_(wires[0], name=name, **self.plan.arguments)
-            current.sent.append(_Sent(dense, contexts, lambda: [mpi_ops.synchronize(handle)]))
-        else:
-            name = f"gradients.{self._names[dense[0]]}"
-            handle = mpi_ops.grouped_allreduce_async_(wires, name=name, **self.plan.arguments)
-            current.sent.append(_Sent(dense, contexts, lambda: mpi_ops.synchronize(handle)))
+        name = self._names[parameters[0]]
+        if len(parameters) == 1:
+            handle = mpi_ops.allreduce_async_(wires[0], name=f"gradient.{name}", **self.plan.arguments)
+            return _Sent(parameters, contexts, lambda: [mpi_ops.synchronize(handle)])
+        handle = mpi_ops.grouped_allreduce_async_(wires, name=f"gradients.{name}", **self.plan.arguments)
+        return _Sent(parameters, contexts, lambda: mpi_ops.synchronize(handle))
 
     def _prepare(self, parameter: torch.Tensor) -> None:
         """Give a gradient the layout that it has on the other ranks."""

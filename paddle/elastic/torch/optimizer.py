@@ -225,7 +225,9 @@ def _wrap(
         wrapped = optimizer._wrapped_class
     names = _read_names(named_parameters, optimizer)
     mixin = AdasumOptimizer if plan.op == Adasum else ExchangingOptimizer
-    new_class = type(wrapped.__name__, (mixin, wrapped), {"__module__": wrapped.__module__, "__doc__": wrapped.__doc__})
+    new_class: Any = type(
+        wrapped.__name__, (mixin, wrapped), {"__module__": wrapped.__module__, "__doc__": wrapped.__doc__}
+    )
     result = new_class.__new__(new_class)
     # `step` and `zero_grad` of the instance are a scheduler's, and would call the methods of the wrapped optimizer
     own = {name: value for name, value in vars(optimizer).items() if name not in ("step", "zero_grad")}
