@@ -189,7 +189,7 @@ class WorkerReports:
         if not member.is_leaving:
             glog.info(f"{host}[{local_rank}] has received SIGTERM, and leaves at the next commit")
             member.is_leaving = True
-            self._newcomers.leave(member.slot)
+            self._newcomers.leave(member)
             self._note_change(HostUpdateResult.removed)
         return True
 

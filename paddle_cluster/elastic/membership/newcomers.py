@@ -37,7 +37,7 @@ class Newcomers:
     def __init__(self, members: MemberTable, hosts: HostManager, failures_per_host: int, is_off: bool) -> None:
         self._members, self._hosts, self._limit, self.is_off = members, hosts, failures_per_host, is_off
         self._lock = threading.Lock()
-        self._left: dict[Slot, float] = {}  # by slot: time in seconds of `time.monotonic` at which its worker has left
+        self._left: dict[Slot, tuple[str, float]] = {}  # by slot: unique id of the host, and time of `time.monotonic`
         self._spent: dict[str, str] = {}  # by host: unique id of the host on which too many newcomers have failed
 
     def list_all(self) -> list[Incarnation]:
@@ -72,8 +72,8 @@ class Newcomers:
 
     def list_free(self, slots: Sequence[SlotInfo], taken: Collection[Slot]) -> list[SlotInfo]:
         """Return those of the given slots that get a newcomer now. Args: taken: slots of this generation."""
-        busy, uids = {one.slot for one in self.list_all()}.union(taken), self._hosts.current_hosts.uids
-        self._spent = {host: uid for host, uid in self._spent.items() if uids.get(host, uid) == uid}
+        busy = {one.slot for one in self.list_all()}.union(taken)
+        self._spent = {host: uid for host, uid in self._spent.items() if self._is_there(host, uid)}
         return [
             one
             for one in slots
@@ -82,18 +82,29 @@ class Newcomers:
             and one.hostname not in self._spent
         ]
 
-    def leave(self, slot: Slot) -> None:
-        """Record that the worker of a slot leaves; the slot gets no newcomer for `REFILL_S` seconds."""
+    def leave(self, member: Incarnation) -> None:
+        """Record that a worker leaves; its slot gets no newcomer for `REFILL_S` s, unless the host is replaced."""
         with self._lock:
-            self._left[slot] = time.monotonic()
+            self._left[member.slot] = member.host_uid, time.monotonic()
 
     def end_refusals(self) -> bool:
-        """Allow newcomers again in the slots whose workers have left long ago; return whether there are such slots."""
+        """Allow newcomers again in slots whose workers have left long ago, or whose hosts are gone or replaced.
+
+        Returns: whether there are such slots.
+        """
         now = time.monotonic()
         with self._lock:
             count = len(self._left)
-            self._left = {slot: at for slot, at in self._left.items() if now - at < REFILL_S}
+            self._left = {
+                slot: (uid, at)
+                for slot, (uid, at) in self._left.items()
+                if now - at < REFILL_S and self._is_there(slot[0], uid)
+            }
             return len(self._left) < count
+
+    def _is_there(self, host: str, uid: str) -> bool:
+        hosts = self._hosts.current_hosts
+        return host in hosts.available_hosts and hosts.uids.get(host, uid) == uid
 
     def fail(self, member: Incarnation, hosts: Collection[str]) -> None:
         """Record that a newcomer has ended before it joined. Args: hosts: the hosts of this generation."""

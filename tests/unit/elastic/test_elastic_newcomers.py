@@ -293,6 +293,19 @@ def test_the_slot_of_a_worker_that_has_left_gets_a_new_one_after_a_while(monkeyp
     job.end()
 
 
+def test_a_host_that_comes_back_after_its_worker_has_left_gets_a_new_one() -> None:
+    """The guards of a killed agent end the workers by SIGTERM, and the next agent has their slots."""
+    discovery = FixedHosts(FoundHosts({"a": 1, "pod": 1}, {"pod": "uid-1"}))
+    job = make_job({}, discovery=discovery)
+    a, old = job.start(2)
+    assert job.driver.record_leaving(*old.place, old.incarnation)
+    assert answer(job, old)[0] == INVALID_SLOT_INFO
+    assert answer(job, a)[0].size == 1
+    discovery.set(FoundHosts({"a": 1, "pod": 1}, {"pod": "uid-2"}))
+    assert job.wait_for(3)[2].place == ("pod", 0)
+    job.end()
+
+
 def test_rank_0_may_leave() -> None:
     job = make_job({"a": 1, "b": 1})
     a, b = job.start(2)
