@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from paddle_cluster.elastic.process.process_sets import ProcessSet
 from torch.autograd.function import once_differentiable
 
 from paddle.elastic.torch import asynchronous as begin
 from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.process_sets import ProcessSet
 
 Gradients = tuple[torch.Tensor | None, ...]
 

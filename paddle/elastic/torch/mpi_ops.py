@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from paddle_cluster.elastic.process.pending import read_op
-from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 from paddle.elastic.torch import asynchronous, basics
 from paddle.elastic.torch.asynchronous import *
@@ -26,6 +24,8 @@ from paddle.elastic.torch.autograd import (
 )
 from paddle.elastic.torch.basics import *
 from paddle.elastic.torch.compression import Compression, Compressor
+from paddle_cluster.elastic.process.pending import read_op
+from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 __all__ = [
     *asynchronous.__all__,

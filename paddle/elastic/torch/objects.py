@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
-
 from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 __all__ = ["allgather_object", "broadcast_object"]
 
