@@ -32,6 +32,7 @@ REASONS = {
     ("paddle_base/runtime/network/timed.py", "response_class"): _LIBRARY,
     ("paddle_base/registry/etcd_access.py", "verify"): _LIBRARY,
     ("paddle_base/registry/etcd_access.py", "cert"): _LIBRARY,
+    ("paddle/elastic/torch/elastic/state.py", "*_handler_registry"): _HOROVOD,
     ("paddle_cluster/elastic/constants.py", "HOROVOD_*"): _HOROVOD,
     ("paddle_cluster/elastic/http_server.py", "*"): _LIBRARY,
     ("paddle_cluster/elastic/launch.py", "*"): _HOROVOD,

@@ -37,6 +37,7 @@ from paddle_base.runtime.network.front import (
     make_answer,
 )
 from paddle_base.runtime.network.open_files import make_room
+from paddle_base.runtime.network.own_sockets import keep_from_children
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.keyvalue.freshness import Checker
 from paddle_cluster.elastic.keyvalue.signature import HEADER, STALE, RequestProof, digest
@@ -175,6 +176,7 @@ class KVStoreHTTPServer:
         self.store, self.verbose, self.checker = KeyValueStore(), verbose, Checker(secret)
         self._handler = handler
         listener = socket.create_server(addr, backlog=1024)
+        keep_from_children(listener)  # nobody would answer at the port of a dead process
         self.server_address = listener.getsockname()
         self.server_port: int = self.server_address[1]
         self._front = Front([listener], FrontHandlers(self._judge, self._serve), limits)

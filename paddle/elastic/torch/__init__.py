@@ -15,9 +15,12 @@ except ModuleNotFoundError as exc:
         raise
     raise ImportError("paddle.elastic.torch needs torch: pip install .[torch]") from exc
 
+from paddle.elastic.torch import elastic as elastic
 from paddle.elastic.torch.compression import *
+from paddle.elastic.torch.functions import *
 from paddle.elastic.torch.mpi_ops import *
 from paddle.elastic.torch.objects import *
+from paddle.elastic.torch.optimizer import *
 from paddle.elastic.torch.sync_batch_norm import *
 from paddle_cluster.elastic.errors import CollectiveMismatchError as CollectiveMismatchError
 from paddle_cluster.elastic.errors import HorovodInternalError as HorovodInternalError

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from paddle.elastic.torch.adasum import PendingAdasum
 from paddle.elastic.torch.handles import HANDLES
 from paddle.elastic.torch.tensors import AnyArray, make_tensor, read_tensor, write_tensor
 from paddle_cluster.elastic.collectives.requests import Reduction
@@ -50,7 +51,12 @@ __all__ = [
 ]
 
 Average, Sum, Min, Max, Product = Reduction.AVERAGE, Reduction.SUM, Reduction.MIN, Reduction.MAX, Reduction.PRODUCT
-Adasum = 2  # Horovod's number
+Adasum = 2  # Horovod's number; `adasum` builds it from other collectives
+
+
+def is_adasum(average: bool | None, op: int | None) -> bool:
+    """Return whether the two arguments of an all-reduce name Adasum; `read_op` reads all others."""
+    return average is None and op == Adasum
 
 
 # ----- All-reduce -----
@@ -66,6 +72,10 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin an all-reduce; see `mpi_ops.allreduce`."""
+    if is_adasum(average, op):
+        return _begin_adasum(
+            [tensor], name, (prescale_factor, postscale_factor), process_set, in_place=False, is_group=False
+        )
     array = read_tensor(tensor)
     pending = operations.allreduce_async(
         array, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set=process_set
@@ -83,6 +93,10 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin an all-reduce in place; see `mpi_ops.allreduce`."""
+    if is_adasum(average, op):
+        return _begin_adasum(
+            [tensor], name, (prescale_factor, postscale_factor), process_set, in_place=True, is_group=False
+        )
     array = read_tensor(tensor)
     pending = operations.allreduce_async_(
         array, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set=process_set
@@ -100,6 +114,10 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin an all-reduce of several tensors; the handle gives a list."""
+    if is_adasum(average, op):
+        return _begin_adasum(
+            tensors, name, (prescale_factor, postscale_factor), process_set, in_place=False, is_group=True
+        )
     arrays = [read_tensor(tensor) for tensor in tensors]
     pending = operations.grouped_allreduce_async(
         arrays, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set=process_set
@@ -122,11 +140,35 @@ def grouped_allreduce_async_(
     """
     if len({id(tensor) for tensor in tensors}) < len(tensors):
         raise ValueError("a tensor stands twice in the group of an all-reduce in place; name each of them once")
+    if is_adasum(average, op):
+        return _begin_adasum(
+            tensors, name, (prescale_factor, postscale_factor), process_set, in_place=True, is_group=True
+        )
     arrays = [read_tensor(tensor) for tensor in tensors]
     pending = operations.grouped_allreduce_async_(
         arrays, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set=process_set
     )
     return HANDLES.add(pending, partial(_each, write_tensor, list(tensors)))
+
+
+def _begin_adasum(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    *,
+    in_place: bool,
+    is_group: bool,
+) -> int:
+    for tensor in tensors:
+        read_tensor(tensor)  # the errors of every all-reduce
+
+    def finish(results: list[torch.Tensor]) -> Any:
+        if in_place:
+            results = [tensor.detach().copy_(one) for tensor, one in zip(tensors, results, strict=True)]
+        return results if is_group else results[0]
+
+    return HANDLES.add(PendingAdasum(tensors, name, *factors, process_set), finish)
 
 
 def _each(

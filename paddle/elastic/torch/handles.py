@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.process.membership import WORKER
-from paddle_cluster.elastic.process.pending import PendingResult
+
+
+class Pending(Protocol):
+    """What has begun: a collective, or something that is built from collectives."""
+
+    def poll(self) -> bool:
+        """Return at once whether the result is there."""
+
+    def wait(self) -> Any:
+        """Wait for the result, and return it."""
 
 
 class StartedCollective(NamedTuple):
@@ -17,7 +26,7 @@ class StartedCollective(NamedTuple):
     Attributes: finish: makes the result of the script from the arrays.
     """
 
-    pending: PendingResult
+    pending: Pending
     finish: Callable[[Any], Any]
 
 
@@ -32,7 +41,7 @@ class HandleTable:
         self._numbers = itertools.count()
         self._group: RankGroup | None = None
 
-    def add(self, pending: PendingResult, finish: Callable[[Any], Any]) -> int:
+    def add(self, pending: Pending, finish: Callable[[Any], Any]) -> int:
         """Return the handle of a collective."""
         group = WORKER.group
         if group is not self._group:  # what a failed generation has left would never be freed

@@ -315,7 +315,9 @@ class RankGroup:
 
     def _run(self, batch: Batch, frames: list[Frame] | None) -> None:
         if batch.count or any(batch.counts):  # an all-gather runs if any rank has elements
-            self._path.run(batch, frames)
+            # an overflow gives infinity, as in Horovod; a warning that is an error would end the group
+            with np.errstate(all="ignore"):
+                self._path.run(batch, frames)
 
     def _finish(self, handles: Sequence[Handle], exchange: int = -1) -> None:
         with self._changed:

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from paddle_base.runtime.network.own_sockets import keep_from_children
 from paddle_cluster.elastic.collectives import frames
 from paddle_cluster.elastic.collectives.frames import Frame, FrameKind
 from pserver.wire.authentication import MessageKeys
@@ -51,6 +52,7 @@ class PeerRank:
     """
 
     def __init__(self, stream: socket.socket, keys: MessageKeys, pool: Pool) -> None:
+        keep_from_children(stream)  # other ranks must notice the death of this process though it has children
         self.connection = Connection(stream, self._place, LIMITS)
         self.keys = keys
         self.arrived: deque[Frame] = deque()

@@ -133,5 +133,4 @@ def _widen(source: Flat, out: Flat) -> None:
 
 
 def _truncate(values: Flat, factor: float, out: Flat) -> None:
-    with np.errstate(invalid="ignore"):  # a product out of the type's range is undefined, as in Horovod
-        out[...] = values * np.float64(factor)
+    out[...] = values * np.float64(factor)  # a product out of the type's range is undefined, as in Horovod

@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 import pytest
 from collective_ranks import add, groups, on_all, run
-from collective_references import reduced, some_numbers, widen
+from collective_references import convert, reduced, some_numbers, widen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddle_cluster.elastic.collectives.dtypes import DTYPES
+from paddle_cluster.elastic.collectives.dtypes import BFLOAT16, DTYPES, name_dtype, round_to_bfloat16
 from paddle_cluster.elastic.collectives.forming import find_hosts
 from paddle_cluster.elastic.collectives.reducing import Arithmetic
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
@@ -222,6 +222,53 @@ def test_sums_of_float16_are_made_in_float32(values: list[list[float]], reductio
     with np.errstate(over="ignore"):
         Arithmetic(out.dtype, reduction).combine(out, sources, len(sources))
         np.testing.assert_allclose(out, reduced(sources, reduction), rtol=2e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), BFLOAT16, np.dtype(np.float32)], ids=name_dtype)
+def test_an_overflow_is_an_infinity_and_no_warning(way: str, dtype: np.dtype) -> None:
+    """A program whose warnings are errors lost its group by gradients that overflowed."""
+    large = convert(np.full(70_000, 3e38 if dtype.itemsize != 2 or dtype == BFLOAT16 else 6e4), dtype)
+    with groups(3, with_memory=WAYS[way]) as made:
+        for one in on_all(made, lambda group: add(group, large)):
+            assert np.isposinf(widen(one)).all()
+
+
+def test_factors_of_short_floats_count_in_float32_and_are_rounded_once() -> None:
+    """The factors of float16 were applied in float16: 6e4 * 2 was infinite before it was multiplied by 0.5."""
+    with groups(2) as made:
+        for dtype in (np.dtype(np.float16), BFLOAT16):
+            large = convert(np.full(3, 3e4), dtype)
+            results = on_all(made, lambda group, large=large: add(group, large, prescale=4.0, postscale=0.125))
+            np.testing.assert_array_equal(widen(results[0]), widen(large))
+
+
+@given(st.lists(st.floats(width=32), min_size=1, max_size=50))
+def test_bfloat16_is_the_nearest_one_and_a_tie_is_even(values: list[float]) -> None:
+    given_values = np.array(values, np.float32)
+    out = np.empty(len(values), np.uint16).view(BFLOAT16)
+    round_to_bfloat16(given_values, out)
+    back = widen(out)
+    is_nan = np.isnan(given_values)
+    np.testing.assert_array_equal(np.isnan(back), is_nan)
+    with np.errstate(over="ignore"):
+        # the neighbours, by the bits; what is over the largest number by half a step is infinite
+        low = (given_values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
+        step = 2.0 ** (np.maximum(np.frexp(np.abs(given_values.astype(np.float64)))[1], -125) - 8)
+    for value, found, below, width, bits in zip(
+        given_values[~is_nan].astype(np.float64),
+        back[~is_nan],
+        low[~is_nan],
+        step[~is_nan],
+        out.view(np.uint16)[~is_nan],
+        strict=True,
+    ):
+        if np.isinf(value) or np.isinf(found):
+            assert np.sign(value) == np.sign(found) and abs(value) >= 2.0**128 - 2.0**119
+            continue
+        distance = abs(found - value)
+        assert distance <= width / 2 and found in (below, below + np.copysign(width, value))
+        assert distance < width / 2 or bits % 2 == 0
 
 
 @pytest.mark.parametrize(
