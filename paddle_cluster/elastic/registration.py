@@ -23,6 +23,9 @@ __all__ = ["FAILURE", "READY", "SUCCESS", "HeartbeatWatch", "WorkerStateRegistry
 
 LOOK_S = 1.0  # maximum seconds between two checks
 LEAST_S = 6.0  # minimum time limit in seconds; a worker sends three heartbeats in this time, so one may be late
+# seconds of silence after which a worker that has finished its work is ended. It sends no heartbeats while Python takes
+# its modules apart, which takes a second of processor time with torch, and many seconds on a busy machine.
+DONE_S = 30.0
 
 
 class Workforce(Protocol):
@@ -269,6 +272,7 @@ class HeartbeatWatch:
         waited_for = self._list_waited_for(silent)
         for member, silence in silent.items():
             limit = self._short if member.slot in waited_for else self._timeout
+            limit = max(limit, DONE_S) if member.is_done else limit
             if silence > limit:
                 glog.error(f"{member.host}[{member.local_rank}] has sent no heartbeat for {limit:g} s, and is ended")
                 member.is_silent = True
