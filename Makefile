@@ -144,6 +144,7 @@ bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON TENSORFL
 	$(BIN)/python bench/tasks.py
 	$(BIN)/python bench/autoscaler.py
 	$(BIN)/python bench/recovery.py
+	$(BIN)/python bench/recovery_torch.py --plain
 	$(BIN)/python bench/allreduce.py $(of_torch)
 	$(BIN)/python bench/lost_ranks.py
 	$(BIN)/python bench/pserver.py $(of_torch)

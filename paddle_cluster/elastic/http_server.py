@@ -124,7 +124,10 @@ class KVStoreHandler(BoundedHandler):
             given = HttpAnswer(HTTPStatus.INSUFFICIENT_STORAGE, f"{exc}\n".encode())
         self.send_response(given.status)
         self.send_header("Content-Length", str(len(given.body)))
-        if not self.is_kept:
+        if self.is_kept:
+            # the head and the body are two segments, and the second would wait 40 ms for an acknowledgement
+            self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        else:
             self.send_header("Connection", "close")
         for name, value in given.headers.items():
             self.send_header(name, value)

@@ -302,7 +302,7 @@ class WorkerReports:
         host, slot = slot_info.hostname, slot_info.local_rank
         name = f"{host}[{slot}]"
         is_member = self._members.end(member)
-        if self._lose_newcomer(member, counts=not was_stopped):
+        if self._lose_newcomer(member, counts=member.is_silent or not was_stopped):
             glog.info(f"the process {member.name} of {name} {describe_exit(exit_code)} before it had a place")
             return
         if not is_member or not self.has_rank_assignment(host, slot):
