@@ -79,7 +79,7 @@ def reduce_(
     Raises: see `PendingAdasum`.
     """
     _check(tensors, process_set)
-    if process_set.size() == 1:
+    if process_set.group.size == 1:
         return
     for dtype in (torch.float32, torch.float64):
         same = [one for one in tensors if _working_type(one) == dtype and one.numel()]
@@ -96,7 +96,7 @@ def _check(tensors: Sequence[torch.Tensor], process_set: ProcessSet) -> None:
     for one in tensors:
         if not one.is_floating_point():
             raise TypeError(f"Adasum adds tensors of floating point numbers, and not of {one.dtype}")
-    size = process_set.size()
+    size = process_set.group.size
     if size & (size - 1):
         raise NotImplementedError(
             f"Running Adasum with non-power of 2 ranks is not supported yet; there are {size} ranks"
@@ -112,8 +112,7 @@ def _reduce_parts(whole: Flat, ends: npt.NDArray[np.int64], process_set: Process
 
     Shapes: whole (n,), the tensors of this rank one after another; ends (number of tensors,).
     """
-    size, rank = process_set.size(), process_set.rank()
-    assert rank is not None
+    size, rank = process_set.group.size, process_set.group.rank
     width = -(-len(whole) // size)  # elements of the part of a rank
     padded = np.zeros(width * size, whole.dtype)
     padded[: len(whole)] = whole

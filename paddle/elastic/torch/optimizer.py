@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 import weakref
 from collections import Counter
@@ -17,6 +16,7 @@ from paddle.elastic.torch.compression import Compression
 from paddle.elastic.torch.gradients import GradientExchange, Groups, ReductionPlan
 from paddle.elastic.torch.mpi_ops import Adasum, Average
 from paddle_cluster.elastic.collectives.requests import check_name
+from paddle_cluster.elastic.process.membership import WORKER
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 __all__ = ["DistributedOptimizer"]
@@ -102,9 +102,14 @@ class ExchangingOptimizer:
             self._synchronizes = True
 
     def _takes_part(self) -> bool:
-        """Whether this rank exchanges gradients with others, or may do so later in an elastic job."""
+        """Whether this rank exchanges gradients with others, or may do so later in an elastic job.
+
+        Raises: ConfigError: `hvd.init` was not called.  ValueError: the process set is not registered.
+        """
         process_set = self._exchange.plan.process_set
-        return process_set.included() and (process_set.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1")
+        if process_set.included() is False:
+            return False
+        return process_set.group.size > 1 or WORKER.settings.is_elastic
 
     def step_alone(self, closure: Closure | None = None) -> Any:
         """Let the wrapped optimizer take its step with the gradients as they are."""
@@ -189,7 +194,7 @@ def DistributedOptimizer(
         factor before the sum, and by the rest after it.  num_groups: older form of `groups`.  groups: number of
         groups, or lists of parameters; the gradients of a group are sent together.  sparse_as_dense: send sparse
         gradients as dense ones.  process_set: ranks among which gradients are reduced.
-    Raises: ValueError: an argument is wrong.
+    Raises: ValueError: an argument is wrong.  ConfigError: `hvd.init` was not called.
     """
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")

@@ -30,6 +30,7 @@ from torch_ranks import torch_ranks  # noqa: E402
 
 import paddle.elastic.torch as hvd  # noqa: E402
 from paddle_cluster.elastic.errors import CollectiveMismatchError  # noqa: E402
+from paddle_cluster.elastic.process.membership import WORKER, WorkerSettings  # noqa: E402
 
 # ----- What equals a single process -----
 
@@ -354,9 +355,40 @@ def test_warnings_name_the_line_of_the_script() -> None:
 # ----- Ranks -----
 
 
+@pytest.mark.parametrize("more", [{}, {"groups": 2}, {"op": hvd.Adasum}], ids=["single", "groups", "adasum"])
+def test_only_the_ranks_of_the_process_set_reduce(more: dict[str, Any]) -> None:
+    def work(rank: int) -> tuple[Any, Any]:
+        process_set = hvd.add_process_set([0, 2])
+        model, alone = make_model(), make_model()
+        optimizer = hvd.DistributedOptimizer(sgd(model), model.named_parameters(), process_set=process_set, **more)
+        other = sgd(alone)
+        x, y = make_batch()
+        rows = slice(rank * 4, rank * 4 + 4)
+        for one, two in ((model, optimizer), (alone, other)):
+            loss_of(one, x[rows], y[rows]).backward()
+            two.step()
+        return flat(model), flat(alone)
+
+    with torch_ranks(3) as on_ranks:
+        (first, of_first), (outside, of_outside), (last, of_last) = on_ranks(work)
+    assert torch.equal(outside, of_outside) and torch.equal(first, last) and not torch.equal(first, of_first)
+    if "op" not in more:  # the first step is linear in the gradients
+        close(first, (of_first + of_last) / 2)
+
+
+@each_rank(2)
+def test_a_process_set_that_is_not_registered_is_refused() -> None:
+    model = make_model()
+    refused(
+        ValueError,
+        "the process set of the ranks [0] is not registered",
+        lambda: hvd.DistributedOptimizer(sgd(model), process_set=hvd.ProcessSet([0])),
+    )
+
+
 @pytest.mark.parametrize("is_elastic", [False, True])
 def test_one_rank_has_hooks_only_in_an_elastic_job(monkeypatch: pytest.MonkeyPatch, is_elastic: bool) -> None:
-    monkeypatch.setenv("HOROVOD_ELASTIC", str(int(is_elastic)))
+    monkeypatch.setattr(WORKER, "settings", WorkerSettings(is_elastic=is_elastic))
 
     def work(_: int) -> tuple[bool, Any]:
         model = make_model()
@@ -374,7 +406,7 @@ def test_one_rank_has_hooks_only_in_an_elastic_job(monkeypatch: pytest.MonkeyPat
 
 def test_gradients_of_a_lost_generation_are_forgotten_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker may fail between backward and step of another one, and `TorchState` need not hold the optimizer."""
-    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    monkeypatch.setattr(WORKER, "settings", WorkerSettings(is_elastic=True))
     model = make_model()
     kept: list[Any] = []
 
