@@ -22,8 +22,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from paddle_base.runtime import glog
+from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import Frame
-from paddle_cluster.elastic.collectives.fusion import Batch, Flat, FusedArray, fuse
+from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, fuse
 from paddle_cluster.elastic.collectives.mesh import SILENCE_S, HeartbeatThread, Mesh
 from paddle_cluster.elastic.collectives.paths import ArrayPath
 from paddle_cluster.elastic.collectives.requests import (
@@ -33,6 +34,7 @@ from paddle_cluster.elastic.collectives.requests import (
     Request,
     describe_stall,
     parse_announcement,
+    shape_of_result,
 )
 from paddle_cluster.elastic.collectives.waiting import (
     CollectiveHandle,
@@ -266,7 +268,7 @@ class RankGroup:
             handles = self._waiting.take_new()
         note = b"".join(handle.note for handle in handles)
         own = [handle.request for handle in handles]
-        entries = _list_entries(handles, self.size)
+        entries = _list_entries(handles, self.rank, self.size)
         batches = fuse(entries, [[entry.request] * self.size for entry in entries])
         exchange = self._path.announce(note, batches[0] if batches else None)
         self._wait_for_all(own)
@@ -300,8 +302,8 @@ class RankGroup:
         run = [self._waiting.find(same[0].name) or make_zeros(same[0]) for same in agreement.run]
         requests = [part for same in agreement.run for part in _list_parts(same)]
         for part, same in zip((part for handle in run for part in handle.parts), requests, strict=True):
-            _prepare(part, same)
-        for batch in fuse(_list_entries(run, self.size), requests):
+            _prepare(part, self.rank, same)
+        for batch in fuse(_list_entries(run, self.rank, self.size), requests):
             self._run(batch, None)
         if agreement.last_joined >= 0:
             join = self._waiting.of_name[JOIN_NAME]
@@ -313,7 +315,9 @@ class RankGroup:
 
     def _run(self, batch: Batch, frames: list[Frame] | None) -> None:
         if batch.count or any(batch.counts):  # an all-gather runs if any rank has elements
-            self._path.run(batch, frames)
+            # an overflow gives infinity, as in Horovod; a warning that is an error would end the group
+            with np.errstate(all="ignore"):
+                self._path.run(batch, frames)
 
     def _finish(self, handles: Sequence[Handle], exchange: int = -1) -> None:
         with self._changed:
@@ -368,9 +372,9 @@ class RankGroup:
         return now + self._patience.stall
 
 
-def _list_entries(handles: Sequence[Handle], size: int) -> list[FusedArray]:
+def _list_entries(handles: Sequence[Handle], rank: int, size: int) -> list[FusedArray]:
     parts = [part for handle in handles for part in handle.parts]
-    return [FusedArray(part.request, part.source, _flat(part, size)) for part in parts]
+    return [FusedArray(part.request, part.source, _flat(part, rank, size)) for part in parts]
 
 
 def _list_parts(same: Sequence[Request]) -> Iterable[Sequence[Request]]:
@@ -379,20 +383,17 @@ def _list_parts(same: Sequence[Request]) -> Iterable[Sequence[Request]]:
     return zip(*(one.members for one in same), strict=True) if is_group else [same]
 
 
-def _flat(handle: CollectiveHandle, size: int) -> Flat:
+def _flat(handle: CollectiveHandle, rank: int, size: int) -> Flat:
     """Return the memory of the result as a flat array; allocate the memory if the request has none."""
     if handle.output is None:
-        _prepare(handle, [handle.request] * size)
+        _prepare(handle, rank, [handle.request] * size)
     assert handle.output is not None
     return handle.output.reshape(-1)
 
 
-def _prepare(handle: CollectiveHandle, same: Sequence[Request]) -> None:
-    """Allocate the memory of the result; the length of an all-gather's result depends on all ranks."""
-    request = handle.request
-    if request.kind == CollectiveKind.ALLGATHER:
-        shape = (sum(one.shape[0] for one in same), *request.shape[1:])
-        if handle.output is None or handle.output.shape != shape:
-            handle.output = np.empty(shape, request.dtype)
-    elif handle.output is None:
-        handle.output = np.empty(request.shape, request.dtype)
+def _prepare(handle: CollectiveHandle, rank: int, same: Sequence[Request]) -> None:
+    """Allocate the memory of the result; the number of its rows may depend on all ranks."""
+    shape = shape_of_result(same, rank)
+    if handle.output is None or handle.output.shape != shape:
+        handle.output = np.empty(shape, handle.request.dtype)
+    handle.received_splits = [one.splits[rank] for one in same if one.splits]

@@ -17,13 +17,15 @@ No I/O.
 from __future__ import annotations
 
 import enum
+import math
 import struct
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from paddle_cluster.elastic.collectives.dtypes import DTYPES, name_dtype
 from pserver.wire.protocol import ProtocolError
 
 MAX_NAME_BYTES = 512
@@ -41,39 +43,45 @@ class CollectiveKind(enum.IntEnum):
     ALLGATHER = 2
     BROADCAST = 3
     BARRIER = 4
+    ALLTOALL = 5
+    REDUCESCATTER = 6
     JOIN = 7  # `shape`: the number of requests without a name that the rank has submitted
     GROUP = 8  # `argument`: the number of members, which follow in the announcement
 
 
+REDUCING_KINDS = frozenset((CollectiveKind.ALLREDUCE, CollectiveKind.REDUCESCATTER))
+# kinds whose arrays may have different numbers of rows on different ranks
+UNEVEN_KINDS = frozenset((CollectiveKind.ALLGATHER, CollectiveKind.ALLTOALL))
+
+
 class Reduction(enum.IntEnum):
-    """The reductions of arrays; the numbers are those of Horovod's Average, Sum, Min, Max."""
+    """The reductions of arrays; the numbers are those of Horovod's Average, Sum, Min, Max, Product."""
 
     AVERAGE = 0
     SUM = 1
     MIN = 3
     MAX = 4
+    PRODUCT = 5
 
 
-DTYPES = (
-    *map(np.dtype, (np.float16, np.float32, np.float64, np.int32, np.int64)),
-    *map(np.dtype, (np.int8, np.int16, np.uint8, np.uint16, np.uint32, np.uint64, np.bool_)),
-)
-REDUCED_DTYPES = DTYPES[:5]
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _FIXED = struct.Struct("<BBBBHHI")
+_FACTORS = struct.Struct("<dd")
+_HAS_FACTORS = 1  # flag of a request with scale factors
 
 
 class Request(NamedTuple):
     """A request for a collective.
 
-    Attributes: argument: the reduction of an all-reduce, or the root of a broadcast.  prescale, postscale: factors of
-        the arrays and of the result.  splits: rows of an all-to-all for each rank; empty: the same for all ranks.
-        members: the requests of a group; they have no names.
+    Attributes: argument: the reduction of an all-reduce or a reduce-scatter, or the root of a broadcast.
+        prescale, postscale: factors of the arrays and of the result of a reduction.  splits: number of rows that this
+        rank sends to each rank in an all-to-all; rows after their sum are not sent.  members: the requests of a
+        group; they have no names.
     """
 
     kind: CollectiveKind
     name: str
-    dtype: np.dtype[np.generic]
+    dtype: np.dtype[Any]
     shape: tuple[int, ...]
     argument: int = 0
     prescale: float = 1.0
@@ -94,20 +102,32 @@ class Request(NamedTuple):
         """The bytes of this rank's array."""
         return self.elements * self.dtype.itemsize
 
+    @property
+    def row(self) -> int:
+        """The number of elements of a row, which is an item of the first dimension."""
+        count = 1
+        for length in self.shape[1:]:
+            count *= length
+        return count
+
     def describe(self) -> str:
         """Return a text that describes the properties that must be equal on all ranks."""
         if self.kind == CollectiveKind.GROUP:
             return f"a group of {len(self.members)}"
-        what = f"{self.kind.name.lower()} of {self.dtype} {self.shape}"
-        if self.kind == CollectiveKind.ALLREDUCE:
-            return f"{what} by {Reduction(self.argument).name.lower()}"
-        return f"{what} from rank {self.argument}" if self.kind == CollectiveKind.BROADCAST else what
+        what = f"{self.kind.name.lower()} of {name_dtype(self.dtype)} {self.shape}"
+        if self.kind in REDUCING_KINDS:
+            what = f"{what} by {Reduction(self.argument).name.lower()}"
+        elif self.kind == CollectiveKind.BROADCAST:
+            what = f"{what} from rank {self.argument}"
+        if self.prescale == self.postscale == 1.0:
+            return what
+        return f"{what} with the factors {self.prescale:g} and {self.postscale:g}"
 
     def agrees(self, other: Request) -> bool:
-        """Return whether two ranks request the same collective; the first dimension of an all-gather may differ."""
-        if self.kind != other.kind or self.dtype != other.dtype or self.argument != other.argument:
+        """Return whether two ranks request the same collective; the number of rows may differ in `UNEVEN_KINDS`."""
+        if self[4:7] != other[4:7] or self.kind != other.kind or self.dtype != other.dtype:
             return False
-        if self.kind == CollectiveKind.ALLGATHER:
+        if self.kind in UNEVEN_KINDS:
             return len(self.shape) == len(other.shape) and self.shape[1:] == other.shape[1:]
         if self.kind == CollectiveKind.GROUP:
             return all(map(Request.agrees, self.members, other.members))  # `argument` is their number
@@ -119,6 +139,23 @@ class Request(NamedTuple):
         if self.kind == CollectiveKind.GROUP:
             return all(member.allows_joined for member in self.members)
         return self.kind == CollectiveKind.ALLREDUCE
+
+
+def split_evenly(count: int, size: int) -> list[int]:
+    """Return the number of rows of each rank's part; the first ranks get one more if `size` does not divide `count`."""
+    return [count // size + (number < count % size) for number in range(size)]
+
+
+def shape_of_result(same: Sequence[Request], rank: int) -> tuple[int, ...]:
+    """Return the shape of the result of a rank. Args: same: the requests of all ranks, by rank."""
+    own = same[rank]
+    if own.kind == CollectiveKind.ALLGATHER:
+        return (sum(one.shape[0] for one in same), *own.shape[1:])
+    if own.kind == CollectiveKind.ALLTOALL:
+        return (sum(one.splits[rank] for one in same), *own.shape[1:])
+    if own.kind == CollectiveKind.REDUCESCATTER:
+        return (split_evenly(own.shape[0], len(same))[rank], *own.shape[1:])
+    return own.shape
 
 
 class Agreement(NamedTuple):
@@ -158,14 +195,28 @@ def encode_request(request: Request) -> bytes:
     Raises: TypeError, ValueError: no rank would accept the request; it is refused before any rank gets it.
     """
     name = check_name(request.name)
-    if len(request.shape) > MAX_DIMENSIONS or request.elements > MAX_ELEMENTS:
+    if len(request.shape) > MAX_DIMENSIONS or max((request.elements, *request.shape)) > MAX_ELEMENTS:
         raise ValueError(
             f"an array of {len(request.shape)} dimensions and {request.elements} elements cannot take part in a "
             f"collective; at most {MAX_DIMENSIONS} dimensions and {MAX_ELEMENTS} elements can"
         )
-    fixed = _FIXED.pack(request.kind, _CODES[request.dtype], len(request.shape), 0, len(name), 0, request.argument)
+    factors = request.prescale, request.postscale
+    if any(map(math.isnan, factors)):
+        raise ValueError(f"the scale factors of '{request.name}' are {factors}; give numbers")
+    flags = _HAS_FACTORS if factors != (1.0, 1.0) else 0
+    lengths = (*request.shape, *request.splits)
+    fixed = _FIXED.pack(
+        request.kind,
+        _CODES[request.dtype],
+        len(request.shape),
+        flags,
+        len(name),
+        len(request.splits),
+        request.argument,
+    )
+    scales = _FACTORS.pack(*factors) if flags else b""
     members = map(encode_request, request.members)
-    return b"".join((fixed, struct.pack(f"<{len(request.shape)}q", *request.shape), name, *members))
+    return b"".join((fixed, scales, struct.pack(f"<{len(lengths)}q", *lengths), name, *members))
 
 
 def parse_announcement(note: bytes) -> list[Request]:
@@ -195,15 +246,20 @@ def parse_announcement(note: bytes) -> list[Request]:
 def _parse_request(note: bytes, place: int) -> tuple[Request, int]:
     """Return the request at a place of an announcement, and the place of the next one."""
     try:
-        kind, code, dimensions, _, length, _, argument = _FIXED.unpack_from(note, place)
+        kind, code, dimensions, flags, length, parts, argument = _FIXED.unpack_from(note, place)
         place += _FIXED.size
         if dimensions > MAX_DIMENSIONS or length > MAX_NAME_BYTES or code >= len(DTYPES):
             raise ProtocolError("an announcement with a field that is out of bounds")
-        shape = struct.unpack_from(f"<{dimensions}q", note, place)
-        place += 8 * dimensions
+        factors = (1.0, 1.0)
+        if flags:
+            factors = _FACTORS.unpack_from(note, place)
+            place += _FACTORS.size
+        lengths = struct.unpack_from(f"<{dimensions + parts}q", note, place)
+        place += 8 * len(lengths)
         name = note[place : place + length].decode()
         place += length
-        request = Request(CollectiveKind(kind), name, DTYPES[code], shape, argument)
+        shape, splits = lengths[:dimensions], lengths[dimensions:]
+        request = Request(CollectiveKind(kind), name, DTYPES[code], shape, argument, *factors, splits)
     except (struct.error, ValueError) as exc:
         raise ProtocolError(f"an announcement that cannot be read ({exc})") from exc
     _check(request, place - len(note))
@@ -211,10 +267,18 @@ def _parse_request(note: bytes, place: int) -> tuple[Request, int]:
 
 
 def _check(request: Request, beyond: int) -> None:
-    if beyond > 0 or min(request.shape, default=0) < 0 or request.elements > MAX_ELEMENTS:
+    # an array of no elements may have a dimension of any length; the sum of all ranks' rows must have 64 bits
+    if beyond > 0 or min(request.shape, default=0) < 0 or max((request.elements, *request.shape)) > MAX_ELEMENTS:
         raise ProtocolError("an announcement with a shape or a name that is out of bounds")
-    if request.kind == CollectiveKind.ALLREDUCE and request.argument not in set(Reduction):
+    if request.kind in REDUCING_KINDS and request.argument not in set(Reduction):
         raise ProtocolError(f"an announcement with the unknown reduction {request.argument}")
+    if not request.shape and (request.kind in UNEVEN_KINDS or request.kind == CollectiveKind.REDUCESCATTER):
+        raise ProtocolError("an announcement of an array that has no rows")
+    is_split = request.kind == CollectiveKind.ALLTOALL
+    if min(request.splits, default=0) < 0 or sum(request.splits) > (request.shape[0] if is_split else 0):
+        raise ProtocolError("an announcement with splits that are out of bounds")
+    if math.isnan(request.prescale) or math.isnan(request.postscale):
+        raise ProtocolError("an announcement with a scale factor that is no number")
 
 
 class Ledger:
@@ -269,6 +333,9 @@ class Ledger:
         if is_join:
             self._joins[rank] = request
             return
+        for one in (request, *request.members):
+            if one.kind == CollectiveKind.ALLTOALL and len(one.splits) != len(self._of_rank):
+                raise ProtocolError(f"{len(one.splits)} splits of '{request.name}' from rank {rank}")
         self._of_rank[rank][request.name] = request
         # every rank runs requests in one order, because all have to do the same at the same time
         if request.name not in self._places:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import MAX_NOTE_BYTES
-from paddle_cluster.elastic.collectives.fusion import Flat
 from paddle_cluster.elastic.collectives.requests import (
     JOIN_NAME,
     MAX_PENDING,
@@ -57,11 +57,15 @@ class Handle:
 
 
 class CollectiveHandle(Handle):
-    """A submitted collective. `output`: the result."""
+    """A submitted collective.
+
+    Attributes: output: the result.  received_splits: number of rows from each rank in the result of an all-to-all.
+    """
 
     def __init__(self, request: Request, source: Flat, output: np.ndarray[Any, Any] | None = None) -> None:
         super().__init__(request)
         self.source, self.output = source, output
+        self.received_splits: list[int] = []
 
     @property
     def parts(self) -> Sequence[CollectiveHandle]:
