@@ -6,14 +6,15 @@ import collections
 import copy
 import random
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
+from unittest import mock
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
-from rank_threads import as_ranks  # noqa: E402
+from torch_ranks import RANK, torch_ranks  # noqa: E402
 
 from paddle.elastic.torch.elastic import ElasticSampler, TorchState, plain_data, sending  # noqa: E402
 from paddle.elastic.torch.elastic.state import (  # noqa: E402
@@ -24,6 +25,23 @@ from paddle.elastic.torch.elastic.state import (  # noqa: E402
 from paddle_base.runtime.errors import ConfigError, DataError  # noqa: E402
 from paddle_cluster.elastic.errors import HorovodInternalError  # noqa: E402
 from paddle_cluster.elastic.process import operations  # noqa: E402
+from paddle_cluster.elastic.process.membership import WORKER  # noqa: E402
+
+T = TypeVar("T")
+
+
+def as_ranks(size: int, work: Callable[[int], T]) -> list[T]:
+    """Calls a function on all ranks; a rank whose function fails leaves, so that the others end, too."""
+
+    def run(rank: int) -> T:
+        try:
+            return work(rank)
+        except BaseException:
+            RANK.group.leave()
+            raise
+
+    with torch_ranks(size) as on_ranks, mock.patch.object(WORKER, "secret", "s3cret"):
+        return on_ranks(run)
 
 
 @pytest.fixture
