@@ -105,8 +105,17 @@ class WorkerStateRegistry:
         with self._changed:
             self._generation, self._size, self.resets = generation, size, resets
 
+    def wait_until(self, is_so: Callable[[], bool], wait: float | None) -> bool:
+        """Wait at most `wait` seconds until a condition holds between two decisions, or the job is over.
+
+        Args: is_so: called again after each change of the reports, and after `wake`.  wait: None: without a limit.
+        Returns: whether the condition holds, or the job is over.
+        """
+        with self._changed:
+            return self._changed.wait_for(lambda: self._driver.finished() or (not self._is_deciding and is_so()), wait)
+
     def wake(self) -> None:
-        """Wake the waiting threads after the end of the job."""
+        """Wake the waiting threads, which then check their conditions again."""
         with self._changed:
             self._changed.notify_all()
 
@@ -268,7 +277,7 @@ class HeartbeatWatch:
     def _list_waited_for(self, silent: Collection[Incarnation]) -> set[Slot]:
         """Return the slots of silent workers without a report, if all other workers of the generation have reported."""
         recorded = set(self._reports.get_recorded_slots())
-        missing = {member.slot for member in silent} - recorded
+        missing = {member.slot for member in silent if not member.is_awaited} - recorded
         if not recorded or len(recorded) + len(missing) < self._reports.size():
             return set()
         return missing
