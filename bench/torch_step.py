@@ -119,7 +119,7 @@ class Rank:
         if way not in self.groups:
             plan = GroupPlan(self.rank, len(ports), way, secret="secret", timeout=120.0, port=ports[self.rank])
             self.groups[way] = form(plan, FixedStore(), near=None if way == "memory" else ())
-        WORKER._group = self.groups[way]
+        WORKER.sets.whole.register(0, self.groups[way])
 
     def make_step(self, row: str, way: str) -> Any:
         """Return a function that runs one round of a row in a way."""

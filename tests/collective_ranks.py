@@ -40,6 +40,14 @@ class MemoryStore:
             self._changed.wait_for(lambda: (scope, key) in self._values, wait)
             return self._values.get((scope, key))
 
+    def delete(self, scope: str, key: str) -> None:
+        with self._changed:
+            self._values.pop((scope, key), None)
+
+    def list_scopes(self) -> set[str]:
+        with self._changed:
+            return {scope for scope, _ in self._values}
+
 
 @contextmanager
 def groups(

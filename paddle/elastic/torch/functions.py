@@ -9,11 +9,12 @@ import torch
 from paddle.elastic.torch import mpi_ops
 from paddle.elastic.torch.elastic.sending import sync_value
 from paddle.elastic.torch.gradients import make_empty
+from paddle.elastic.torch.objects import allgather_object, broadcast_object
 from paddle.elastic.torch.optimizer import ExchangingOptimizer
 from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.elastic.collectives.requests import check_name
 
-__all__ = ["broadcast_optimizer_state", "broadcast_parameters"]
+__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
 STATE_NAME = "optimizer state"  # of the collectives, and in errors
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 import weakref
 from collections import Counter
@@ -17,6 +16,7 @@ from paddle.elastic.torch.compression import Compression
 from paddle.elastic.torch.gradients import GradientExchange, Groups, ReductionPlan
 from paddle.elastic.torch.mpi_ops import Adasum, Average
 from paddle_cluster.elastic.collectives.requests import check_name
+from paddle_cluster.elastic.process.membership import WORKER
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 __all__ = ["DistributedOptimizer"]
@@ -109,7 +109,7 @@ class ExchangingOptimizer:
         process_set = self._exchange.plan.process_set
         if process_set.included() is False:
             return False
-        return process_set.group.size > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
+        return process_set.group.size > 1 or WORKER.settings.is_elastic
 
     def step_alone(self, closure: Closure | None = None) -> Any:
         """Let the wrapped optimizer take its step with the gradients as they are."""

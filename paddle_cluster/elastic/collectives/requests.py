@@ -195,7 +195,7 @@ def encode_request(request: Request) -> bytes:
     Raises: TypeError, ValueError: no rank would accept the request; it is refused before any rank gets it.
     """
     name = check_name(request.name)
-    if len(request.shape) > MAX_DIMENSIONS or request.elements > MAX_ELEMENTS:
+    if len(request.shape) > MAX_DIMENSIONS or max((request.elements, *request.shape)) > MAX_ELEMENTS:
         raise ValueError(
             f"an array of {len(request.shape)} dimensions and {request.elements} elements cannot take part in a "
             f"collective; at most {MAX_DIMENSIONS} dimensions and {MAX_ELEMENTS} elements can"
@@ -267,7 +267,8 @@ def _parse_request(note: bytes, place: int) -> tuple[Request, int]:
 
 
 def _check(request: Request, beyond: int) -> None:
-    if beyond > 0 or min(request.shape, default=0) < 0 or request.elements > MAX_ELEMENTS:
+    # an array of no elements may have a dimension of any length; the sum of all ranks' rows must have 64 bits
+    if beyond > 0 or min(request.shape, default=0) < 0 or max((request.elements, *request.shape)) > MAX_ELEMENTS:
         raise ProtocolError("an announcement with a shape or a name that is out of bounds")
     if request.kind in REDUCING_KINDS and request.argument not in set(Reduction):
         raise ProtocolError(f"an announcement with the unknown reduction {request.argument}")

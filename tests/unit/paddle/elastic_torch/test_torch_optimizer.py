@@ -30,6 +30,7 @@ from torch_ranks import torch_ranks  # noqa: E402
 
 import paddle.elastic.torch as hvd  # noqa: E402
 from paddle_cluster.elastic.errors import CollectiveMismatchError  # noqa: E402
+from paddle_cluster.elastic.process.membership import WORKER, WorkerSettings  # noqa: E402
 
 # ----- What equals a single process -----
 
@@ -387,7 +388,7 @@ def test_a_process_set_that_is_not_registered_is_refused() -> None:
 
 @pytest.mark.parametrize("is_elastic", [False, True])
 def test_one_rank_has_hooks_only_in_an_elastic_job(monkeypatch: pytest.MonkeyPatch, is_elastic: bool) -> None:
-    monkeypatch.setenv("HOROVOD_ELASTIC", str(int(is_elastic)))
+    monkeypatch.setattr(WORKER, "settings", WorkerSettings(is_elastic=is_elastic))
 
     def work(_: int) -> tuple[bool, Any]:
         model = make_model()
@@ -405,7 +406,7 @@ def test_one_rank_has_hooks_only_in_an_elastic_job(monkeypatch: pytest.MonkeyPat
 
 def test_gradients_of_a_lost_generation_are_forgotten_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker may fail between backward and step of another one, and `TorchState` need not hold the optimizer."""
-    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    monkeypatch.setattr(WORKER, "settings", WorkerSettings(is_elastic=True))
     model = make_model()
     kept: list[Any] = []
 
