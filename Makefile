@@ -35,7 +35,13 @@ demo: setup  ## train digits with three pods on this machine, without container 
 demo-tasks: setup  ## train digits with 1 to 5 trainers that are killed, frozen and added, on this machine
 	$(BIN)/python examples/demo_tasks.py
 
-test: setup  ## every test of parts and of programs together; the first time it compiles etcd, for a minute
+# 4 GB, for the tests of paddle.elastic.torch: TORCH=none leaves it out, and they are skipped
+$(VENV)/.torch: $(STAMP)
+	@echo "test: installs torch for its tests, half a minute and 4 GB; TORCH=none leaves it out"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt torch
+	touch $@
+
+test: setup $(if $(filter none,$(TORCH)),,$(VENV)/.torch)  ## every test of parts and of programs; the first time it compiles etcd and installs torch (TORCH=none: not)
 	@tests/etcd/build || { echo "test: without etcd its tests are skipped"; test -z "$$ETCD_REQUIRED"; }
 	TMPDIR="$$(tests/temporary-directory)" $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 
@@ -130,7 +136,7 @@ golden: setup  ## every recorded run of the legacy program again (../shared/gold
 golden-arm64: setup  ## two of these runs on arm64, which qemu plays, and whether their bits are equal (root; about two minutes)
 	tests/arm64/run
 
-of_torch = $(if $(TORCH),--torch $(TORCH))
+of_torch = $(addprefix --torch ,$(filter-out none,$(TORCH)))
 of_tensorflow = $(if $(TENSORFLOW),--tensorflow $(TENSORFLOW))
 bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON TENSORFLOW=PYTHON: against these, too
 	$(BIN)/python bench/launch.py
@@ -138,6 +144,7 @@ bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON TENSORFL
 	$(BIN)/python bench/tasks.py
 	$(BIN)/python bench/autoscaler.py
 	$(BIN)/python bench/recovery.py
+	$(BIN)/python bench/recovery_torch.py --plain
 	$(BIN)/python bench/allreduce.py $(of_torch)
 	$(BIN)/python bench/lost_ranks.py
 	$(BIN)/python bench/pserver.py $(of_torch)

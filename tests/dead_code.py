@@ -32,6 +32,7 @@ REASONS = {
     ("paddle_base/runtime/network/timed.py", "response_class"): _LIBRARY,
     ("paddle_base/registry/etcd_access.py", "verify"): _LIBRARY,
     ("paddle_base/registry/etcd_access.py", "cert"): _LIBRARY,
+    ("paddle/elastic/torch/elastic/state.py", "*_handler_registry"): _HOROVOD,
     ("paddle_cluster/elastic/constants.py", "HOROVOD_*"): _HOROVOD,
     ("paddle_cluster/elastic/http_server.py", "*"): _LIBRARY,
     ("paddle_cluster/elastic/launch.py", "*"): _HOROVOD,
@@ -40,7 +41,7 @@ REASONS = {
         "paddle_cluster/elastic/membership/history.py",
         "first_*",
     ): "membership.json has them, written from the fields of the class",
-    ("paddle_cluster/elastic/driver.py", "record_ready"): _HOROVOD,
+    ("paddle_cluster/elastic/worker_reports.py", "record_ready"): _HOROVOD,
     ("paddle_cluster/elastic/registration.py", "record_*"): _HOROVOD,
     ("paddle_cluster/elastic/state.py", "*"): _HOROVOD,
     ("paddle_cluster/elastic/settings.py", "*"): _HOROVOD,
@@ -60,6 +61,7 @@ REASONS = {
         (f"trainer/v2/{name}.py", "*"): _2017
         for name in ("events", "groups", "optimizer", "parameters", "sgd", "slots", "topology")
     },
+    ("paddle/elastic/torch/*", "*"): _HOROVOD,
     ("paddle/v2/*", "*"): _2017,
     ("paddle/completion/tables.py", "*"): _IN_TABLE,
     ("paddle/doctor/*", "check_*"): _IN_TABLE,

@@ -39,7 +39,7 @@ EXCEPTIONS: Reasons = {
     ("late import", "paddle_cluster/launcher/control/channel.py:*"): "zmq, 0.04 s that --help and status do not take",
     ("late import", "trainer/telemetry/*"): "the page of the report and of metrics, only where they are wanted",
     ("late import", "trainer/*:*_import_servers"): "73 ms of CPU time that a local run saves",
-    ("parameters", "paddle_cluster/elastic/*"): "Horovod 0.28's, which its users and tests call",
+    ("parameters", "*/elastic/*"): "Horovod 0.28's, which its users and tests call",
     ("parameters", "*/recurrent[./]*"): "the letters of the formula; numpy and C take the same ones in the same order",
     (
         "parameters",

@@ -20,6 +20,7 @@ EXTRAS = {
     "plot": ("matplotlib", "paddle plotcurve"),
     "recordio": ("cramjam", "RecordIO files compressed by Snappy"),
     "tensorboard": ("tensorboardX", "paddle tensorboard"),
+    "torch": ("torch", "paddle.elastic.torch"),
 }
 
 

@@ -37,6 +37,7 @@ from paddle_base.runtime.network.front import (
     make_answer,
 )
 from paddle_base.runtime.network.open_files import make_room
+from paddle_base.runtime.network.own_sockets import keep_from_children
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.keyvalue.freshness import Checker
 from paddle_cluster.elastic.keyvalue.signature import HEADER, STALE, RequestProof, digest
@@ -123,7 +124,10 @@ class KVStoreHandler(BoundedHandler):
             given = HttpAnswer(HTTPStatus.INSUFFICIENT_STORAGE, f"{exc}\n".encode())
         self.send_response(given.status)
         self.send_header("Content-Length", str(len(given.body)))
-        if not self.is_kept:
+        if self.is_kept:
+            # the head and the body are two segments, and the second would wait 40 ms for an acknowledgement
+            self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        else:
             self.send_header("Connection", "close")
         for name, value in given.headers.items():
             self.send_header(name, value)
@@ -175,6 +179,7 @@ class KVStoreHTTPServer:
         self.store, self.verbose, self.checker = KeyValueStore(), verbose, Checker(secret)
         self._handler = handler
         listener = socket.create_server(addr, backlog=1024)
+        keep_from_children(listener)  # nobody would answer at the port of a dead process
         self.server_address = listener.getsockname()
         self.server_port: int = self.server_address[1]
         self._front = Front([listener], FrontHandlers(self._judge, self._serve), limits)

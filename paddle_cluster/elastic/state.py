@@ -18,9 +18,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from paddle_base.runtime import glog
-from paddle_cluster.elastic.collectives.requests import DTYPES
+from paddle_cluster.elastic.collectives.dtypes import DTYPES
 from paddle_cluster.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.leaving import leaving_on_sigterm
 from paddle_cluster.elastic.process.membership import WORKER
 from paddle_cluster.elastic.process.objects import dump_object
 from paddle_cluster.elastic.worker import WorkerNotificationManager
@@ -28,7 +29,7 @@ from paddle_cluster.elastic.worker import WorkerNotificationManager
 P = ParamSpec("P")
 R = TypeVar("R")
 _NO_UPDATE = 0
-_SYNC = "state.sync"  # begins the names of the collectives of `sync`, which the warning about a long wait quotes
+SYNC_NAME = "state.sync"  # begins the names of the collectives of `sync`, which the warning about a long wait quotes
 FIXED = "this job ends, because its number of workers is fixed (paddle elastic run --min-np 1 lets the others continue)"
 notification_manager = WorkerNotificationManager()  # the only manager of this process
 
@@ -91,13 +92,17 @@ class ElasticSampler:
 
     def reset(self) -> None:
         """Divide the unprocessed samples among the present ranks."""
-        self.num_replicas, self.rank = operations.size(), operations.rank()
+        self.rank, self.num_replicas = self._find_place()
         indices = list(range(len(self.dataset)))
         if self.shuffle:
             random.Random(self.seed + self.epoch).shuffle(indices)
         self.remaining_indices = indices[self.processed_num :]
         self.num_samples = math.ceil(len(self.remaining_indices) / self.num_replicas)
         self.total_size = self.num_samples * self.num_replicas
+
+    def _find_place(self) -> tuple[int, int]:
+        """Return this rank and the number of ranks."""
+        return operations.rank(), operations.size()
 
     def __iter__(self) -> Iterator[int]:
         """Yield this rank's samples; every rank yields the same number of samples."""
@@ -262,7 +267,7 @@ class State:
     def _sync_object(self, value: object) -> Any:
         """Return the object of rank 0, for `sync`."""
         if self._bcast_object is operations.broadcast_object:
-            return operations.broadcast_object(value, name=_SYNC)
+            return operations.broadcast_object(value, name=SYNC_NAME)
         return self._bcast_object(value)  # a function of the program takes no name
 
 
@@ -378,7 +383,7 @@ class ArrayState(ObjectState):
     def sync(self) -> None:
         """Write rank 0's arrays into the arrays of every rank, take rank 0's other attributes, and save all of them."""
         named = sorted(self._named_arrays().items())
-        handles = [operations.broadcast_async_(array, 0, f"{_SYNC}.{name}") for name, array in named]
+        handles = [operations.broadcast_async_(array, 0, f"{SYNC_NAME}.{name}") for name, array in named]
         for handle in handles:
             operations.synchronize(handle)
         for name in self._samplers:
@@ -473,7 +478,8 @@ def run_fn(
         notices.register_listener(state)
         WORKER.on_placed = getattr(state, "forget_host_updates", lambda: None)
         try:
-            return _repeat(functools.partial(func, state, *args, **kwargs), state, reset, finish)
+            with leaving_on_sigterm():
+                return _repeat(functools.partial(func, state, *args, **kwargs), state, reset, finish)
         finally:
             WORKER.on_placed = lambda: None
             notices.remove_listener(state)

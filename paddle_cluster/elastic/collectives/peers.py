@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from paddle_base.runtime.network.own_sockets import keep_from_children
 from paddle_cluster.elastic.collectives import frames
 from paddle_cluster.elastic.collectives.frames import Frame, FrameKind
 from pserver.wire.authentication import MessageKeys
@@ -51,6 +52,7 @@ class PeerRank:
     """
 
     def __init__(self, stream: socket.socket, keys: MessageKeys, pool: Pool) -> None:
+        keep_from_children(stream)  # other ranks must notice the death of this process though it has children
         self.connection = Connection(stream, self._place, LIMITS)
         self.keys = keys
         self.arrived: deque[Frame] = deque()
@@ -98,6 +100,12 @@ class PeerRank:
             raise ProtocolError(self.connection.fault)
         if len(self.arrived) > MAX_AHEAD:
             raise ProtocolError(f"more than {MAX_AHEAD} messages that this rank does not expect yet")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the rank will send no message any more that could answer this rank."""
+        is_last = not self.arrived or self.arrived[0].kind == FrameKind.GOODBYE
+        return bool(self.left or self.gone) and is_last
 
     def take(self) -> Frame:
         """Remove and return the first message that has arrived."""

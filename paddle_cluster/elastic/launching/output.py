@@ -26,6 +26,11 @@ from paddle_base.runtime.errors import VolumeError
 
 MOST_LINE_BYTES = 1 << 20  # maximum bytes of a line; a longer line is shown in parts
 KINDS = ("stdout", "stderr")
+OLD_IMPORT = b"ModuleNotFoundError: No module named 'horovod'"  # last line of a script that was not moved
+MOVE_IMPORT = (
+    "the script imports horovod, which is not installed: change its line `import horovod.torch as hvd` into `import "
+    "paddle.elastic.torch as hvd`; docs/worker-script.md names the modules for other lines"
+)
 
 
 def unwritable(directory: Path, error: OSError) -> VolumeError:
@@ -120,6 +125,7 @@ class OutputWriter:
         self._is_continued = is_continued
         self._begun: set[int] = set()  # ranks whose files this driver has opened before
         self._lossy: set[str] = set()  # files that lack output
+        self._has_explained = False  # whether the log says how to move a script of Horovod
 
     def open(self, rank: int) -> dict[str, FileIO | None]:
         """Open the files of a rank: new files for the first worker of the rank; later workers append to the files.
@@ -187,3 +193,8 @@ class OutputWriter:
             else:  # a notebook's stream has no buffer
                 stream.write(text.decode(errors="replace"))
             stream.flush()
+        if kind == "stderr" and any(line.startswith(OLD_IMPORT) for line in lines):
+            with self._lock:
+                is_first, self._has_explained = not self._has_explained, True
+            if is_first:
+                glog.warning(MOVE_IMPORT)

@@ -3,6 +3,7 @@
 import numpy as np
 
 FEATURES = 8
+MOMENTUM, GAMMA = 0.5, 0.8  # of the optimizer of torch, and of its learning rate from epoch to epoch
 
 
 def make_data(samples):
@@ -17,10 +18,14 @@ def fit(weights, x, y):
     return x.T @ (x @ weights - y) / len(x)
 
 
-def replay(batches, samples):
-    """Return the weights after steps on these samples, computed in one process."""
+def replay(batches, samples, momentum=0.0, rates=None):
+    """Return the weights after steps on these samples, computed in one process.
+
+    Args: rates: the learning rate of each step; None: 0.05.
+    """
     x, y = make_data(samples)
-    weights = np.zeros(FEATURES)
-    for batch in batches:
-        weights -= 0.05 * fit(weights, x[batch], y[batch])
+    weights, velocity = np.zeros(FEATURES), np.zeros(FEATURES)
+    for batch, rate in zip(batches, rates or [0.05] * len(batches), strict=True):
+        velocity = momentum * velocity + fit(weights, x[batch], y[batch])
+        weights -= rate * velocity
     return weights

@@ -16,6 +16,7 @@ from paddle_cluster.localcluster.deployment import DeployedPod
 
 STALL_BOUND = 45.0  # seconds without a commit and without a line of log, after which the job counts as hanging
 HARD_BOUND = 150.0  # maximum seconds of a job, also on a busy machine
+TORCH_FACTOR = 2  # for both bounds: each new worker of such a job imports torch, for 2 s, or 15 s on a busy machine
 END_BOUND = 40.0  # maximum seconds from the job's end to the end of its workers; an agent ends them after 25
 LOOK_S = 0.01
 REPORT = re.compile(r" reports (?:READY|FAILURE)")
@@ -51,6 +52,7 @@ class AllReduceCourse:
     def run(self) -> None:
         """Run the job until the driver and all workers have ended, or until the job hangs."""
         self._began = advanced = committed = time.monotonic()
+        factor = TORCH_FACTOR if self._job.trial.is_torch else 1
         self._job.start(HOSTS)
         seen = (-1, 0)
         while not self._job.deployments["driver"].wait(0):
@@ -64,7 +66,8 @@ class AllReduceCourse:
                 seen, advanced = (self._job.ledger.steps, size), now
             if self._is_late():
                 break
-            if now - advanced > STALL_BOUND or now - self._began > HARD_BOUND or self._has_failed:
+            is_late = now - advanced > factor * STALL_BOUND or now - self._began > factor * HARD_BOUND
+            if is_late or self._has_failed:
                 self.faults.append(f"the job has not ended after {now - self._began:.0f} s; {seen[0]} of {STEPS} steps")
                 break
             time.sleep(LOOK_S)

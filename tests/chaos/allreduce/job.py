@@ -35,6 +35,7 @@ LINGER_S = 6.0  # seconds for which the discovery script still prints a host who
 PACE_S = 0.14  # seconds of a step
 SILENCE_S = 2  # seconds without a message after which other ranks treat a rank as lost
 FORM_S = 5  # maximum seconds for the ranks of a generation to connect to each other
+TORCH_FORM_S = 40  # the same where each of them imports torch first, on a busy machine
 AGENT_S, HEARTBEAT_S = 3, 5  # seconds without a message after which an agent or a worker counts as lost
 ALONE_S, LEAVE_S = 25, 4  # seconds after which an agent ends workers without a driver, or that do not leave
 DRIVER = f"{network.PREFIX}.2"
@@ -175,11 +176,12 @@ class AllReduceJob:
         sizes = ["-np", str(BEGIN), "--min-np", str(LEAST), "--max-np", str(MOST)]
         hosts = ["--host-discovery-script", f"cat {self._hosts}", "--agents", "--agent-port", str(self._ports[1])]
         times = ["--agent-timeout", str(AGENT_S), "--heartbeat-timeout", str(HEARTBEAT_S)]
-        times += ["--gloo-timeout-seconds", str(FORM_S)]
+        times += ["--gloo-timeout-seconds", str(TORCH_FORM_S if self.trial.is_torch else FORM_S)]
         kept = ["--store-dir", str(self.directory / "store"), "--hand-over", "--port", str(self._ports[0])]
         kept += ["--address", DRIVER if self._isolated else "127.0.0.1"]
         blame = ["--failures-per-host", "3", "--blacklist-cooldown-range", "1", "3"]
-        worker = [sys.executable, str(self.directory / "work" / "allreduce_worker.py")]
+        script = "allreduce_torch.py" if self.trial.is_torch else "allreduce_worker.py"
+        worker = [sys.executable, str(self.directory / "work" / script)]
         return ["paddle", "elastic", "run", *sizes, *hosts, *times, *kept, *blame, *worker]
 
 

@@ -53,6 +53,7 @@ class Blow:
 class AllReduceTrial:
     """One job and the harm to it. All random choices of a trial are in this object.
 
+    is_torch: whether its workers train with PyTorch.
     slots: number of slots of each host; host n has the entry n modulo the length.
     """
 
@@ -60,21 +61,27 @@ class AllReduceTrial:
     slots: tuple[int, ...] = (1,)
     is_scaled: bool = False
     blows: tuple[Blow, ...] = ()
+    is_torch: bool = False
 
     def __str__(self) -> str:
         scaled = ", scaled" if self.is_scaled else ""
         done = "; ".join(map(str, self.blows)) or "undisturbed"
-        return f"{self.name}: all-reduce, slots {'+'.join(map(str, self.slots))}{scaled}: {done}"
+        kind = "all-reduce of torch" if self.is_torch else "all-reduce"
+        return f"{self.name}: {kind}, slots {'+'.join(map(str, self.slots))}{scaled}: {done}"
 
 
-def make_allreduce_trials(count: int, seed: int, *, can_cut: bool = True) -> list[AllReduceTrial]:
+def make_allreduce_trials(
+    count: int, seed: int, *, can_cut: bool = True, has_torch: bool = True
+) -> list[AllReduceTrial]:
     """Return `count` trials; the first 16, the next 16 and so on have all pairs of role and harm.
 
-    Args: can_cut: whether a network can be cut; if not, a program is frozen instead.
+    Args: can_cut: whether a network can be cut; if not, a program is frozen instead.  has_torch: whether workers can
+        train with PyTorch, as those of one of three trials do; if not, they train with numpy instead.
     """
     rng = random.Random(f"all-reduce {seed}")
     pairs, scaled = deal(list(product(ROLES, HARMS)), rng), deal((False, True), rng)
     moments = deal((*MOMENTS, "step", "step"), rng)
+    torches = deal((True, False, False), random.Random(f"torch {seed}"))  # the other choices stay as they were
     trials = []
     for number in range(count):
         blows = [_make_blow(*next(pairs), next(moments), rng, can_cut)]
@@ -83,7 +90,9 @@ def make_allreduce_trials(count: int, seed: int, *, can_cut: bool = True) -> lis
                 _make_blow(rng.choice(ROLES), rng.choice(HARMS), rng.choice(LATER_MOMENTS), rng, can_cut, blows[0])
             )
         slots = rng.choice(((1,), (2, 1, 1), (1, 2, 1)))
-        trials.append(AllReduceTrial(f"{seed}-a{number:03d}", slots, next(scaled), tuple(blows)))
+        trials.append(
+            AllReduceTrial(f"{seed}-a{number:03d}", slots, next(scaled), tuple(blows), next(torches) and has_torch)
+        )
     return trials
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from chaos.allreduce.course import END_BOUND, HARD_BOUND
+from chaos.allreduce.course import END_BOUND, HARD_BOUND, TORCH_FACTOR
 from chaos.allreduce.plan import AllReduceTrial
 from chaos.allreduce.trial import AllReduceReport, read_allreduce_report
 from chaos.processes import TrialProcesses
 
-TRIAL_BOUND = HARD_BOUND + 2 * END_BOUND  # seconds after which the process of a trial is ended
+TRIAL_BOUND = TORCH_FACTOR * HARD_BOUND + 2 * END_BOUND  # seconds after which the process of a trial is ended
 
 
 def run_allreduce_trial(

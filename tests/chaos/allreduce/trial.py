@@ -66,7 +66,7 @@ def judge(job: AllReduceJob, report: AllReduceReport, struck: Collection[str]) -
     report.faults += verdict.check_generations(workers)
     if not any("has not ended" in fault for fault in report.faults):
         report.faults += verdict.check_samples(steps, EPOCHS, SAMPLES, BATCH)
-        report.faults += verdict.check_model(workers, steps, SAMPLES)
+        report.faults += verdict.check_model(workers, steps, SAMPLES, is_torch=job.trial.is_torch)
 
 
 def main(spec: Path) -> None:

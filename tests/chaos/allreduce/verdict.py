@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from chaos.allreduce.allreduce_model import replay
+from chaos.allreduce.allreduce_model import GAMMA, MOMENTUM, replay
 from chaos.allreduce.ledger import Commit, WorkerRecord
 from chaos.tasks.verdict import WORST
 from paddle_cluster.localcluster.deployment import DeployedPod
@@ -127,7 +127,9 @@ def check_generations(workers: Sequence[WorkerRecord]) -> list[str]:
     return faults
 
 
-def check_model(workers: Iterable[WorkerRecord], steps: Mapping[int, Commit], samples: int) -> list[str]:
+def check_model(
+    workers: Iterable[WorkerRecord], steps: Mapping[int, Commit], samples: int, *, is_torch: bool = False
+) -> list[str]:
     """Say whether the ranks ended with different bits, or with a model that does not follow from their steps."""
     ends = [worker.end for worker in workers if worker.end is not None]
     if not ends:
@@ -138,7 +140,9 @@ def check_model(workers: Iterable[WorkerRecord], steps: Mapping[int, Commit], sa
         faults.append(f"{len(ends)} ranks ended with {len(models)} models")
     if any(count != 1 for end in ends for row in end["seen"] for count in row):
         faults.append("the state itself counts a sample twice, or not at all")
-    expected = replay([list(steps[step].batch) for step in sorted(steps)], samples)
+    chosen = [steps[step] for step in sorted(steps)]
+    how = (MOMENTUM, [0.05 * GAMMA**one.epoch for one in chosen]) if is_torch else ()
+    expected = replay([list(one.batch) for one in chosen], samples, *how)
     for model in models:
         distance = float(np.max(np.abs(np.array([float.fromhex(text) for text in model]) - expected)))
         if not distance <= TOLERANCE:

@@ -8,6 +8,7 @@ failed trials are kept, with all logs, the store, the output and result.json; ot
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -106,10 +107,15 @@ class ElasticRunner:
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
 
 
+def has_torch() -> bool:
+    """Return whether the workers of a job can train with PyTorch."""
+    return importlib.util.find_spec("torch") is not None
+
+
 def make_mixed_trials(count: int, seed: int, has_texts: bool, can_cut: bool) -> list[ElasticTrial | AllReduceTrial]:
     """Return `count` trials, of which every fifth is an all-reduce job."""
     most = count // SHARE
-    reduced = iter(make_allreduce_trials(most, seed, can_cut=can_cut))
+    reduced = iter(make_allreduce_trials(most, seed, can_cut=can_cut, has_torch=has_torch()))
     others = iter(make_elastic_trials(count - most, seed, has_texts=has_texts, can_cut=can_cut))
     return [next(reduced) if number % SHARE == SHARE - 1 else next(others) for number in range(count)]
 
@@ -122,7 +128,7 @@ def find_trial(name: str, has_texts: bool, can_cut: bool) -> list[ElasticTrial |
         return []
     count = int(digits) + 1
     if digits != number:
-        return [*make_allreduce_trials(count, int(seed), can_cut=can_cut)[-1:]]
+        return [*make_allreduce_trials(count, int(seed), can_cut=can_cut, has_torch=has_torch())[-1:]]
     return [*make_elastic_trials(count, int(seed), has_texts=has_texts, can_cut=can_cut)[-1:]]
 
 
@@ -141,9 +147,12 @@ def run_trials(arguments: argparse.Namespace, directory: Path, reports: list[Ela
     runner = ElasticRunner(directory, processes, strangers=arguments.strangers)
     if runner.isolated is None:
         print("no network namespace can be made here (root, or user namespaces, and `ip`): no cuts", flush=True)
+    if not has_torch():
+        print("torch is not installed: the workers of all-reduce jobs train with numpy only", flush=True)
     trials = make_mixed_trials(arguments.count, arguments.seed, TEXTS.is_dir(), runner.isolated is not None)
     if arguments.allreduce:
-        trials = [*make_allreduce_trials(arguments.count, arguments.seed, can_cut=runner.isolated is not None)]
+        can_cut = runner.isolated is not None
+        trials = [*make_allreduce_trials(arguments.count, arguments.seed, can_cut=can_cut, has_torch=has_torch())]
     if arguments.only:
         trials = find_trial(arguments.only, TEXTS.is_dir(), runner.isolated is not None)
     if not trials:

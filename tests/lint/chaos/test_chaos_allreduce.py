@@ -1,7 +1,7 @@
 """Trials of all-reduce jobs: their plan, the ledger of the workers, and what is found wrong with a job."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from chaos.allreduce.plan import (
 )
 from chaos.allreduce.table import format_allreduce_table
 from chaos.allreduce.trial import AllReduceReport, read_allreduce_report, read_allreduce_trial
-from chaos.tasks.__main__ import find_trial, make_mixed_trials
+from chaos.tasks.__main__ import find_trial, has_torch, make_mixed_trials
 from chaos.tasks.plan import make_elastic_trials
 
 from paddle_cluster.localcluster.deployment import DeployedPod
@@ -56,6 +56,14 @@ def test_what_stays_frozen_is_no_driver_and_one_thing_of_a_trial():
         assert not any((blow.role, blow.moment) == ("worker", "begin") for blow in staying)
 
 
+def test_one_of_three_jobs_is_of_torch_and_without_torch_the_same_job_trains_with_numpy():
+    trials, others = make_allreduce_trials(300, 1), make_allreduce_trials(300, 1, has_torch=False)
+    assert sum(trial.is_torch for trial in trials) == 100
+    assert [replace(trial, is_torch=False) for trial in trials] == others
+    harms = {(blow.role, blow.harm) for trial in trials if trial.is_torch for blow in trial.blows}
+    assert harms == set(product(ROLES, HARMS))
+
+
 def test_each_number_of_workers_divides_a_batch_and_a_batch_the_data():
     assert [BATCH % size for size in range(1, MOST + 1)] == [0] * MOST
     assert SAMPLES % BATCH == 0
@@ -70,7 +78,7 @@ def test_every_fifth_trial_is_an_all_reduce_job_and_the_numbers_of_the_others_st
 
 def test_a_name_says_which_trial_it_is():
     assert find_trial("7-094", False, True) == [make_elastic_trials(100, 7)[94]]
-    assert find_trial("7-a031", False, True) == [make_allreduce_trials(40, 7)[31]]
+    assert find_trial("7-a031", False, True) == [make_allreduce_trials(40, 7, has_torch=has_torch())[31]]
     assert find_trial("a-7", False, True) == find_trial("7-", False, True) == []
 
 

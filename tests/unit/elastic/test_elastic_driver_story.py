@@ -22,13 +22,16 @@ from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
 from paddle_cluster.elastic import discovery as discovery_module
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.membership_file import describe
+from paddle_cluster.elastic.worker import HostUpdateResult
 
 HOSTS = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2), max_size=4)
 LEAST, MOST = 2, 5
 
 
 class DriverStory(RuleBasedStateMachine):
-    """A driver whose workers and hosts do what hypothesis draws."""
+    """A driver whose workers and hosts do what hypothesis draws; all wait for new workers, as in Horovod."""
+
+    waits = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,11 +45,15 @@ class DriverStory(RuleBasedStateMachine):
         self.asked: dict[str, tuple[int, Future[tuple[SlotInfo, int] | None]]] = {}
         self.generation = 1
         self.decided: list[int] = []
+        self.first_asked: dict[str, Future[tuple[SlotInfo, int] | None]] = {}  # by newcomer that has asked
+        self.placed: dict[str, int] = {}  # by process: the first generation in which it was seen as a member
 
     @initialize()
     def begin(self) -> None:
         hosts = {"a": 2, "b": 1, "c": 1}
-        self.job = ScriptedJob(hosts, LEAST, MOST, failures=2, cooldown_range=[10, 40], timeout=LIMIT_S)
+        self.job = ScriptedJob(
+            hosts, LEAST, MOST, failures=2, cooldown_range=[10, 40], timeout=LIMIT_S, waits=self.waits
+        )
         self.driver, self.registry = self.job.driver, self.job.driver._worker_registry
         decide = self.registry._decide
 
@@ -56,6 +63,7 @@ class DriverStory(RuleBasedStateMachine):
 
         self.registry._decide = note_decision  # type: ignore[method-assign]
         self.job.start(4)
+        self.placed = {one.incarnation: 1 for one in self.job.processes}
         self.settle()
 
     # ---- what may happen
@@ -153,7 +161,7 @@ class DriverStory(RuleBasedStateMachine):
             for process in self.job.processes:
                 process.is_stubborn = False
             self.job.end()
-            for _, answer in self.asked.values():
+            for answer in (*(one for _, one in self.asked.values()), *self.first_asked.values()):
                 answer.result(LIMIT_S)
         for one in self.patches:
             one.stop()
@@ -174,7 +182,18 @@ class DriverStory(RuleBasedStateMachine):
         """The processes that count and live, in the order of their start."""
         table = self.driver._members
         found = [(one, table.find(one.place, one.incarnation)) for one in self.job.processes]
-        return [] if self.gone() else [one for one, member in found if member is not None and not member.is_ended]
+        if self.gone():
+            return []
+        return [one for one, member in found if member is not None and not member.is_ended and not member.is_awaited]
+
+    def newcomers(self) -> list[ScriptedProcess]:
+        """The live processes without a place."""
+        names = {one.name for one in self.driver._newcomers.list_all()}
+        return [] if self.gone() else [one for one in self.job.processes if one.incarnation in names]
+
+    def has_been(self, process: ScriptedProcess, newest: int) -> bool:
+        """Return whether a process was a member before the newest generation."""
+        return self.placed.setdefault(process.incarnation, newest) < newest
 
     def has_asked(self, process: ScriptedProcess) -> bool:
         return self.asked.get(process.incarnation, (0, None))[0] == self.generation
@@ -211,7 +230,7 @@ class DriverStory(RuleBasedStateMachine):
         newest = self.registry.last_rendezvous()
         if self.gone() or self.registry._is_deciding or newest == self.generation:
             return
-        survivors = {one.incarnation for one in self.members() if one.generation < newest}
+        survivors = {one.incarnation for one in self.members() if self.has_been(one, newest)}
         assert newest == self.generation + 1
         self.generation = newest
         wanted = {(host, one.local_rank) for host, slots in self.driver.host_assignments.items() for one in slots}
@@ -222,5 +241,60 @@ class DriverStory(RuleBasedStateMachine):
             assert leader.incarnation in survivors
 
 
+class NewcomerStory(DriverStory):
+    """The same, and nobody waits for a newcomer.
+
+    - A newcomer is no member until it is ready, and its end changes nothing for the members.
+    - A newcomer that is ready has a place in the next generation, or is told that it has none.
+    """
+
+    waits = False
+
+    def settle(self) -> None:
+        """Wait also until the driver has handled the present hosts, and its newcomers have begun."""
+        super().settle()
+        watch = self.driver._watch
+        for _ in range(2):
+            with watch._looked:
+                assert self.gone() or watch._looked.wait(LIMIT_S) or self.gone()
+        self.driver._note_change(HostUpdateResult.mixed)
+        self.wait(lambda: self.gone() or len(self.newcomers()) == len(self.driver._newcomers.list_all()))
+
+    @rule(data=st.data())
+    def a_newcomer_is_ready(self, data: st.DataObject) -> None:
+        waiting = [one for one in self.newcomers() if one.incarnation not in self.first_asked]
+        if waiting:
+            process = data.draw(st.sampled_from(waiting))
+            self.first_asked[process.incarnation] = self.job.ask_first(process)
+            member = self.driver._members.find(process.place, process.incarnation)
+            self.wait(lambda: self.gone() or member is None or member.asked is not None)
+
+    @rule(data=st.data(), code=st.sampled_from([0, 1, 137]))
+    def a_newcomer_fails(self, data: st.DataObject, code: int) -> None:
+        found = self.newcomers()
+        if found:
+            process, before = data.draw(st.sampled_from(found)), self.job.recorded()
+            process.commands.put(code)
+            self.wait(lambda: self.driver._members.find(process.place, process.incarnation) is None or self.gone())
+            self.settle()
+            assert self.gone() or self.job.recorded() == before
+
+    @invariant()
+    def newcomers_are_no_members(self) -> None:
+        places = {(one.hostname, one.local_rank) for host in self.driver.host_assignments.values() for one in host}
+        awaited = [one.slot for one in self.driver._newcomers.list_all()]
+        assert len(set(awaited)) == len(awaited)
+        assert not places.intersection(awaited)
+
+    @invariant()
+    def newcomers_that_asked_are_answered_when_they_have_a_place(self) -> None:
+        awaited = {one.name for one in self.driver._newcomers.list_all()}
+        for name, answer in self.first_asked.items():
+            if name not in awaited or self.gone():
+                assert answer.result(LIMIT_S) is not None
+
+
 DriverStory.TestCase.settings = settings(max_examples=6, stateful_step_count=20, deadline=None)
 TestDriverStory = DriverStory.TestCase
+NewcomerStory.TestCase.settings = DriverStory.TestCase.settings
+TestNewcomerStory = NewcomerStory.TestCase

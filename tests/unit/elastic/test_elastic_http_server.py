@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
@@ -16,7 +17,7 @@ from paddle_base.runtime.errors import BugError, ConfigError, PeerUnreachableErr
 from paddle_base.runtime.network import bodies, front
 from paddle_base.runtime.network.front import FrontLimits
 from paddle_cluster.elastic.hosts import INVALID_SLOT_INFO, SlotInfo, get_host_assignments, parse_hosts
-from paddle_cluster.elastic.http_server import KVStoreServer, RendezvousServer
+from paddle_cluster.elastic.http_server import HttpAnswer, HttpRequest, KVStoreHandler, KVStoreServer, RendezvousServer
 from paddle_cluster.elastic.keyvalue.exchange import Exchanged
 from paddle_cluster.elastic.keyvalue.store import FullStoreError, KeyValueStore
 from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
@@ -49,6 +50,13 @@ class FakeDriver:
     def claim_place(self, *said: object) -> str:
         self.said.append(("claim", *said))
         return "7.70"
+
+    def is_newcomer(self, *said: object) -> bool:
+        return said[-1] == "new"
+
+    def record_leaving(self, *said: object) -> bool:
+        self.said.append(("leaving", *said))
+        return True
 
     def record_heartbeat(self, *said: object) -> None:
         self.said.append(("heartbeat", *said))
@@ -225,7 +233,8 @@ def test_no_body_is_taken_for_the_next_request(method: str, framing: str, status
     try:
         with socket.create_connection(("127.0.0.1", port), WAIT_S) as stream, stream.makefile("rb") as answer:
             stream.sendall(head.encode() + body)
-            stream.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):  # the server may have closed the connection already
+                stream.shutdown(socket.SHUT_WR)
             assert re.findall(rb"HTTP/1.1 (\d+)", answer.read()) == [b"%d" % status]
     finally:
         server.stop()
@@ -338,13 +347,17 @@ def test_workers_that_are_not_ready_in_time_are_named_with_the_time(
 def test_what_workers_say_comes_to_the_driver(driver: FakeDriver, client: RendezvousClient) -> None:
     client.heartbeat("h", 1, "i", 4)
     client.heartbeat("h", 1, "i", 5, [("10.0.0.2", 80)], "7.70")
-    assert client.claim("h", 1, "i", "8.80") == "7.70"
+    assert client.claim("h", 1, "i", "8.80") == ("7.70", False)
+    assert client.claim("h", 1, "new", "8.80") == ("7.70", True)
+    assert client.leave("h", 1, "i")
     client.done("h", 1, "i")
     client.register_addresses("h", 1, "i", [("10.0.0.2", 80)])
     assert driver.said == [
         ("heartbeat", "h", 1, "i", 4, [], ""),
         ("heartbeat", "h", 1, "i", 5, [("10.0.0.2", 80)], "7.70"),
         ("claim", "h", 1, "i", "8.80"),
+        ("claim", "h", 1, "new", "8.80"),
+        ("leaving", "h", 1, "i"),
         ("done", "h", 1, "i"),
         ("addresses", "h", 1, "i", [("10.0.0.2", 80)]),
     ]
@@ -359,6 +372,8 @@ def test_what_workers_say_comes_to_the_driver(driver: FakeDriver, client: Rendez
         ("done", "h:1", b'{"incarnation":1}'),
         ("heartbeat", "h:1", b'{"generation":-1}'),
         ("places", "h:1", b'{"incarnation":"i","holder":5}'),
+        ("leaving", "h", b"{}"),
+        ("leaving", "h:1", b'{"incarnation":1}'),
         ("heartbeat", "h:1", b'{"addresses":[["h",0]]}'),
         ("worker_addresses", "h:1", b"{}"),
         ("worker_addresses", "h:1", b'{"addresses":[["h",0]]}'),
@@ -466,3 +481,23 @@ def test_what_an_impostor_of_the_driver_answers_is_not_read(reply: bytes) -> Non
         with pytest.raises(PeerUnreachableError, match=r"prove this job's secret|RemoteDisconnected"):
             impostor.query_rank("h", 0, "i", 1, 0.0)
         listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_the_body_of_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+    """The head and the body are two segments: a worker got its rank 40 ms late, while all others waited for it."""
+    seen = []
+
+    class Handler(KVStoreHandler):
+        def answer(self, request: HttpRequest) -> HttpAnswer:
+            seen.append(self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            return super().answer(request)
+
+    server = KVStoreServer(secret=SECRET)
+    client = RendezvousClient("127.0.0.1", server.start_server(Handler), SECRET, timeout=10.0)
+    try:
+        for _ in range(2):  # the second request has the connection of the first one
+            client.put("scope", "key", b"value")
+        assert [bool(one) for one in seen] == [False, True]
+    finally:
+        client.close()
+        server.shutdown_server()

@@ -155,3 +155,14 @@ def test_a_file_that_lacks_output_is_named_once(capsys: pytest.CaptureFixture[st
     found = capsys.readouterr()
     assert found.out == "[0]<stdout>:one\n[0]<stdout>:two\n"
     assert found.err.count("/dev/full lacks output of its worker, because it cannot be written: No space left") == 1
+
+
+def test_a_script_that_imports_horovod_is_told_which_line_to_change_once(capsys: pytest.CaptureFixture[str]) -> None:
+    writer = OutputWriter(None, 1, False)
+    for rank in range(3):
+        writer.show(
+            rank, "stderr", b"  import horovod.torch as hvd\nModuleNotFoundError: No module named 'horovod'\n", None
+        )
+    writer.show(0, "stdout", b"ModuleNotFoundError: No module named 'horovod'\n", None)
+    told = [line for line in capsys.readouterr().err.splitlines() if "import paddle.elastic.torch as hvd" in line]
+    assert len(told) == 1 and "change its line `import horovod.torch as hvd` into" in told[0]

@@ -32,7 +32,7 @@ from paddle_cluster.elastic.errors import HorovodInternalError
 ROOT = Path(__file__).resolve().parents[4]
 # a rank as a process: all-reduces for ever, and says when it has begun and why it ended
 RANK = """
-import json, os, sys
+import json, os, signal, sys
 import numpy as np
 from paddle_cluster.elastic.collectives.forming import form
 from paddle_cluster.elastic.collectives.group import Patience
@@ -40,7 +40,7 @@ from paddle_cluster.elastic.collectives.joining import GroupPlan
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
 from paddle_cluster.elastic.errors import HorovodInternalError
 
-rank, ports, near, count, silence = json.loads(sys.argv[1])
+rank, ports, near, count, silence, has_child = json.loads(sys.argv[1])
 
 class Store:
     def put(self, scope, key, value): pass
@@ -49,12 +49,14 @@ class Store:
 
 plan = GroupPlan(rank, len(ports), "g", secret="s", timeout=60.0, port=ports[rank])
 group = form(plan, Store(), Patience(silence=silence), near=near)
+if has_child and not (child := os.fork()):
+    signal.pause()
 data = np.ones(count, np.float32)
 try:
     for turn in range(1 << 60):
         group.wait(group.submit(CollectiveKind.ALLREDUCE, data, argument=Reduction.SUM))
         if turn == 3:
-            print("runs", flush=True)
+            print("runs", *([child] if has_child else []), flush=True)
 except HorovodInternalError as exc:
     print(exc, flush=True)
 """
@@ -64,10 +66,33 @@ except HorovodInternalError as exc:
 NEAR = {"memory": None, "connections": [], "hosts": [0, 1]}
 
 
-def start(rank: int, ports: list[int], way: str, count: int, silence: float = 4.0) -> subprocess.Popen[str]:
-    argument = json.dumps([rank, ports, NEAR[way], count, silence])
+def start(
+    rank: int, ports: list[int], way: str, count: int, silence: float = 4.0, *, has_child: bool = False
+) -> subprocess.Popen[str]:
+    argument = json.dumps([rank, ports, NEAR[way], count, silence, has_child])
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.Popen([sys.executable, "-c", RANK, argument], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("way", ["memory", "connections"])
+def test_a_killed_rank_is_missed_at_once_though_its_children_live(way: str) -> None:
+    """The workers of its DataLoader kept its connections open, and the others waited until it was silent too long."""
+    ports = free_ports(2)
+    killed, survivor = (start(rank, ports, way, 10, silence=1e6, has_child=rank == 0) for rank in range(2))
+    try:
+        assert killed.stdout is not None
+        child = int(killed.stdout.readline().removeprefix("runs "))
+        try:
+            killed.kill()
+            text = survivor.communicate(timeout=DEADLINE_S)[0]
+            assert "rank 0 is lost: the connection ended" in text
+            os.kill(child, 0)  # it lives
+        finally:
+            os.kill(child, signal.SIGKILL)
+    finally:
+        for one in (killed, survivor):
+            one.kill()
+            one.communicate()
 
 
 @pytest.mark.parametrize("way", ["memory", "connections"])

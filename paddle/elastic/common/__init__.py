@@ -1,0 +1,1 @@
+"""The names that scripts import from `horovod.common`."""

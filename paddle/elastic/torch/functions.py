@@ -1,0 +1,102 @@
+"""Sends the parameters of a model, and the options and state of an optimizer, from one rank to all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from paddle.elastic.torch import mpi_ops
+from paddle.elastic.torch.elastic.sending import sync_value
+from paddle.elastic.torch.gradients import make_empty
+from paddle.elastic.torch.objects import allgather_object, broadcast_object
+from paddle.elastic.torch.optimizer import ExchangingOptimizer
+from paddle_base.runtime.errors import ConfigError
+from paddle_cluster.elastic.collectives.requests import check_name
+
+__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
+
+STATE_NAME = "optimizer state"  # of the collectives, and in errors
+
+
+def broadcast_parameters(params: object, root_rank: int) -> None:
+    """Write the tensors of one rank into the tensors of all ranks.
+
+    Args: params: `model.state_dict()`, or a list of parameters or of pairs (name, parameter).
+    Raises: ValueError: params is something else, or two ranks have different names.  TypeError: a value is no tensor.
+    """
+    if isinstance(params, Mapping):
+        pairs = sorted(params.items())
+    elif isinstance(params, list):
+        pairs = [one if isinstance(one, tuple) else (None, one) for one in params]
+    else:
+        raise ValueError(f"invalid params of type: {type(params)}")
+    for name, tensor in pairs:  # before the first request, because an error must leave no waiting request
+        check_name(f"broadcast.{name}")
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"broadcast_parameters: '{name}' is a {type(tensor).__name__}, not a tensor; leave it out")
+    sent = []
+    for name, tensor in pairs:
+        own = tensor.detach()
+        wire = own.contiguous()
+        handle = mpi_ops.broadcast_async_(wire, root_rank, name=None if name is None else f"broadcast.{name}")
+        sent.append((own, wire, handle))
+    for own, wire, handle in sent:
+        mpi_ops.synchronize(handle)
+        if wire is not own and wire.data_ptr() != own.data_ptr():
+            own.copy_(wire)
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: object = None) -> None:
+    """Give the optimizers of all ranks the options and the state of one rank.
+
+    If the root's optimizer has no state yet, all ranks take a step with gradients of zero, as in Horovod; the step
+    creates the state. With weight decay such a step changes the parameters, on all ranks alike. `TorchState` takes no
+    step when it sends an optimizer.
+
+    Args: model: not used; scripts of Horovod may pass it.
+    Raises: ValueError: the optimizer is LBFGS.  TypeError: the options or the state have a part that cannot be sent.
+        ConfigError: the state of the root does not fit the optimizer of this rank.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    is_root = mpi_ops.rank() == root_rank
+    takes_step = is_root and not optimizer.state
+    if takes_step:
+        _take_empty_step(optimizer)
+    own = {"takes_step": takes_step, "optimizer": optimizer.state_dict()}
+    received = sync_value(own, STATE_NAME, root_rank=root_rank, into=True)
+    try:
+        if received["takes_step"] and not is_root:
+            optimizer.load_state_dict({**received["optimizer"], "state": {}})
+            _take_empty_step(optimizer)
+        # on the root as well, because an optimizer may convert what it loads
+        optimizer.load_state_dict(received["optimizer"])
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as exc:
+        raise ConfigError(
+            f"this rank's optimizer cannot take the state of rank {root_rank}'s; make the same optimizer for the same "
+            f"model on all ranks: {exc}"
+        ) from exc
+
+
+def _list_parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [one for group in optimizer.param_groups for one in group["params"]]
+
+
+def _take_empty_step(optimizer: torch.optim.Optimizer) -> None:
+    """Take a step with gradients of zero; a parameter without a gradient keeps that of zero, as in Horovod."""
+    kept = []
+    for one in _list_parameters(optimizer):
+        if one.requires_grad:
+            kept.append((one, one.grad))
+            if isinstance(optimizer, torch.optim.SparseAdam):
+                one.grad = make_empty(torch.zeros_like(one).to_sparse(1))
+            else:
+                one.grad = torch.zeros_like(one)
+    if isinstance(optimizer, ExchangingOptimizer):
+        optimizer.step_alone()
+    else:
+        type(optimizer).step(optimizer)  # not that of the instance, which may count the steps of a scheduler
+    for one, gradient in kept:
+        if gradient is not None:
+            one.grad = gradient
