@@ -306,11 +306,7 @@ class RankGroup:
         for batch in fuse(_list_entries(run, self.rank, self.size), requests):
             self._run(batch, None)
         if agreement.last_joined >= 0:
-            join = self._waiting.of_name[JOIN_NAME]
-            assert isinstance(join, JoinHandle)
-            join.last = agreement.last_joined
-            self._waiting.number = max(self._waiting.number, agreement.number)
-            run.append(join)
+            run.append(self._waiting.end_join(agreement.last_joined, agreement.number))
         self._finish(run, exchange)
 
     def _run(self, batch: Batch, frames: list[Frame] | None) -> None:

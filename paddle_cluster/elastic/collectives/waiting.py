@@ -172,6 +172,16 @@ class WaitingRequests:
         handle = self.of_name.get(name)
         return handle if handle is not None and handle.is_announced else None
 
+    def end_join(self, last: int, number: int) -> Handle:
+        """Return the join of this rank, in which all ranks have joined now.
+
+        Args: last: the rank that has joined last.  number: where every rank continues to count requests without names.
+        """
+        handle = self.of_name[JOIN_NAME]
+        assert isinstance(handle, JoinHandle)
+        handle.last, self.number = last, max(self.number, number)
+        return handle
+
     def remove(self, handle: Handle) -> None:
         """Remove a request that is done; nothing happens if it is none of this rank."""
         name = handle.request.name

@@ -100,16 +100,22 @@ def test_a_set_is_removed_while_a_collective_of_it_waits_and_the_others_go_on() 
 
     def work(registry: SetRegistry) -> float:
         one = registry.add([0, 1])
-        handle = None
         if registry.whole.group.rank == 1:
-            handle = one.group.submit(CollectiveKind.ALLREDUCE, np.ones(1), name="alone", argument=Reduction.SUM)
-            one.group.start()
-        group = one.group if one.included() else None
-        registry.remove(one)
-        if handle is not None:
-            assert group is not None
-            with pytest.raises(HorovodInternalError):
+            group = one.group
+            handle = group.submit(CollectiveKind.ALLREDUCE, np.ones(1), name="alone", argument=Reduction.SUM)
+            group.start()
+            inner = group.leave
+
+            def leave(*deadline: float) -> None:
+                until(lambda: handle.is_done, "the end of rank 0")
+                inner(*deadline)
+
+            group.leave = leave  # type: ignore[method-assign,assignment]
+            registry.remove(one)
+            with pytest.raises(HorovodInternalError, match="rank 0 has left"):
                 group.wait(handle)
+        else:
+            registry.remove(one)
         return total(registry.whole)
 
     with registries(3) as made:
