@@ -110,30 +110,6 @@ def reduce_by_ring(mesh: AnyMesh, sequence: int, work: Flat, arithmetic: Arithme
         between two pieces.
     """
     bounds = [len(work) * number // mesh.size for number in range(mesh.size + 1)]
-    plan = plan_reduction(bounds, work.itemsize, mesh.rank)
-    _pass_round(mesh, sequence, work, plan, _adder(mesh, work, bounds, arithmetic, size), timeout)
-
-
-def scatter_by_ring(
-    mesh: AnyMesh,
-    sequence: int,
-    work: Flat,
-    bounds: Sequence[int],
-    arithmetic: Arithmetic,
-    size: int,
-    timeout: float,
-) -> None:
-    """Replace this rank's chunk of the array by the result for the chunks of all ranks; the rest becomes undefined.
-
-    Args: work, size, timeout: see `reduce_by_ring`.  bounds: start of each rank's chunk, and the end of the last one.
-    """
-    plan = plan_scattering(bounds, work.itemsize, mesh.rank)
-    _pass_round(mesh, sequence, work, plan, _adder(mesh, work, bounds, arithmetic, size), timeout)
-
-
-def _adder(
-    mesh: AnyMesh, work: Flat, bounds: Sequence[int], arithmetic: Arithmetic, size: int
-) -> Callable[[RingPiece, Flat], None]:
     low, high = bounds[mesh.rank], bounds[mesh.rank + 1]
 
     def add(piece: RingPiece, values: Flat) -> None:
@@ -142,7 +118,48 @@ def _adder(
         if low <= piece.begin < high:
             arithmetic.finish(target, size)
 
-    return add
+    _pass_round(mesh, sequence, work, plan_reduction(bounds, work.itemsize, mesh.rank), add, timeout)
+
+
+def scatter_by_ring(
+    mesh: AnyMesh,
+    sequence: int,
+    source: Flat,
+    target: Flat,
+    bounds: Sequence[int],
+    arithmetic: Arithmetic,
+    timeout: float,
+) -> None:
+    """Write the result for this rank's chunk of all arrays to `target`.
+
+    Args: source: this rank's array, which does not change.  target: array of the type `working_dtype`.  bounds: start
+        of each rank's chunk, and the end of the last one.  timeout: maximum seconds between two pieces.
+    """
+    # the system gives memory only for the parts that are written: the partial results that this rank passes on
+    work: Flat = np.empty(len(source), target.dtype)
+    is_plain = source.dtype == target.dtype and arithmetic.prescale == 1.0
+
+    def own(begin: int, end: int) -> Flat:
+        if is_plain:
+            return source[begin:end]
+        arithmetic.load(source[begin:end], work[begin:end])
+        return work[begin:end]
+
+    first, incoming = plan_scattering(bounds, work.itemsize, mesh.rank)
+    left, right, low = (mesh.rank - 1) % mesh.size, (mesh.rank + 1) % mesh.size, bounds[mesh.rank]
+    sent = len(first)
+    for number, (begin, end) in enumerate(first):
+        mesh.send(right, FrameKind.DATA, sequence, b"", [own(begin, end).view(np.uint8).data], number)
+    for number, (begin, end, _, forward) in enumerate(incoming):
+        payload = _take_piece(mesh, left, sequence, number, (end - begin) * work.itemsize, timeout)
+        out = work[begin:end] if forward else target[begin - low : end - low]
+        arithmetic.fold(out, np.frombuffer(payload, work.dtype), own(begin, end))
+        if forward:
+            mesh.send(right, FrameKind.DATA, sequence, b"", [out.view(np.uint8).data], sent)
+            sent += 1
+        else:
+            arithmetic.finish(out, mesh.size)
+    mesh.flush(time.monotonic() + timeout)
 
 
 def gather_by_ring(mesh: AnyMesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
@@ -175,16 +192,13 @@ def _pass_round(
         mesh.send(right, FrameKind.DATA, sequence, b"", [view[width * begin : width * end]], sent)
         sent += 1
     for number, piece in enumerate(incoming):
-        mesh.wait([left], time.monotonic() + timeout)
-        frame = mesh.take(left, FrameKind.DATA, sequence, number)
         part = view[width * piece.begin : width * piece.end]
-        if frame.payload.nbytes != part.nbytes:
-            mesh.fail(f"rank {left} sent a piece of {frame.payload.nbytes} bytes in place of {part.nbytes}")
+        payload = _take_piece(mesh, left, sequence, number, part.nbytes, timeout)
         if not piece.is_final:
             assert add is not None
-            add(piece, np.frombuffer(frame.payload, work.dtype))
+            add(piece, np.frombuffer(payload, work.dtype))
         elif expected.pop((sequence, number), None) is not None:  # the piece arrived before `expected` had the memory
-            part[:] = frame.payload
+            part[:] = payload
         if piece.forward:
             mesh.send(right, FrameKind.DATA, sequence, b"", [part], sent)
             sent += 1
@@ -213,10 +227,7 @@ def exchange_directly(
     for number, rank, part in sorted(leaving, key=operator.itemgetter(0)):
         mesh.send(rank, FrameKind.DATA, sequence, b"", [part], number)
     for number, rank, part in sorted(arriving, key=operator.itemgetter(0)):
-        mesh.wait([rank], time.monotonic() + timeout)
-        payload = mesh.take(rank, FrameKind.DATA, sequence, number).payload
-        if payload.nbytes != part.nbytes:
-            mesh.fail(f"rank {rank} sent a piece of {payload.nbytes} bytes in place of {part.nbytes}")
+        payload = _take_piece(mesh, rank, sequence, number, part.nbytes, timeout)
         if mesh.peers[rank].expected.pop((sequence, number), None) is not None:
             part[:] = payload
     mesh.flush(time.monotonic() + timeout)
@@ -270,15 +281,21 @@ def broadcast_by_tree(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeo
             mesh.peers[parent].expected[sequence, number] = view[begin:end]
     for number, (begin, end) in enumerate(pieces):
         if place:
-            mesh.wait([parent], time.monotonic() + timeout)
-            payload = mesh.take(parent, FrameKind.DATA, sequence, number).payload
-            if payload.nbytes != end - begin:
-                mesh.fail(f"rank {parent} sent a piece of {payload.nbytes} bytes in place of {end - begin}")
+            payload = _take_piece(mesh, parent, sequence, number, end - begin, timeout)
             if mesh.peers[parent].expected.pop((sequence, number), None) is not None:
                 view[begin:end] = payload
         for child in children:
             mesh.send(child, FrameKind.DATA, sequence, b"", [view[begin:end]], number)
     mesh.flush(time.monotonic() + timeout)
+
+
+def _take_piece(mesh: AnyMesh, rank: int, sequence: int, number: int, nbytes: int, timeout: float) -> memoryview:
+    """Wait for a piece of an array, and return its bytes."""
+    mesh.wait([rank], time.monotonic() + timeout)
+    payload = mesh.take(rank, FrameKind.DATA, sequence, number).payload
+    if payload.nbytes != nbytes:
+        mesh.fail(f"rank {rank} sent a piece of {payload.nbytes} bytes in place of {nbytes}")
+    return payload
 
 
 def _send(mesh: AnyMesh, rank: int, sequence: int, work: Flat) -> None:

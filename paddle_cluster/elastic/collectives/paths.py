@@ -337,16 +337,20 @@ class SocketPath(ArrayPath):
             reduce_by_ring(self._mesh, self._next(), work, arithmetic, self._mesh.size, self._timeout)
 
     def _reduce_scatter(self, batch: Batch) -> None:
-        parts = batch.parts_from(self._mesh.rank)
-        work: Flat = np.empty(batch.count, batch.arithmetic.working_dtype)
-        batch.arithmetic.load(batch.entries[0].source, work)
-        if work.nbytes <= TREE_BYTES:  # a tree needs fewer messages
-            self._reduce(work, batch.arithmetic)
-        else:
-            bounds = [0, *(end for _, end in parts)]
-            size, sequence = self._mesh.size, self._next()
-            scatter_by_ring(self._mesh, sequence, work, bounds, batch.arithmetic, size, self._timeout)
-        batch.arithmetic.store(work[slice(*parts[self._mesh.rank])], batch.entries[0].target)
+        entry, arithmetic = batch.entries[0], batch.arithmetic
+        parts, dtype = batch.parts_from(self._mesh.rank), arithmetic.working_dtype
+        begin, end = parts[self._mesh.rank]
+        if batch.count * dtype.itemsize <= TREE_BYTES:  # a tree needs fewer messages
+            work: Flat = np.empty(batch.count, dtype)
+            arithmetic.load(entry.source, work)
+            self._reduce(work, arithmetic)
+            arithmetic.store(work[begin:end], entry.target)
+            return
+        bounds = [0, *(high for _, high in parts)]
+        part = entry.target if dtype == batch.dtype else np.empty(end - begin, dtype)
+        scatter_by_ring(self._mesh, self._next(), entry.source, part, bounds, arithmetic, self._timeout)
+        if part is not entry.target:
+            arithmetic.store(part, entry.target)
 
     def _exchange(self, batch: Batch) -> None:
         entry, own = batch.entries[0], self._mesh.rank

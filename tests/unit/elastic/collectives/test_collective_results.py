@@ -103,6 +103,20 @@ def test_every_rank_gets_its_rows_of_a_reduction(way: str, size: int) -> None:
                 np.testing.assert_allclose(widen(one), widen(part), rtol=tolerance, err_msg=f"{dtype}")
 
 
+@pytest.mark.parametrize("way", ["memory", "connections"])
+@pytest.mark.parametrize("width", [5, 40_000])
+def test_the_rows_of_a_reduction_have_the_bits_of_the_whole_reduction(way: str, width: int) -> None:
+    data = [np.random.default_rng(rank).standard_normal((6, width)).astype(np.float32) for rank in range(3)]
+
+    def work(group):  # type: ignore[no-untyped-def]
+        whole = run(group, CollectiveKind.ALLREDUCE, data[group.rank], argument=Reduction.AVERAGE)
+        rows = run(group, CollectiveKind.REDUCESCATTER, data[group.rank], argument=Reduction.AVERAGE)
+        return rows.tobytes() == whole[2 * group.rank : 2 * group.rank + 2].tobytes()
+
+    with groups(3, with_memory=WAYS[way]) as made:
+        assert on_all(made, work) == [True] * 3
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_every_rank_gets_the_rows_that_the_others_have_for_it(way: str, size: int) -> None:
