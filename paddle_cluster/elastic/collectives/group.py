@@ -183,12 +183,10 @@ class RankGroup:
 
     def _wait(self, handle: Handle) -> None:
         self._heart.check_process()
-        for other in self._kin[:]:
-            if other is not self and other._waiting.of_name:
-                other.start()
         while not handle.is_done:
             if self._driving.acquire(blocking=False):
                 try:
+                    self._start_kin()
                     while not handle.is_done:
                         self._round()
                 finally:
@@ -196,11 +194,18 @@ class RankGroup:
                     if self._waiting.of_name:
                         self.start()
             else:
+                self._start_kin()
                 self._mesh.wake()
                 with self._changed:
                     self._changed.wait_for(lambda: handle.is_done or not self._driving.locked(), 1.0)
         if handle.error is not None:
             raise handle.error
+
+    def _start_kin(self) -> None:
+        """Run the requests of the other groups; a later request finds that a thread has `_driving`, and runs, too."""
+        for other in self._kin[:]:
+            if other is not self and other._waiting.of_name:
+                other.start()
 
     def start(self) -> None:
         """Run the waiting requests in the group's own thread."""
@@ -276,7 +281,7 @@ class RankGroup:
         is_plain = all(handle.parts for handle in handles)  # no join, which only the ledger can answer
         if is_plain and self._ledger.is_empty and all(frame.note == note for frame in frames):
             for number, batch in enumerate(batches):
-                self._run(batch, None if number else frames)
+                _run(self._path, batch, None if number else frames)
             self._finish(handles, exchange)
             return
         self._run_agreed(own, frames, exchange)
@@ -304,16 +309,10 @@ class RankGroup:
         for part, same in zip((part for handle in run for part in handle.parts), requests, strict=True):
             _prepare(part, self.rank, same)
         for batch in fuse(_list_entries(run, self.rank, self.size), requests):
-            self._run(batch, None)
+            _run(self._path, batch, None)
         if agreement.last_joined >= 0:
             run.append(self._waiting.end_join(agreement.last_joined, agreement.number))
         self._finish(run, exchange)
-
-    def _run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        if batch.count or any(batch.counts):  # an all-gather runs if any rank has elements
-            # an overflow gives infinity, as in Horovod; a warning that is an error would end the group
-            with np.errstate(all="ignore"):
-                self._path.run(batch, frames)
 
     def _finish(self, handles: Sequence[Handle], exchange: int = -1) -> None:
         with self._changed:
@@ -366,6 +365,13 @@ class RankGroup:
             self._mesh.fail(text)
         glog.warning(f"{text}; every rank has to call the same collectives")
         return now + self._patience.stall
+
+
+def _run(path: ArrayPath, batch: Batch, frames: list[Frame] | None) -> None:
+    if batch.count or any(batch.counts):  # an all-gather runs if any rank has elements
+        # an overflow gives infinity, as in Horovod; a warning that is an error would end the group
+        with np.errstate(all="ignore"):
+            path.run(batch, frames)
 
 
 def _list_entries(handles: Sequence[Handle], rank: int, size: int) -> list[FusedArray]:

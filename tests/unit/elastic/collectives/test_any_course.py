@@ -52,7 +52,7 @@ class Course(NamedTuple):
     """Steps of `size` ranks. `loss`: rank that is lost, and in which of its waits; None: no rank is lost."""
 
     size: int
-    with_memory: bool
+    with_memory: bool | list[set[int]]
     steps: list[Step]
     loss: tuple[int, int] | None
 
@@ -73,7 +73,8 @@ def courses(draw: st.DrawFn) -> Course:
         st.just(Step("remove")),
     )
     loss = draw(st.none() | st.tuples(ranks, st.integers(0, 30)))
-    return Course(size, draw(st.booleans()), draw(st.lists(step, min_size=1, max_size=6)), loss)
+    with_memory = draw(st.sampled_from([True, False, [{0, 1}]]))
+    return Course(size, with_memory, draw(st.lists(step, min_size=1, max_size=6)), loss)
 
 
 class Walker:

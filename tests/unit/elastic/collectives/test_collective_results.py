@@ -169,6 +169,21 @@ def test_a_result_may_take_the_place_of_the_array(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_an_array_that_is_scaled_in_place_is_scaled_once(way: str) -> None:
+    with groups(3, with_memory=WAYS[way]) as made:
+        for dtype, count in itertools.product((np.float32, np.float16, np.int64, np.int8), (5, 40_000)):
+            data = [np.full(count, 4 * rank, dtype) for rank in range(3)]
+            on_all(
+                made,
+                lambda group, data=data: add(
+                    group, data[group.rank], output=data[group.rank], prescale=0.25, postscale=2.0
+                ),
+            )
+            for one in data:
+                np.testing.assert_array_equal(one, 6)
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_what_travels_behind_an_empty_array_is_added(way: str) -> None:
     def work(group):  # type: ignore[no-untyped-def]
         handles = [

@@ -11,6 +11,7 @@ import pytest
 from collective_ranks import DEADLINE_S, add, groups, on_all, run
 from waiting import until
 
+from paddle_cluster.elastic.collectives.dtypes import DTYPES, name_dtype
 from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Ledger, Reduction, Request
 from paddle_cluster.elastic.errors import CollectiveMismatchError, HorovodInternalError
@@ -147,6 +148,22 @@ def test_a_rank_that_is_lost_while_others_have_joined_raises_on_them(end: str) -
 def test_a_group_of_one_rank_joins_at_once() -> None:
     with groups(1) as (group,):
         assert group.join() == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_dtype)
+def test_a_joined_rank_has_zeros_of_every_type(dtype: np.dtype) -> None:
+    def work(group: RankGroup) -> bytes:
+        own = np.zeros((2, 3), dtype)
+        own.view(np.uint8)[...] = 1  # a small number that is no zero, whatever the type
+        total = own
+        if group.rank:
+            total = run(group, CollectiveKind.ALLREDUCE, own, argument=Reduction.SUM, prescale=1.0)
+        group.join()
+        return bytes(total.tobytes())
+
+    with groups(2) as made:
+        first, second = on_all(made, work)
+    assert first == second
 
 
 # ----- The agreement alone -----

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,6 +150,37 @@ def test_a_request_for_one_set_runs_while_a_thread_waits_in_another_one() -> Non
             assert total(sets[1]) == 2.0
             until(lambda: handle.is_done, "the request that nobody waits for")
             assert [total(made[1].whole), *(one.result(DEADLINE_S) for one in waits)] == [3.0] * 3
+
+
+class LockWithHook:
+    """A lock before whose first acquisition something happens."""
+
+    def __init__(self, inner: Any, hook: Callable[[], None]) -> None:
+        self._inner, self._hooks = inner, [hook]
+        self.locked, self.release = inner.locked, inner.release
+
+    def acquire(self, **more: Any) -> bool:
+        while self._hooks:
+            self._hooks.pop()()
+        return bool(self._inner.acquire(**more))
+
+
+def test_a_request_that_comes_as_a_thread_begins_to_wait_in_another_set_runs() -> None:
+    """Nobody ran it: the thread had looked for it before, and the request came before the thread held the lock."""
+    with registries(3) as made:
+        sets = on_all(made, lambda registry: registry.add([0, 1]))
+        whole, ones, handles = made[0].whole.group, np.ones(1), []
+
+        def ask() -> None:
+            group = sets[0].group
+            handles.append(group.submit(CollectiveKind.ALLREDUCE, ones, name="late", argument=Reduction.SUM))
+
+        whole._driving = LockWithHook(whole._driving, ask)  # type: ignore[assignment]
+        with ThreadPoolExecutor(3) as threads:
+            waits = [threads.submit(total, made[0].whole)]
+            assert add(sets[1].group, ones, name="late").tolist() == [2.0]
+            waits += [threads.submit(total, one.whole) for one in made[1:]]
+            assert [one.result(DEADLINE_S) for one in waits] == [3.0] * 3
 
 
 @pytest.mark.parametrize("where", ["set", "whole"])
