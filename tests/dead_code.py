@@ -41,7 +41,7 @@ REASONS = {
         "paddle_cluster/elastic/membership/history.py",
         "first_*",
     ): "membership.json has them, written from the fields of the class",
-    ("paddle_cluster/elastic/driver.py", "record_ready"): _HOROVOD,
+    ("paddle_cluster/elastic/worker_reports.py", "record_ready"): _HOROVOD,
     ("paddle_cluster/elastic/registration.py", "record_*"): _HOROVOD,
     ("paddle_cluster/elastic/state.py", "*"): _HOROVOD,
     ("paddle_cluster/elastic/settings.py", "*"): _HOROVOD,

@@ -6,6 +6,7 @@ say TEXT      prints a line            env           prints the variables of the
 fail-once F   if the file F does not exist: makes it, and ends with status 3
 exit-once F   if the file F does not exist: makes it, and ends with status 0
 pid-once F    if the file F does not exist: writes the process id to it, and waits to be killed
+init          takes its place, and prints the rank if it had to ask for it, as a newcomer has to
 ready         asks the driver for the next rank, and prints it     wait          waits for a notice of the driver
 exit N        ends with status N, without notice to the driver     hang          waits without end
 touch F       makes a file                                         see F         waits until a file exists
@@ -64,6 +65,11 @@ class Worker:
             Path(f"{path}.new").write_text(str(os.getpid()))
             Path(f"{path}.new").replace(path)
             time.sleep(10 * LIMIT_S)
+
+    def init(self) -> None:
+        if self.client.claim(*self.slot, self.incarnation, str(os.getpid()))[1]:
+            self.generation = 0
+            self.ready()
 
     def ready(self) -> None:
         found, self.generation = self.client.query_rank(*self.slot, self.incarnation, self.generation, LIMIT_S)

@@ -4,12 +4,13 @@
   continues.
 - `CollectiveMismatchError` (70): the ranks do not call the same collective. The loop does not catch this error.
 - `RemovedFromJobError` (75): the driver has no rank for this worker any more. The worker leaves.
+- `LeftJobError` (143): this worker has received SIGTERM, and has left at a commit.
 - `HostsUpdatedInterrupt`: the hosts have changed. The loop joins the next generation with the present state.
 """
 
 from __future__ import annotations
 
-from paddle_base.runtime.errors import PaddleError
+from paddle_base.runtime.errors import PaddleError, StoppedError
 
 
 class HorovodInternalError(PaddleError, RuntimeError):  # a RuntimeError as in Horovod
@@ -28,6 +29,12 @@ class RemovedFromJobError(PaddleError):
     """The driver has answered the request for a rank with -1, because this worker is not in the job any more."""
 
     exit_code = 75
+
+
+class LeftJobError(RemovedFromJobError):
+    """This worker has left the job at a commit, because it has received SIGTERM."""
+
+    exit_code = StoppedError.exit_code
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # as in Horovod

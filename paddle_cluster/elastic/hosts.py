@@ -52,7 +52,8 @@ class SlotInfo:
 
     Attributes:
     - rank, size: rank of the worker among all workers, and number of all workers.
-    - local_rank, local_size: the same two numbers for the workers of the host.
+    - local_rank, local_size: the same two numbers for the workers of the host. A local rank below that of another
+      worker may be free, because it is never given to a worker that runs; the size counts it.
     - cross_rank, cross_size: the same two numbers for the workers that have this local rank, on all hosts.
     """
 
@@ -181,12 +182,12 @@ def get_host_assignments(
 
 def complete_slots(slots: Sequence[SlotInfo]) -> None:
     """Set the sizes and the cross ranks of slots whose ranks are known; the slots are in the order of the hosts."""
-    local_sizes: Counter[str] = Counter()
+    local_sizes: dict[str, int] = {}
     cross_sizes: Counter[int] = Counter()
     for slot in slots:
         slot.cross_rank = cross_sizes[slot.local_rank]
         cross_sizes[slot.local_rank] += 1
-        local_sizes[slot.hostname] += 1
+        local_sizes[slot.hostname] = max(slot.local_rank + 1, local_sizes.get(slot.hostname, 0))
     for slot in slots:
         slot.size, slot.local_size = len(slots), local_sizes[slot.hostname]
         slot.cross_size = cross_sizes[slot.local_rank]

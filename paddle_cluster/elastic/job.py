@@ -78,7 +78,7 @@ class JobWorkers:
             settings.reset_limit if settings.elastic else 0,
             settings.cooldown_range,
             settings.verbose,
-            FailurePolicy(settings.failures_per_host, settings.heartbeat_timeout),
+            FailurePolicy(settings.failures_per_host, settings.heartbeat_timeout, settings.wait_for_replacement),
             self.secret,
             self._journal,
         )

@@ -40,8 +40,8 @@ from paddle_cluster.elastic.settings import ElasticSettings
 
 # settings that have the names of the command line's attributes, and their values
 _SAME = (
-    "num_proc", "heartbeat_timeout", "gloo_timeout_seconds", "nics", "prefix_output_with_timestamp", "store_dir",
-    "driver_grace", "agent_port", "agent_timeout", "address", "port",
+    "num_proc", "wait_for_replacement", "heartbeat_timeout", "gloo_timeout_seconds", "nics",
+    "prefix_output_with_timestamp", "store_dir", "driver_grace", "agent_port", "agent_timeout", "address", "port",
 )  # fmt: skip
 
 

@@ -23,6 +23,9 @@ __all__ = ["FAILURE", "READY", "SUCCESS", "HeartbeatWatch", "WorkerStateRegistry
 
 LOOK_S = 1.0  # maximum seconds between two checks
 LEAST_S = 6.0  # minimum time limit in seconds; a worker sends three heartbeats in this time, so one may be late
+# seconds of silence after which a worker that has finished its work is ended. It sends no heartbeats while Python takes
+# its modules apart, which takes a second of processor time with torch, and many seconds on a busy machine.
+DONE_S = 30.0
 
 
 class Workforce(Protocol):
@@ -105,8 +108,17 @@ class WorkerStateRegistry:
         with self._changed:
             self._generation, self._size, self.resets = generation, size, resets
 
+    def wait_until(self, is_so: Callable[[], bool], wait: float | None) -> bool:
+        """Wait at most `wait` seconds until a condition holds between two decisions, or the job is over.
+
+        Args: is_so: called again after each change of the reports, and after `wake`.  wait: None: without a limit.
+        Returns: whether the condition holds, or the job is over.
+        """
+        with self._changed:
+            return self._changed.wait_for(lambda: self._driver.finished() or (not self._is_deciding and is_so()), wait)
+
     def wake(self) -> None:
-        """Wake the waiting threads after the end of the job."""
+        """Wake the waiting threads, which then check their conditions again."""
         with self._changed:
             self._changed.notify_all()
 
@@ -260,6 +272,7 @@ class HeartbeatWatch:
         waited_for = self._list_waited_for(silent)
         for member, silence in silent.items():
             limit = self._short if member.slot in waited_for else self._timeout
+            limit = max(limit, DONE_S) if member.is_done else limit
             if silence > limit:
                 glog.error(f"{member.host}[{member.local_rank}] has sent no heartbeat for {limit:g} s, and is ended")
                 member.is_silent = True
@@ -268,7 +281,7 @@ class HeartbeatWatch:
     def _list_waited_for(self, silent: Collection[Incarnation]) -> set[Slot]:
         """Return the slots of silent workers without a report, if all other workers of the generation have reported."""
         recorded = set(self._reports.get_recorded_slots())
-        missing = {member.slot for member in silent} - recorded
+        missing = {member.slot for member in silent if not member.is_awaited} - recorded
         if not recorded or len(recorded) + len(missing) < self._reports.size():
             return set()
         return missing

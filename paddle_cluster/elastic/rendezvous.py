@@ -4,7 +4,9 @@
   The status 204 means that the worker has to repeat the request.
 - `PUT /worker_addresses/<host>:<local_rank>` has the body {"incarnation", "addresses": [[ip, port], ...]}.
 - `PUT /places/<host>:<local_rank>` has the body {"incarnation", "holder"}, and is answered with {"holder"}: the process
-  that has the place of the worker, because it has asked first.
+  that has the place of the worker, because it has asked first. With {"is_newcomer": true} it has to ask for its rank.
+- `PUT /leaving/<host>:<local_rank>` has the body {"incarnation"}, and is answered with {"leaves"}: whether a worker
+  that has received SIGTERM is to leave at its next commit.
 - `PUT /heartbeat/<host>:<local_rank>` has the body {"incarnation", "generation", "addresses", "holder"}.
 - `PUT /done/<host>:<local_rank>` has the body {"incarnation"}.
 """
@@ -16,9 +18,9 @@ from http import HTTPStatus
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.schema import Integer, Items, Record, Row, SchemaError, Shape, Such, Text, parse_object
-from paddle_cluster.elastic.driver import WorkerReports
 from paddle_cluster.elastic.http_server import MOST_WAIT_S, PUT_PLACES, HttpAnswer, HttpRequest, RendezvousHandler
 from paddle_cluster.elastic.rendezvous_client import GENERATION_HEADER, GROUP_SCOPE
+from paddle_cluster.elastic.worker_reports import WorkerReports
 
 GET_RANK_AND_SIZE = "rank_and_size"
 PUT_WORKER_ADDRESSES = "worker_addresses"
@@ -67,7 +69,7 @@ def answer_worker(driver: WorkerReports, request: HttpRequest) -> HttpAnswer | N
     match request.method, request.scope:
         case "GET", scope if scope == GET_RANK_AND_SIZE:
             return _answer_rank(driver, request)
-        case "PUT", scope if scope in ("heartbeat", "done", PUT_PLACES, PUT_WORKER_ADDRESSES):
+        case "PUT", scope if scope in ("heartbeat", "done", "leaving", PUT_PLACES, PUT_WORKER_ADDRESSES):
             host, local_rank = _read_slot(request.key)
             return _take(driver, request, host, local_rank)
         case "PUT", scope if scope.startswith(GROUP_SCOPE):
@@ -102,7 +104,13 @@ def _take(driver: WorkerReports, request: HttpRequest, host: str, local_rank: in
     addresses = [(host, port) for host, port in fields.get("addresses", [])]
     if request.scope == PUT_PLACES:
         found = driver.claim_place(host, local_rank, incarnation, holder)
-        return HttpAnswer(HTTPStatus.OK, json.dumps({"holder": found}).encode())
+        answer: dict[str, object] = {"holder": found}
+        if driver.is_newcomer(host, local_rank, incarnation):
+            answer["is_newcomer"] = True
+        return HttpAnswer(HTTPStatus.OK, json.dumps(answer).encode())
+    if request.scope == "leaving":
+        leaves = driver.record_leaving(host, local_rank, incarnation)
+        return HttpAnswer(HTTPStatus.OK, json.dumps({"leaves": leaves}).encode())
     if request.scope == "done":
         driver.record_done(host, local_rank, incarnation)
     elif request.scope == "heartbeat":

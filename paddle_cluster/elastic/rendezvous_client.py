@@ -14,12 +14,13 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import quote
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.backoff import exponential_backoff
 from paddle_base.runtime.errors import BugError, ConfigError, PeerUnreachableError
-from paddle_base.runtime.schema import Record, SchemaError, Text, parse_object
+from paddle_base.runtime.schema import Record, SchemaError, Text, Truth, parse_object
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.keyvalue.exchange import Exchanged, SignedExchange, UnprovenAnswerError
 from paddle_cluster.elastic.keyvalue.signature import STALE
@@ -30,7 +31,8 @@ GENERATION_HEADER = "X-Paddle-Generation"
 # seconds without an acknowledgement after which the driver's host counts as lost; a new host may then have its address
 GONE_S = 6
 _GOOD = (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
-_CLAIMED = Record(holder=Text(MOST_VALUE_BYTES))
+_CLAIMED = Record("is_newcomer", holder=Text(MOST_VALUE_BYTES), is_newcomer=Truth())
+_LEAVES = Record(leaves=Truth())
 LONGEST_POLL_S = 25.0  # seconds that a single request waits; a longer wait uses several requests
 
 
@@ -86,8 +88,9 @@ class RendezvousClient:
         The call waits until all members of the generation are ready or have ended. A slot with rank -1 means that this
         worker is no member any more.
 
-        Args: generation: the last generation of this worker.  wait: maximum seconds of the wait.  has_state: whether
-            this worker has ever had the state of the job.
+        Args: generation: the last generation of this worker; 0: this worker is a newcomer, and asks for its first
+            place.  wait: maximum seconds of the wait.  has_state: whether this worker has ever had the state of the
+            job.
         Raises: PeerUnreachableError: the other workers are not ready within `wait` seconds. See the class for other
             errors.
         """
@@ -107,14 +110,21 @@ class RendezvousClient:
                     "logs, or raise --elastic-timeout"
                 )
 
-    def claim(self, host: str, local_rank: int, incarnation: str, holder: str) -> str:
-        """Ask for the place of a worker for a process of this machine; return the process that has the place."""
+    def claim(self, host: str, local_rank: int, incarnation: str, holder: str) -> tuple[str, bool]:
+        """Ask for the place of a worker for a process of this machine.
+
+        Returns: the process that has the place, and whether it is a newcomer, which has to ask for its rank.
+        """
         path = _path("places", f"{host}:{local_rank}")
         _, _, body = self._ask("PUT", path, json.dumps({"incarnation": incarnation, "holder": holder}).encode())
-        try:
-            return str(parse_object(body, _CLAIMED, "the answer", depth=1, values=10)["holder"])
-        except SchemaError as exc:
-            raise PeerUnreachableError(f"{self._name} sends a malformed answer: {exc}") from exc
+        found = self._parse(body, _CLAIMED)
+        return str(found["holder"]), bool(found.get("is_newcomer"))
+
+    def leave(self, host: str, local_rank: int, incarnation: str) -> bool:
+        """Report that this worker has received SIGTERM; return whether it is to leave at its next commit."""
+        path = _path("leaving", f"{host}:{local_rank}")
+        _, _, body = self._ask("PUT", path, json.dumps({"incarnation": incarnation}).encode())
+        return bool(self._parse(body, _LEAVES)["leaves"])
 
     def register_addresses(
         self, host: str, local_rank: int, incarnation: str, addresses: Sequence[tuple[str, int]]
@@ -153,6 +163,13 @@ class RendezvousClient:
             return SlotInfo.from_response_string(host, body.decode()), int(generation)
         except ValueError as exc:
             raise PeerUnreachableError(f"{self._name} sends a malformed rank: {glog.clean(exc, 200)}") from exc
+
+    def _parse(self, body: bytes, shape: Record) -> dict[str, Any]:
+        """Parse an answer. Raises: PeerUnreachableError: the answer has another form."""
+        try:
+            return parse_object(body, shape, "the answer", depth=1, values=10)
+        except SchemaError as exc:
+            raise PeerUnreachableError(f"{self._name} sends a malformed answer: {exc}") from exc
 
     def _put_json(self, scope: str, host: str, local_rank: int, **fields: object) -> None:
         self._ask("PUT", _path(scope, f"{host}:{local_rank}"), json.dumps(fields).encode())

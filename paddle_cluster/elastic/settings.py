@@ -68,6 +68,7 @@ class ElasticSettings(BaseSettings):
     - elastic_timeout: maximum seconds of a wait for slots.
     - reset_limit: maximum number of times that workers may resume; None: any number.
     - failures_per_host: number of failed workers after which a host is blacklisted.
+    - wait_for_replacement: whether all workers wait for the start of a new process, as in Horovod.
     - heartbeat_timeout: seconds of silence after which a worker is ended.
     - gloo_timeout_seconds: maximum seconds until the workers have connected; None: the environment decides, or 30.
     - store_dir: directory from which a restarted driver takes over the job and its workers; "": the workers end with
@@ -92,6 +93,7 @@ class ElasticSettings(BaseSettings):
     _: KW_ONLY
     elastic: bool = True
     failures_per_host: int = 1
+    wait_for_replacement: bool = False
     heartbeat_timeout: float = 30.0
     gloo_timeout_seconds: float | None = None
     store_dir: str = ""

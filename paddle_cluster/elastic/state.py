@@ -21,6 +21,7 @@ from paddle_base.runtime import glog
 from paddle_cluster.elastic.collectives.dtypes import DTYPES
 from paddle_cluster.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.leaving import leaving_on_sigterm
 from paddle_cluster.elastic.process.membership import WORKER
 from paddle_cluster.elastic.process.objects import dump_object
 from paddle_cluster.elastic.worker import WorkerNotificationManager
@@ -477,7 +478,8 @@ def run_fn(
         notices.register_listener(state)
         WORKER.on_placed = getattr(state, "forget_host_updates", lambda: None)
         try:
-            return _repeat(functools.partial(func, state, *args, **kwargs), state, reset, finish)
+            with leaving_on_sigterm():
+                return _repeat(functools.partial(func, state, *args, **kwargs), state, reset, finish)
         finally:
             WORKER.on_placed = lambda: None
             notices.remove_listener(state)

@@ -105,13 +105,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar=("MIN", "MAX"),
         help="seconds after which a blacklisted host may be used again (default: never)",
     )
-    add(
-        "--failures-per-host",
-        type=int,
-        help="number of failed workers after which a host is blacklisted (default: 1 with -H, --hostfile or "
-        "--host-discovery-script, as in Horovod; else 2)",
-    )
-    add("--heartbeat-timeout", type=float, default=30.0, help="seconds after which a silent worker is ended (30)")
+    _add_failure_flags(parser)
     _add_driver_flags(parser)
     add("--start-timeout", type=int, help="accepted without effect: no interfaces are probed")
     add(
@@ -136,6 +130,23 @@ def make_parser() -> argparse.ArgumentParser:
     parser.set_defaults(run_func=None, executable=None)
     add("command", nargs=argparse.REMAINDER, help="command of a worker, with its arguments")
     return parser
+
+
+def _add_failure_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags about workers that fail, and their replacements."""
+    add = parser.add_argument
+    add(
+        "--failures-per-host",
+        type=int,
+        help="number of failed workers after which a host is blacklisted (default: 1 with -H, --hostfile or "
+        "--host-discovery-script, as in Horovod; else 2)",
+    )
+    add(
+        "--wait-for-replacement",
+        action="store_true",
+        help="let all workers wait for the start of a new worker, as in Horovod (default: the others continue)",
+    )
+    add("--heartbeat-timeout", type=float, default=30.0, help="seconds after which a silent worker is ended (30)")
 
 
 def _add_driver_flags(parser: argparse.ArgumentParser) -> None:

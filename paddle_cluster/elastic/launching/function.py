@@ -165,6 +165,7 @@ class FunctionStore:
 
     def close(self) -> None:
         """Stop the store."""
+        self._client.close()
         self._server.shutdown_server()
 
 

@@ -13,11 +13,11 @@ Source: Horovod 0.28, `horovod/runner/elastic/registration.py`. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from paddle_cluster.elastic.constants import RESET_LIMIT_EXCEEDED_MESSAGE
-from paddle_cluster.elastic.hosts import HostInfo, SlotInfo, get_host_assignments
+from paddle_cluster.elastic.hosts import HostInfo, SlotInfo, complete_slots, get_host_assignments
 
 READY = "READY"
 SUCCESS = "SUCCESS"
@@ -117,6 +117,14 @@ def assign_slots(
     for rank, slot in enumerate(slots):
         slot.rank = rank
     return slots
+
+
+def keep_slots(slots: Iterable[SlotInfo], kept: Collection[Slot]) -> list[SlotInfo]:
+    """Return new slots for those that are kept, with the ranks 0, 1, ... in the given order."""
+    left = [one for one in slots if (one.hostname, one.local_rank) in kept]
+    found = [SlotInfo(one.hostname, rank, one.local_rank, 0) for rank, one in enumerate(left)]
+    complete_slots(found)
+    return found
 
 
 def compare_slots(before: Collection[Slot], after: Collection[Slot]) -> int:

@@ -28,7 +28,7 @@ class HostWatch:
     """Runs the discovery of hosts periodically until the watch is stopped.
 
     Args: on_change: called by the watch's thread with the flags of a change.  read_period: returns the seconds between
-        two runs of the discovery.
+        two runs of the discovery.  on_look: called by the watch's thread after each run that has not failed.
 
     Attributes: is_stopped: set at the end of the job.
 
@@ -36,11 +36,16 @@ class HostWatch:
     """
 
     def __init__(
-        self, manager: HostManager, on_change: Callable[[int], None], read_period: Callable[[], float]
+        self,
+        manager: HostManager,
+        on_change: Callable[[int], None],
+        read_period: Callable[[], float],
+        on_look: Callable[[], None] = lambda: None,
     ) -> None:
         self.is_stopped = threading.Event()
         self.problem = ""
         self._manager, self._on_change, self._read_period = manager, on_change, read_period
+        self._on_look = on_look
         self._looked = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -95,6 +100,7 @@ class HostWatch:
                 result = self._manager.update_available_hosts()
                 if result != HostUpdateResult.no_update:
                     self._on_change(result)
+                self._on_look()
             except Exception as exc:  # a user's discovery may raise anything
                 if self.is_stopped.is_set():
                     return

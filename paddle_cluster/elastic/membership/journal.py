@@ -26,19 +26,21 @@ from paddle_cluster.elastic.membership.members import Incarnation
 LEAD, STATE = "elastic/lead", "elastic/state"
 MOST_NUMBER = (1 << 31) - 1
 MOST_TEXT = 253  # maximum characters of a name
-MOST_VALUES = MOST_VALUE_BYTES // 4  # maximum number of JSON values; a process takes 9 values and at least 45 bytes
+MOST_VALUES = MOST_VALUE_BYTES // 4  # maximum number of JSON values; a process takes 10 values and at least 51 bytes
 
 
 _NUMBER = Integer(0, MOST_NUMBER)
 _TEXT = Such(Text(MOST_TEXT), str.isprintable, "a printable text")
-_MEMBER = Row((_TEXT, _NUMBER, _NUMBER, _TEXT, _TEXT, _NUMBER, Truth(), Truth()), optional=1)
-# older drivers have written neither a revision nor the last value of a member
+_MEMBER = Row((_TEXT, _NUMBER, _NUMBER, _TEXT, _TEXT, _NUMBER, Truth(), Truth(), Truth()), optional=2)
+# older drivers have written neither a revision, nor newcomers, nor the last two values of a member
 _DRIVER = Record(
     "revision",
+    "newcomers",
     generation=_NUMBER,
     resets=_NUMBER,
     port=Integer(1, 65535),
     members=Items(_MEMBER, MOST_VALUES),
+    newcomers=Items(_MEMBER, MOST_VALUES),
     blacklist=Items(_TEXT, MOST_VALUES),
     revision=_NUMBER,
 )
@@ -48,6 +50,7 @@ class MemberRecord(NamedTuple):
     """A process of a generation; see `Incarnation`.
 
     Attributes: has_spoken: whether the process has ever sent a heartbeat; only then does its silence count.
+        is_newcomer: whether the process has to ask for its place.
     """
 
     host: str
@@ -58,26 +61,33 @@ class MemberRecord(NamedTuple):
     generation: int
     is_done: bool
     has_spoken: bool = False  # the value for records of older drivers without this field
+    is_newcomer: bool = False  # as above
 
     @classmethod
     def of(cls, one: Incarnation, rank: int) -> MemberRecord:
         """Return the record of a process."""
         has_spoken = one.heard is not None
-        return cls(one.host, one.local_rank, rank, one.name, one.host_uid, one.generation, one.is_done, has_spoken)
+        facts = (one.name, one.host_uid, one.generation, one.is_done, has_spoken, one.is_newcomer)
+        return cls(one.host, one.local_rank, rank, *facts)
 
-    def revive(self, ends: Sequence[threading.Event]) -> Incarnation:
-        """Return the process of the record; each of `ends`, and an additional event, ends the process."""
+    def revive(self, ends: Sequence[threading.Event], is_awaited: bool) -> Incarnation:
+        """Return the process of the record; each of `ends`, and an additional event, ends the process.
+
+        Args: is_awaited: whether the process has no place in the generation yet.
+        """
         ends = [*ends, threading.Event()]
         heard = time.monotonic() if self.has_spoken else None
         slot = (self.host, self.local_rank)
-        return Incarnation(*slot, self.name, self.host_uid, self.generation, ends, is_done=self.is_done, heard=heard)
+        one = Incarnation(*slot, self.name, self.host_uid, self.generation, ends, is_done=self.is_done, heard=heard)
+        one.is_newcomer, one.is_awaited, one.has_state = self.is_newcomer, is_awaited, not is_awaited
+        return one
 
 
 class DriverRecord(NamedTuple):
     """The generation that the driver has decided on.
 
     Attributes: resets: number of times that the workers have resumed.  port: port of the rendezvous server.  blacklist:
-        excluded hosts.  revision: number of notices of changed hosts.
+        excluded hosts.  revision: number of notices of changed hosts.  newcomers: processes that have no place yet.
     """
 
     generation: int
@@ -86,6 +96,7 @@ class DriverRecord(NamedTuple):
     members: tuple[MemberRecord, ...]
     blacklist: tuple[str, ...]
     revision: int = 0  # the value for records of older drivers without this field
+    newcomers: tuple[MemberRecord, ...] = ()  # as above
 
     @property
     def text(self) -> str:
@@ -103,11 +114,15 @@ def read_record(text: str) -> DriverRecord:
     except SchemaError as exc:
         raise _damaged(str(exc)) from exc
     members = tuple(MemberRecord(*one) for one in fields["members"])
-    slots = {(one.host, one.local_rank) for one in members}
-    if not members or sorted(one.rank for one in members) != list(range(len(slots))):
+    newcomers = tuple(MemberRecord(*one) for one in fields.get("newcomers", ()))
+    every = (*members, *newcomers)
+    slots = {(one.host, one.local_rank) for one in every}
+    if not members or sorted(one.rank for one in every) != list(range(len(slots))):
         raise _damaged(f"{STATE} has invalid ranks")
+    if any(one.rank >= len(members) for one in members):
+        raise _damaged(f"{STATE} has the rank of a worker for a process without a place")
     numbers = (fields["generation"], fields["resets"], fields["port"])
-    return DriverRecord(*numbers, members, tuple(fields["blacklist"]), fields.get("revision", 0))
+    return DriverRecord(*numbers, members, tuple(fields["blacklist"]), fields.get("revision", 0), newcomers)
 
 
 def _damaged(what: str) -> DamagedError:

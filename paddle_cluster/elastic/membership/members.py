@@ -24,6 +24,10 @@ class Incarnation:
     - heard: time of the last heartbeat in seconds of `time.monotonic`; None: no heartbeat yet.
     - has_state: whether the process has the state of the job and can send the state to other processes.
     - is_silent: whether the driver has ended the process because it was silent.
+    - is_newcomer: whether the process was started without a place in a generation, for which it has to ask.
+    - is_awaited: whether the newcomer has no place yet.
+    - asked: time of the newcomer's first question in seconds of `time.monotonic`; None: it is not ready yet.
+    - is_leaving: whether the process has received SIGTERM, and leaves at its next commit.
     - holder: the operating system's process that has called `hvd.init()`; "": none has. The variables of the worker are
       also in its children, which must not take part in its place.
     """
@@ -39,6 +43,10 @@ class Incarnation:
     heard: float | None = None
     has_state: bool = True
     is_silent: bool = False
+    is_newcomer: bool = False
+    is_awaited: bool = False
+    asked: float | None = None
+    is_leaving: bool = False
     holder: str = ""
 
     @property
@@ -114,6 +122,12 @@ class MemberTable:
                 for one in self._members.values()
                 if one.is_live and uids.get(one.host, one.host_uid) == one.host_uid
             ]
+
+    def drop(self, member: Incarnation) -> None:
+        """Remove a process."""
+        with self._lock:
+            if self._members.get(member.slot) is member:
+                del self._members[member.slot]
 
     def keep(self, slots: Collection[Slot]) -> None:
         """Remove all processes except the processes of these slots."""

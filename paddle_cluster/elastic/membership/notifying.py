@@ -60,6 +60,11 @@ class Notifier:
             self.base = self.revision
             self._clients = {slot: client for slot, client in self._clients.items() if slot in self._expected}
 
+    def expects(self, slots: Collection[Slot]) -> bool:
+        """Return whether the workers expect these slots, possibly among others, in the next generation."""
+        with self._lock:
+            return self._expected.issuperset(slots)
+
     def post(self, slots: Collection[Slot], result: int) -> HostsNotice:
         """Store a notice about the slots of the next generation; from now on the workers expect these slots.
 

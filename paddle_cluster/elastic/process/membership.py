@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -29,7 +30,7 @@ from paddle_cluster.elastic.collectives.forming import form
 from paddle_cluster.elastic.collectives.group import STALL_END_S, STALL_S, Patience, RankGroup
 from paddle_cluster.elastic.collectives.joining import LOST, AddressStore, GroupPlan
 from paddle_cluster.elastic.constants import MOST_S, read_seconds
-from paddle_cluster.elastic.errors import HorovodInternalError, RemovedFromJobError
+from paddle_cluster.elastic.errors import HorovodInternalError, LeftJobError, RemovedFromJobError
 from paddle_cluster.elastic.hosts import SLOT_NUMBERS, list_slot_variables
 from paddle_cluster.elastic.process.set_registry import ProcessSet, SetRegistry
 from paddle_cluster.elastic.rendezvous_client import GROUP_SCOPE, RendezvousClient
@@ -187,6 +188,7 @@ class WorkerMembership:
     Attributes:
     - has_state: whether this process has had the state of the job, which rank 0 sends to the other ranks; None:
       unknown, because the program does not use `hvd.elastic.run`.
+    - is_leaving: whether this worker leaves at its next commit, because it has received SIGTERM.
     - on_placed: called by `init` when the driver has assigned a slot to this worker.
     - sets: the groups of this process: that of all ranks, and those of its process sets.
     - notice_addresses: the addresses at which this worker receives notices. Each heartbeat contains the addresses,
@@ -200,19 +202,19 @@ class WorkerMembership:
         self.settings = WorkerSettings()
         self.client: RendezvousClient | None = None
         self.has_state: bool | None = None
+        self.is_leaving = False
         self.on_placed: Callable[[], None] = lambda: None
         self.notice_addresses: tuple[tuple[str, int], ...] = ()
         self.sets = SetRegistry()
         self.secret = ""
-        self._has_begun = False
-        self._process = ""  # name of the process that has called `init`
+        self._process = ""  # name of the process that has called `init`, if one has
         self._heart: threading.Thread | None = None
         self._stop = threading.Event()
 
     @property
     def is_member(self) -> bool:
         """Whether this process has called `init`, or is no worker of a driver."""
-        return self._has_begun or not read_settings(os.environ).address
+        return bool(self._process) or not read_settings(os.environ).address
 
     @property
     def is_initialised(self) -> bool:
@@ -243,9 +245,7 @@ class WorkerMembership:
         self._check_process()
         if self.is_initialised:
             return
-        is_known = not self._has_begun
-        if is_known:
-            self._begin()
+        is_known = not self._process and not self._begin()
         self.sets.declare(process_sets, is_dynamic=self.settings.is_dynamic)
         while True:
             if not is_known and self.settings.is_elastic:
@@ -285,23 +285,24 @@ class WorkerMembership:
 
     def _check_process(self) -> None:
         """Raises: ConfigError: this process is a fork of the worker."""
-        if self._has_begun and self._process != name_process():
+        if self._process and self._process != name_process():
             raise ConfigError(describe_foreign(self.placement, self._process))
 
     # ----- With the driver -----
 
-    def _check_place(self, client: RendezvousClient) -> None:
-        """Take the place of this worker.
+    def _check_place(self, client: RendezvousClient, process: str) -> bool:
+        """Take the place of this worker; return whether this worker is a newcomer, which has to ask for its rank.
 
         Raises: ConfigError: another process has the place.
         """
         place = self.placement
-        holder = client.claim(place.hostname, place.local_rank, self.settings.incarnation, self._process)
-        if holder != self._process:
+        holder, is_newcomer = client.claim(place.hostname, place.local_rank, self.settings.incarnation, process)
+        if holder != process:
             raise ConfigError(describe_foreign(place, holder))
+        return is_newcomer
 
-    def _begin(self) -> None:
-        """Read the environment once per process."""
+    def _begin(self) -> bool:
+        """Read the environment once per process; return whether this worker is a newcomer without a place."""
         self.placement = read_placement(os.environ)
         settings = read_settings(os.environ)
         self.settings = settings._replace(incarnation=settings.incarnation or uuid.uuid4().hex)
@@ -314,28 +315,35 @@ class WorkerMembership:
                 f"HOROVOD_SIZE is {self.placement.size}, and HOROVOD_GLOO_RENDEZVOUS_ADDR is empty; start the program "
                 "by `paddle elastic run`"
             )
-        self._process = name_process()
-        if self.client is not None:
-            self._check_place(self.client)
-        self._has_begun = True
+        process = name_process()
+        is_newcomer = self.client is not None and self._check_place(self.client, process)
+        if is_newcomer:
+            self.placement = self.placement._replace(generation=0)
+        self._process = process
         end_without_traceback()
         atexit.register(self.end)
         if self.client is not None and settings.is_elastic:
             self._heart = ServiceThread(self._beat, "worker-heartbeat")
             self._heart.start()
+        return is_newcomer
 
     def _ask_for_place(self) -> None:
         assert self.client is not None
         place = self.placement
+        if self.is_leaving:  # a driver that has taken over the job does not know it
+            self.client.leave(place.hostname, place.local_rank, self.settings.incarnation)
         slot, generation = self.client.query_rank(
             place.hostname,
             place.local_rank,
             self.settings.incarnation,
             place.generation,
-            self.settings.elastic_timeout,
+            # a newcomer waits for a commit of the others, which may take any time
+            self.settings.elastic_timeout if place.generation else math.inf,
             self.has_state is not False,
         )
         if slot.rank < 0:
+            if self.is_leaving:
+                raise LeftJobError(f"{place.hostname}[{place.local_rank}] has left the job at a commit, after SIGTERM")
             raise RemovedFromJobError(
                 f"{place.hostname}[{place.local_rank}] was removed from the elastic job: the driver has no rank for it"
             )

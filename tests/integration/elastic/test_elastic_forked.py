@@ -141,7 +141,7 @@ def test_a_killed_worker_is_replaced_in_the_next_generation(tmp_path: Path) -> N
         train(state)
         return float(state.weights[0]), state.batch, len(begun)
 
-    assert run_on_two(work, min_num_proc=1, failures_per_host=2) == [(8.0, 8, 1)] * 2
+    assert run_on_two(work, min_num_proc=2, failures_per_host=2) == [(8.0, 8, 1)] * 2
     assert sorted(path.read_text() for path in tmp_path.glob("begun-*")) == ["1", "1", "2"]
     assert not begun
 

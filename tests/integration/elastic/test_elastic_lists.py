@@ -3,7 +3,8 @@
 A failure costs its host at once where upstream's does (`--failures-per-host 1`). Two cases of upstream's Spark tests
 are the same job here: P5 and P14 have five settings of Spark's own blacklist, of which a host that the discovery names
 no more, and one that the driver blacklists, are left; where Spark starts a failed task again later (P13), the driver
-does so in the next generation, so that the size never falls.
+does so in the next generation, so that with
+`--wait-for-replacement` the size never falls.
 
 `make test` has one case of each kind: hosts that come and go (I1), a worker that is killed (I2), all workers that fail,
 on fixed hosts (I4), a blacklist (I5), too few hosts (I6), the limit of resets (I7), a restart where nothing is
@@ -24,6 +25,7 @@ from test_elastic_run import run
 
 A, B, C, D = "localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3"
 ONE_FAILURE = ["--failures-per-host", "1"]
+P13 = ["-np", "4", "--min-np", "1", "--failures-per-host", "2"]
 
 
 class ListJob:
@@ -214,5 +216,13 @@ def test_p12_p14_auto_scale_down_by_exception(tmp_path: Path) -> None:
 
 def test_p13_auto_scale_without_a_blacklist(tmp_path: Path) -> None:
     hosts = ",".join(f"{name}:1" for name in (A, B, C, D))
-    job = ListJob(tmp_path, hosts, {"exits": {"1,0": [2]}}, "-np", "4", "--min-np", "1", "--failures-per-host", "2")
+    job = ListJob(tmp_path, hosts, {"exits": {"1,0": [2]}}, *P13, "--wait-for-replacement")
     job.check([4, 4, 4], [1, 2, 2], [0, 0, 0])
+
+
+def test_p13_the_others_go_on_until_the_new_worker_is_ready(tmp_path: Path) -> None:
+    hosts = ",".join(f"{name}:1" for name in (A, B, C, D))
+    job = ListJob(tmp_path, hosts, {"exits": {"1,0": [2]}, "sizes": {"2": 4}}, *P13)
+    assert job.status == 0, job.text
+    assert [(line["size"], line["rendezvous"]) for line in job.log[::2]] == [(4, 1), (4, 3)]
+    assert job.column("total") == [3.0, 6.0, 9.0]

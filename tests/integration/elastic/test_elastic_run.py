@@ -101,7 +101,7 @@ def test_a_worker_that_fails_is_started_again_beside_the_one_that_goes_on(tmp_pa
 def test_a_host_that_comes_has_new_workers(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("localhost:1\n")
     flags = ["-np", "1", "--min-np", "1", "--host-discovery-script", "cat hosts; test ! -e more || echo 127.0.0.1:1"]
-    worker = [*WORKER, "0:touch", "more", "0:wait", "0:ready", "0:touch", "over", "1:see", "over", "env"]
+    worker = [*WORKER, "0:touch", "more", "0:wait", "0:ready", "0:touch", "over", "1:init", "1:see", "over", "env"]
     status, lines, log = run(tmp_path, *flags, worker=worker)
     assert status == 0, log
     assert lines == [
@@ -109,6 +109,7 @@ def test_a_host_that_comes_has_new_workers(tmp_path: Path) -> None:
         "[0]<stdout>:hosts have changed: 2",
         "[0]<stdout>:localhost,0,1,0",
         "[1]<stdout>:127.0.0.1,1,2,0",
+        "[1]<stdout>:generation 2: 1 of 2",
     ]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +21,8 @@ pytest.importorskip("torch", reason="the extra torch is not installed")
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "tests/chaos/allreduce/allreduce_torch.py"
 LIMIT_S = 240.0  # several processes import torch on a busy machine
-EPOCHS, SAMPLES, BATCH = 3, 96, 12
+EPOCHS, SAMPLES, BATCH = 6, 192, 12
+PACE_S = 1.0  # seconds of a step until all has happened; the job has 96 steps
 
 
 def list_children(pid: int) -> list[int]:
@@ -52,25 +55,39 @@ def wait_for_size(process: Forked, ledger: Ledger, size: int, log: Path, seen: s
     return found
 
 
-@pytest.mark.timeout(2 * LIMIT_S)
-def test_a_model_goes_on_when_a_worker_is_killed_and_hosts_come_and_go(tmp_path: Path) -> None:
-    """All have the same bits at each commit, and each sample counts once, though DataLoaders have read ahead.
-
-    The process of the killed one's DataLoader is stopped, and so cannot end by itself. Nobody waits for its end.
-    """
-    (tmp_path / "ledger").mkdir()
-    write_hosts(tmp_path, "localhost:2\n")
+def start(directory: Path, *flags: str, pace: float) -> tuple[Forked, Ledger, Path]:
+    """Start a job; return its process, the ledger of its workers, and the file of its output."""
+    (directory / "ledger").mkdir()
     environ = {
         **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HOROVOD_ELASTIC_TIMEOUT": "120",
-        "CHAOS_LEDGER": str(tmp_path / "ledger"), "CHAOS_PACE": "0.25", "CHAOS_HURRY": str(tmp_path / "hurry"),
+        "CHAOS_LEDGER": str(directory / "ledger"), "CHAOS_PACE": str(pace), "CHAOS_HURRY": str(directory / "hurry"),
         "CHAOS_EPOCHS": str(EPOCHS), "CHAOS_SAMPLES": str(SAMPLES), "CHAOS_BATCH": str(BATCH),
         "PADDLE_ELASTIC_SILENCE_SECONDS": "1000",
     }  # fmt: skip
-    flags = ["-np", "2", "--min-np", "1", "--max-np", "3", "--failures-per-host", "2", "--gloo-timeout-seconds", "60"]
-    driver = ["paddle", "elastic", "run", *flags, "--host-discovery-script", "cat hosts"]
-    ledger, log = Ledger(tmp_path / "ledger"), tmp_path / "log"
+    log = directory / "log"
+    command = ["paddle", "elastic", "run", *flags, "--gloo-timeout-seconds", "60", sys.executable, SCRIPT]
     with log.open("wb") as output:
-        process = server().start([*driver, sys.executable, SCRIPT], tmp_path, environ, [output.fileno()] * 2)
+        process = server().start(command, directory, environ, [output.fileno()] * 2)
+    return process, Ledger(directory / "ledger"), log
+
+
+def read_ends(ledger: Ledger) -> list[list[float]]:
+    """Return the weights with which each worker ended."""
+    ledger.look()
+    ends = [one.end for one in ledger.workers.values() if one.end is not None]
+    return [[float.fromhex(text) for text in end["weights"]] for end in ends]
+
+
+@pytest.fixture(scope="module")
+def life(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    """A job of two workers, of which one is killed; then a host comes, and a host goes.
+
+    The process of the killed one's DataLoader is stopped, and so cannot end by itself. Nobody may wait for its end.
+    """
+    directory = tmp_path_factory.mktemp("life")
+    write_hosts(directory, "localhost:2\n")
+    flags = ["-np", "2", "--min-np", "1", "--max-np", "3", "--failures-per-host", "2"]
+    process, ledger, log = start(directory, *flags, "--host-discovery-script", "cat hosts", pace=PACE_S)
     child, seen = 0, set[int]()
     try:
         killed = wait_for_size(process, ledger, 2, log, seen)[1]
@@ -79,11 +96,11 @@ def test_a_model_goes_on_when_a_worker_is_killed_and_hosts_come_and_go(tmp_path:
         os.kill(killed.pid, signal.SIGKILL)
         until(lambda: "training continues from the last commit: rank 1 is lost" in log.read_text(), log=log)
         wait_for_size(process, ledger, 2, log, seen)
-        write_hosts(tmp_path, "localhost:2\n127.0.0.1:1\n")
+        write_hosts(directory, "localhost:2\n127.0.0.1:1\n")
         wait_for_size(process, ledger, 3, log, seen)
-        write_hosts(tmp_path, "127.0.0.1:1\nlocalhost:1\n")
+        write_hosts(directory, "127.0.0.1:1\nlocalhost:1\n")
         wait_for_size(process, ledger, 2, log, seen)
-        (tmp_path / "hurry").touch()
+        (directory / "hurry").touch()
         assert process.wait(LIMIT_S) == 0, log.read_text()
     finally:
         process.kill()
@@ -91,9 +108,32 @@ def test_a_model_goes_on_when_a_worker_is_killed_and_hosts_come_and_go(tmp_path:
             with contextlib.suppress(ProcessLookupError):  # its guard may have ended it
                 os.kill(child, signal.SIGKILL)
     ledger.look()
-    workers = list(ledger.workers.values())
+    return ledger
+
+
+@pytest.mark.timeout(2 * LIMIT_S)
+def test_a_model_goes_on_when_a_worker_is_killed_and_hosts_come_and_go(life: Ledger) -> None:
+    """All have the same bits at each commit, and each sample counts once, though DataLoaders have read ahead."""
+    workers = list(life.workers.values())
     steps = verdict.list_committed(workers)
     faults = verdict.check_agreement(workers) + verdict.check_generations(workers)
     faults += verdict.check_samples(steps, EPOCHS, SAMPLES, BATCH)
     faults += verdict.check_model(workers, steps, SAMPLES, is_torch=True)
     assert faults == []
+
+
+@pytest.mark.timeout(2 * LIMIT_S)
+def test_ddp_fixed_workers_and_workers_that_come_and_go_make_the_same_model(life: Ledger, tmp_path: Path) -> None:
+    process, ledger, log = start(tmp_path, "-np", "2", pace=0.0)
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, ROOT / "tests/torch_ddp.py", tmp_path, str(EPOCHS), str(SAMPLES), str(BATCH)]
+    try:
+        subprocess.run(command, env=environ, timeout=LIMIT_S, check=True)
+        assert process.wait(LIMIT_S) == 0, log.read_text()
+    finally:
+        process.kill()
+    expected = json.loads((tmp_path / "weights").read_text())
+    fixed, changing = read_ends(ledger), read_ends(life)
+    assert len(fixed) == len(changing) == 2
+    for found in fixed + changing:
+        assert found == pytest.approx(expected, abs=verdict.TOLERANCE, rel=0)

@@ -57,7 +57,7 @@ class ScriptedJob:
     ) -> None:
         self.discovery = more.pop("discovery", None) or FixedHosts(hosts)
         self.rendezvous = mock.Mock()
-        policy = FailurePolicy(failures, more.pop("heartbeat_timeout", 0.0))
+        policy = FailurePolicy(failures, more.pop("heartbeat_timeout", 0.0), more.pop("waits", True))
         more.setdefault("timeout", LIMIT_S)
         self.driver = ElasticDriver(self.rendezvous, self.discovery, least, most, policy=policy, **more)
         self.processes: list[ScriptedProcess] = []
@@ -87,6 +87,10 @@ class ScriptedJob:
         host, local_rank = process.place
         generation = process.generation if generation is None else generation
         return self._pool.submit(self.driver.query_rank, host, local_rank, process.incarnation, generation, LIMIT_S)
+
+    def ask_first(self, process: ScriptedProcess) -> Future[tuple[SlotInfo, int] | None]:
+        """The first question of a newcomer, which has no generation."""
+        return self.ask(process, generation=0)
 
     def succeed(self, process: ScriptedProcess) -> None:
         self.driver.record_done(*process.place, process.incarnation)

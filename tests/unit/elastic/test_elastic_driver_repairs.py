@@ -90,7 +90,7 @@ def test_n5_rank_0_hears_of_a_change_before_it_listened(monkeypatch: pytest.Monk
     """G4: the notice was lost."""
     told: list[tuple[object, int]] = []
     client = mock.Mock(notify_hosts_updated=lambda stamp, result: told.append((stamp, result)))
-    monkeypatch.setattr("paddle_cluster.elastic.driver.WorkerNotificationClient", lambda *_: client)
+    monkeypatch.setattr("paddle_cluster.elastic.worker_reports.WorkerNotificationClient", lambda *_: client)
     job = ScriptedJob({"a": 2})
     first, second = job.start(2)
     job.discovery.set({"a": 2, "b": 1})

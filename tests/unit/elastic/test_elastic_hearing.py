@@ -20,7 +20,7 @@ from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.membership.members import GAP_S, MOST_TIMES, Hearing, MemberTable
 from paddle_cluster.elastic.membership.results import WorkerEvents, WorkerExit
 from paddle_cluster.elastic.process.membership import HEARTBEAT_S
-from paddle_cluster.elastic.registration import HeartbeatWatch
+from paddle_cluster.elastic.registration import DONE_S, HeartbeatWatch
 
 
 def make_hearing() -> tuple[Hearing, float]:
@@ -125,6 +125,23 @@ def test_a_driver_that_is_cut_off_ends_no_worker() -> None:
     workers[0].heard = now + 51
     watch.check(now + 52)
     assert [worker.is_live for worker in workers] == [True, False]
+
+
+def test_a_worker_that_has_finished_its_work_may_take_long_to_end() -> None:
+    """It was killed while Python took torch apart, which counted as a failure after all work was done."""
+    (hearing, now), members = make_hearing(), MemberTable()
+    workers = [members.begin((host, 0), "", 1, []) for host in "ab"]
+    watch = HeartbeatWatch(members, 5.0, threading.Event(), hearing, mock.Mock(get_recorded_slots=list))
+    for worker in workers:
+        worker.heard = now
+    workers[0].is_done = True
+    late = 2 * round(DONE_S)
+    for second in range(late):
+        hearing.note(now + second)
+    watch.check(now + 10)
+    assert [worker.is_live for worker in workers] == [True, False]
+    watch.check(now + late)
+    assert not workers[0].is_live
 
 
 def test_the_hosts_of_a_driver_that_is_cut_off_stay(monkeypatch: pytest.MonkeyPatch) -> None:

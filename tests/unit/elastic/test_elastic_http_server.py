@@ -50,6 +50,13 @@ class FakeDriver:
         self.said.append(("claim", *said))
         return "7.70"
 
+    def is_newcomer(self, *said: object) -> bool:
+        return said[-1] == "new"
+
+    def record_leaving(self, *said: object) -> bool:
+        self.said.append(("leaving", *said))
+        return True
+
     def record_heartbeat(self, *said: object) -> None:
         self.said.append(("heartbeat", *said))
 
@@ -338,13 +345,17 @@ def test_workers_that_are_not_ready_in_time_are_named_with_the_time(
 def test_what_workers_say_comes_to_the_driver(driver: FakeDriver, client: RendezvousClient) -> None:
     client.heartbeat("h", 1, "i", 4)
     client.heartbeat("h", 1, "i", 5, [("10.0.0.2", 80)], "7.70")
-    assert client.claim("h", 1, "i", "8.80") == "7.70"
+    assert client.claim("h", 1, "i", "8.80") == ("7.70", False)
+    assert client.claim("h", 1, "new", "8.80") == ("7.70", True)
+    assert client.leave("h", 1, "i")
     client.done("h", 1, "i")
     client.register_addresses("h", 1, "i", [("10.0.0.2", 80)])
     assert driver.said == [
         ("heartbeat", "h", 1, "i", 4, [], ""),
         ("heartbeat", "h", 1, "i", 5, [("10.0.0.2", 80)], "7.70"),
         ("claim", "h", 1, "i", "8.80"),
+        ("claim", "h", 1, "new", "8.80"),
+        ("leaving", "h", 1, "i"),
         ("done", "h", 1, "i"),
         ("addresses", "h", 1, "i", [("10.0.0.2", 80)]),
     ]
@@ -359,6 +370,8 @@ def test_what_workers_say_comes_to_the_driver(driver: FakeDriver, client: Rendez
         ("done", "h:1", b'{"incarnation":1}'),
         ("heartbeat", "h:1", b'{"generation":-1}'),
         ("places", "h:1", b'{"incarnation":"i","holder":5}'),
+        ("leaving", "h", b"{}"),
+        ("leaving", "h:1", b'{"incarnation":1}'),
         ("heartbeat", "h:1", b'{"addresses":[["h",0]]}'),
         ("worker_addresses", "h:1", b"{}"),
         ("worker_addresses", "h:1", b'{"addresses":[["h",0]]}'),

@@ -25,17 +25,18 @@ from paddle_cluster.elastic.worker import HostUpdateResult
 
 MEMBERS = (MemberRecord("a", 1, 0, "i1", "uid", 1, False), MemberRecord("a", 0, 1, "i2", "", 3, True))
 RECORD = DriverRecord(3, 2, 7000, MEMBERS, ("b",))
+NEWCOMERS = (MemberRecord("c", 0, 2, "i3", "", 4, False, False, True),)
 
 
 def open_journal(directory: Path) -> DriverJournal:
     return DriverJournal(DirectoryRegistry(directory, 0.5), lambda _: None)
 
 
-def begin(directory: Path, hosts: dict[str, int]) -> tuple[ScriptedJob, DriverJournal]:
+def begin(directory: Path, hosts: dict[str, int], **more: Any) -> tuple[ScriptedJob, DriverJournal]:
     """A job whose driver has a journal."""
     journal = open_journal(directory)
     journal.lead()
-    job = ScriptedJob(hosts, journal=journal)
+    job = ScriptedJob(hosts, journal=journal, **more)
     job.driver.port = 7000
     return job, journal
 
@@ -53,6 +54,8 @@ def take_over(directory: Path, hosts: dict[str, int], **more: Any) -> tuple[Scri
 
 def test_a_record_is_read_back() -> None:
     assert read_record(RECORD.text) == RECORD
+    record = RECORD._replace(newcomers=NEWCOMERS)
+    assert read_record(record.text) == record
 
 
 def test_the_record_of_the_largest_job_is_a_value_of_the_registry() -> None:
@@ -74,6 +77,8 @@ def test_the_record_of_the_largest_job_is_a_value_of_the_registry() -> None:
         RECORD._replace(generation=-1).text,
         RECORD._replace(members=RECORD.members[:1] * 2).text,
         RECORD._replace(members=RECORD.members[1:]).text,
+        RECORD._replace(newcomers=NEWCOMERS[:1] * 2).text,
+        RECORD._replace(members=NEWCOMERS, newcomers=RECORD.members).text,
         RECORD._replace(members=()).text,
         RECORD.text.replace("[[", "[[1,"),
         RECORD.text.replace('"i1"', "1"),
@@ -205,7 +210,7 @@ def test_a_driver_that_takes_over_sends_notices_to_a_new_rank_0(
             told.put((self.addresses, result))
             return is_accepted
 
-    monkeypatch.setattr("paddle_cluster.elastic.driver.WorkerNotificationClient", Client)
+    monkeypatch.setattr("paddle_cluster.elastic.worker_reports.WorkerNotificationClient", Client)
     monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
     again, next_journal, _ = take_over(tmp_path, {"b": 1})
     a, b = again.wait_for(2)
@@ -238,7 +243,7 @@ def test_a_driver_whose_clock_is_behind_tells_of_changes_after_a_takeover(
     """Times ordered the notices: workers ignored those of a driver whose clock was behind that of the first one."""
     told = queue.Queue[tuple[float, int]]()
     client = mock.Mock(notify_hosts_updated=lambda number, result: told.put((number, result)))
-    monkeypatch.setattr("paddle_cluster.elastic.driver.WorkerNotificationClient", lambda *_: client)
+    monkeypatch.setattr("paddle_cluster.elastic.worker_reports.WorkerNotificationClient", lambda *_: client)
     monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
     state = State(bcast_object=lambda value: value, get_rank=lambda: 0)
 
@@ -269,6 +274,53 @@ def test_a_driver_whose_clock_is_behind_tells_of_changes_after_a_takeover(
 
 def test_a_record_of_a_driver_that_did_not_know_who_has_spoken_is_read() -> None:
     fields = json.loads(RECORD.text)
-    del fields["revision"]
-    fields["members"] = [one[:-1] for one in fields["members"]]
+    del fields["revision"], fields["newcomers"]
+    fields["members"] = [one[:-2] for one in fields["members"]]
     assert read_record(json.dumps(fields)) == RECORD
+
+
+def test_the_next_driver_awaits_the_newcomers_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver ends while a new process starts: the process must not run twice, and not count as a worker."""
+    monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
+    job, journal = begin(tmp_path, {"a": 1}, waits=False)
+    (a,) = job.start(1)
+    job.discovery.set({"a": 1, "b": 1})
+    b = job.wait_for(2)[1]
+    journal.close()
+    job.end()
+
+    again, next_journal, record = take_over(tmp_path, {"a": 1, "b": 1}, waits=False)
+    assert [(one.name, one.rank) for one in record.newcomers] == [(b.incarnation, 1)]
+    first, new = again.wait_for(2)
+    assert [(one.incarnation, one.slot.rank, one.slot.size) for one in (first, new)] == [
+        (a.incarnation, 0, 1),
+        (b.incarnation, 1, 2),
+    ]
+    assert again.driver.world_size() == 1
+    place = again.ask_first(new)
+    again.wait_for_notice(record.revision)
+    assert again.ask(first).result(LIMIT_S) == (SlotInfo("a", 0, 0, 0, 2, 1, 2), 2)
+    assert place.result(LIMIT_S) == (SlotInfo("b", 1, 0, 1, 2, 1, 2), 2)
+    assert len(again.processes) == 2
+    again.end()
+    next_journal.close()
+
+
+def test_a_newcomer_with_a_place_still_asks_for_it_after_a_takeover(tmp_path: Path) -> None:
+    job, journal = begin(tmp_path, {"a": 1}, waits=False)
+    (a,) = job.start(1)
+    job.discovery.set({"a": 1, "b": 1})
+    b = job.wait_for(2)[1]
+    place = job.ask_first(b)
+    job.wait_for_notice(0)
+    job.ask(a).result(LIMIT_S)
+    assert place.result(LIMIT_S) == (SlotInfo("b", 1, 0, 1, 2, 1, 2), 2)
+    journal.close()
+    job.end()
+
+    again, next_journal, record = take_over(tmp_path, {"a": 1, "b": 1}, waits=False)
+    assert (len(record.members), record.newcomers) == (2, ())
+    assert again.driver.is_newcomer("b", 0, b.incarnation)
+    assert again.ask_first(again.wait_for(2)[1]).result(LIMIT_S) == (SlotInfo("b", 1, 0, 1, 2, 1, 2), 2)
+    again.end()
+    next_journal.close()

@@ -56,8 +56,8 @@ def test_a_place_in_a_job_without_a_driver_belongs_to_the_first_process() -> Non
     try:
         for _ in range(2):  # the second job of a server begins with free places
             server.init(slots)
-            assert [client.claim("a", 0, "i", holder) for holder in ("7.70", "8.80", "7.70")] == ["7.70"] * 3
-            assert client.claim("a", 1, "j", "8.80") == "8.80"
+            assert [client.claim("a", 0, "i", holder) for holder in ("7.70", "8.80", "7.70")] == [("7.70", False)] * 3
+            assert client.claim("a", 1, "j", "8.80") == ("8.80", False)
     finally:
         server.stop()
 

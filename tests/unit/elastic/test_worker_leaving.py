@@ -1,0 +1,130 @@
+"""A worker that receives SIGTERM leaves at its next commit; the driver says whether it may."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
+from waiting import until
+
+from paddle_cluster.elastic.errors import LeftJobError
+from paddle_cluster.elastic.hosts import SlotInfo, list_slot_variables
+from paddle_cluster.elastic.http_server import RendezvousServer
+from paddle_cluster.elastic.process import leaving, membership
+from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
+
+# Prints how a forked child ends after SIGTERM; then ends itself by SIGTERM, with no driver at its port.
+ALONE = """
+import os, signal, sys, threading
+from paddle_cluster.elastic.process import leaving
+from paddle_cluster.elastic.process.membership import WORKER, WorkerSettings
+from paddle_cluster.elastic.rendezvous_client import RendezvousClient
+
+leaving.ANSWER_S = 0.2
+WORKER.settings = WorkerSettings("127.0.0.1", 1, is_elastic=True)
+WORKER.client = RendezvousClient("127.0.0.1", 1)
+with leaving.leaving_on_sigterm():
+    child = os.fork()
+    if not child:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(1)
+    print(os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(60)
+"""
+
+
+class Job:
+    """A job whose process `one` is this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.job = ScriptedJob({"a": 1, "b": 1}, waits=False)
+        self.server = RendezvousServer(secret="s")
+        self.port = self.server.start(create_rendezvous_handler(self.job.driver), address="127.0.0.1")
+        self.first, self.one = self.job.start(2)
+        self.worker = membership.WorkerMembership()
+        monkeypatch.setattr(leaving, "WORKER", self.worker)
+        self.monkeypatch = monkeypatch
+
+    def take_place(self, process: ScriptedProcess, slot: SlotInfo) -> None:
+        """Let this process be a worker."""
+        environ = {
+            **list_slot_variables(slot),
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self.port),
+            "HOROVOD_ELASTIC": "1",
+            "PADDLE_ELASTIC_INCARNATION": process.incarnation,
+            "PADDLE_ELASTIC_GENERATION": str(process.generation),
+            "PADDLE_SECRET": "s",
+        }
+        for name, value in environ.items():
+            self.monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    one = Job(monkeypatch)
+    yield one
+    one.worker.end()
+    one.server.stop()
+    one.job.end()
+
+
+def test_sigterm_leaves_at_the_next_commit(job: Job) -> None:
+    job.take_place(job.one, SlotInfo("b", 1, 0, 1, 2, 1, 2))
+    job.worker._begin()
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with leaving.leaving_on_sigterm():
+            os.kill(os.getpid(), signal.SIGTERM)
+            until(lambda: job.worker.is_leaving, "the answer of the driver")
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    job.job.wait_for_notice(0)
+    with pytest.raises(LeftJobError, match=r"b\[0\] has left the job at a commit, after SIGTERM") as caught:
+        job.worker._ask_for_place()
+    assert caught.value.exit_code == 143
+    assert job.job.ask(job.first).result(LIMIT_S) == (SlotInfo("a", 0, 0, 0, 1, 1, 1), 2)
+
+
+def test_a_handler_of_the_program_stays(job: Job) -> None:
+    job.take_place(job.one, SlotInfo("b", 1, 0, 1, 2, 1, 2))
+    job.worker._begin()
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with leaving.leaving_on_sigterm():
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_ends_a_forked_child_and_a_worker_without_a_driver() -> None:
+    """A child of a DataLoader has the handler of its worker; `terminate()` must end it."""
+    root = Path(membership.__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", ALONE], cwd=root, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("15\n", -15), done.stderr
+
+
+def test_a_newcomer_asks_for_its_rank_before_it_connects(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its variables are those of the time at which it was started."""
+    monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
+    job.job.discovery.set({"a": 1, "b": 2})
+    new = job.job.wait_for(3)[2]
+    job.take_place(new, SlotInfo("b", 2, 1, 0, 3, 2, 1))
+    groups = []
+    monkeypatch.setattr(membership, "form", lambda plan, *_: groups.append((plan.rank, plan.size, plan.scope)))
+    inited = job.job._pool.submit(job.worker.init)
+    job.job.wait_for_notice(0)
+    answers = [job.job.ask(one) for one in (job.first, job.one)]
+    assert [one.result(LIMIT_S)[0].rank for one in answers] == [0, 1]  # type: ignore[index]
+    inited.result(LIMIT_S)
+    assert groups == [(2, 3, "group_2")]
+    assert job.worker.placement.generation == 2
