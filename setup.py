@@ -13,7 +13,7 @@ RECORDIO = ["cramjam>=2.8"]  # RecordIO files compressed by Snappy
 TENSORBOARD = ["tensorboardX>=2.6"]  # paddle tensorboard
 IMAGE = ["pillow>=10"]  # paddle.utils.image_util and preprocess_img
 PYTHON2 = ["fissix>=24.4.24"]  # paddle run: programs in the syntax of Python 2
-TORCH = ["torch>=2.0"]  # paddle.elastic.torch
+TORCH = ["torch>=2.0"]  # paddle.elastic.torch; not in "test": make test installs its 4 GB unless TORCH=none
 PLOT = ["matplotlib>=3.6"]  # paddle plotcurve
 
 # without a C compiler the project installs all the same, and computes in numpy
@@ -107,7 +107,7 @@ setup(
         "python2": PYTHON2,
         "recordio": RECORDIO,
         "tensorboard": TENSORBOARD,
-        "torch": TORCH,  # not in "test": make test installs it, 4 GB, where it is wanted
+        "torch": TORCH,
         "test": [
             *ETCD,
             *IMAGE,
