@@ -1,12 +1,13 @@
-"""Measure all-reduce among processes of this machine, by the collectives of this project and by gloo of torch.
+"""Measure collectives among processes of this machine, by the collectives of this project and by gloo of torch.
 
-    python bench/allreduce.py [--torch PYTHON] [--rounds N] [--many]
+    python bench/allreduce.py [--torch PYTHON] [--rounds N] [--kinds] [--many]
 
-Every rank has an array of float32, and receives the sum of all arrays. The collectives of this project exchange data in
-three ways. In the way "memory", all processes share memory. In the way "connections", they use TCP connections. In the
-way "two hosts", each half of the processes shares memory, and TCP connections join the halves. The ways run in
-alternation, so that a drift of the machine's speed does not change their ratios. Without torch, gloo is not measured;
-`--torch` names the Python of an environment with torch.
+Every rank has an array of float32. In an all-reduce it receives the average of all arrays, in a reduce-scatter its part
+of the average, and in an all-to-all a part of every array; of gloo only the all-reduce is measured. The collectives of
+this project exchange data in three ways. In the way "memory", all processes share memory. In the way "connections",
+they use TCP connections. In the way "two hosts", each half of the processes shares memory, and TCP connections join the
+halves. The ways run in alternation, so that a drift of the machine's speed does not change their ratios. Without torch,
+gloo is not measured; `--torch` names the Python of an environment with torch.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ SIZES = {"19.9 MB": 4_975_000, "0.24 MB": 60_000, "1 MB": 250_000, "4 KB": 1_000
 LOOPBACK_BYTES = 1 << 30
 
 
-def serve_ours(way: str, rank: int, ports: list[int], elements: int) -> None:
-    """Run as a rank of this project's all-reduce."""
+def serve_ours(way: str, rank: int, ports: list[int], elements: int, kind: str) -> None:
+    """Run as a rank of this project's collectives. `kind`: the name of a `CollectiveKind`."""
     import numpy as np
 
     from paddle_cluster.elastic.collectives.forming import form
@@ -48,11 +49,15 @@ def serve_ours(way: str, rank: int, ports: list[int], elements: int) -> None:
     plan = GroupPlan(rank, len(ports), "bench", secret="secret", timeout=120.0, port=ports[rank])
     group = form(plan, FixedStore(), near=near[way])
     array = np.ones(elements, np.float32)
+    splits = [elements // len(ports)] * len(ports) if kind == "ALLTOALL" else None
+    output = array if kind == "ALLREDUCE" else None
 
-    def reduce() -> None:
-        group.wait(group.submit(CollectiveKind.ALLREDUCE, array, argument=Reduction.AVERAGE, output=array))
+    def run() -> None:
+        argument = 0 if splits else Reduction.AVERAGE
+        handle = group.submit(CollectiveKind[kind], array, argument=argument, output=output, splits=splits)
+        group.wait(handle)
 
-    serve_rounds(reduce)
+    serve_rounds(run)
     group.leave()
 
 
@@ -67,7 +72,7 @@ def serve_gloo(rank: int, ports: list[int], elements: int) -> None:
     serve_rounds(lambda: dist.all_reduce(array))
 
 
-def contest(way: str, size: int, elements: int, python: str) -> Contestant:
+def contest(way: str, size: int, elements: int, python: str, kind: str = "ALLREDUCE") -> Contestant:
     """Start the ranks that exchange data in one way, and return them."""
     ports = []
     holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(size)]
@@ -75,10 +80,15 @@ def contest(way: str, size: int, elements: int, python: str) -> Contestant:
         ports.append(one.getsockname()[1])
         one.close()
     commands = [
-        [python if way == "gloo" else sys.executable, __file__, "--rank", json.dumps([way, rank, ports, elements])]
+        [
+            python if way == "gloo" else sys.executable,
+            __file__,
+            "--rank",
+            json.dumps([way, rank, ports, elements, kind]),
+        ]
         for rank in range(size)
     ]
-    return Contestant(way, [], commands)
+    return Contestant(way if kind == "ALLREDUCE" else f"{kind.lower()}, {way}", [], commands)
 
 
 def measure_loopback() -> float:
@@ -122,28 +132,46 @@ def compare(ways: list[str], size: int, name: str, python: str | None, rounds: i
         print(line, flush=True)
 
 
+def compare_kinds(kinds: list[str], size: int, elements: int, rounds: int, repeats: int) -> None:
+    """Measure and print collectives of one array among `size` processes, in shared memory and over connections."""
+    contestants = [contest(way, size, elements, "", kind) for kind in kinds for way in ("memory", "connections")]
+    try:
+        run_interleaved(contestants, rounds, repeats)
+    finally:
+        for one in contestants:
+            one.close()
+    for one in contestants:
+        times = [1000 / rate for rate in one.rates]
+        print(f"{size} processes, {4e-6 * elements:.1f} MB, {one.name}: {spread(times)} ms", flush=True)
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--torch", default=sys.executable, help="path of a Python that has torch")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--kinds", action="store_true", help="measure only the other collectives")
     parser.add_argument("--many", action="store_true", help="also measure 64 processes with 1 MB each")
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.rank:
-        way, rank, ports, elements = json.loads(args.rank)
+        way, rank, ports, elements, kind = json.loads(args.rank)
         if way == "gloo":
             serve_gloo(rank, ports, elements)
         else:
-            serve_ours(way, rank, ports, elements)
+            serve_ours(way, rank, ports, elements, kind)
         return
     print(describe_machine())
     print(f"one connection of the loopback: {measure_loopback() / 1e9:.2f} GB/s")
     python = find_peer(args.torch, "torch.distributed", "torch")
-    for name, factor in (("19.9 MB", 1), ("0.24 MB", 10), ("4 KB", 20)):
+    for name, factor in (("19.9 MB", 1), ("0.24 MB", 10), ("4 KB", 20)) if not args.kinds else ():
         compare(["memory", "connections"], 3, name, python, args.rounds * factor, args.repeats)
-    compare(["connections", "two hosts"], 4, "19.9 MB", python, args.rounds, args.repeats)
+    if not args.kinds:
+        compare(["connections", "two hosts"], 4, "19.9 MB", python, args.rounds, args.repeats)
+    for size in (2, 4):
+        compare_kinds(["ALLREDUCE", "REDUCESCATTER"], size, 5_000_000, args.rounds, args.repeats)
+        compare_kinds(["ALLTOALL"], size, 8_000_000, args.rounds, args.repeats)
     if args.many:
         compare(["memory", "connections"], 64, "1 MB", python, 2, 3)
 

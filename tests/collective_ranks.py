@@ -16,8 +16,10 @@ from paddle_cluster.elastic.collectives.forming import form
 from paddle_cluster.elastic.collectives.group import Patience, RankGroup
 from paddle_cluster.elastic.collectives.joining import GroupPlan
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
+from paddle_cluster.elastic.process.set_registry import DYNAMIC, ProcessSet, SetRegistry
 
 DEADLINE_S = 60.0
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -37,6 +39,14 @@ class MemoryStore:
         with self._changed:
             self._changed.wait_for(lambda: (scope, key) in self._values, wait)
             return self._values.get((scope, key))
+
+    def delete(self, scope: str, key: str) -> None:
+        with self._changed:
+            self._values.pop((scope, key), None)
+
+    def list_scopes(self) -> set[str]:
+        with self._changed:
+            return {scope for scope, _ in self._values}
 
 
 @contextmanager
@@ -69,6 +79,37 @@ def groups(
             list(threads.map(RankGroup.leave, made))
 
 
+@contextmanager
+def registries(size: int, declared: Any = DYNAMIC, **more: Any) -> Iterator[list[SetRegistry]]:
+    """Yields the process sets of each rank of a group in this process; at the end the ranks leave.
+
+    declared: what each rank gives to `init(process_sets=...)`: "dynamic", or lists of ranks.
+    """
+    store = MemoryStore()
+    with groups(size, **more) as made:
+
+        def begin(group: RankGroup) -> SetRegistry:
+            registry = SetRegistry()
+            sets = declared if declared == DYNAMIC else [ProcessSet(ranks) for ranks in declared]
+            registry.declare(sets, is_dynamic=False)
+            registry.begin(group, lambda one, number: form_set(group, one, number, store))
+            return registry
+
+        found = on_all(made, begin)
+        try:
+            yield found
+        finally:
+            with ThreadPoolExecutor(size) as threads:
+                list(threads.map(SetRegistry.end, found))
+
+
+def form_set(whole: RankGroup, process_set: ProcessSet, number: int, store: MemoryStore) -> RankGroup:
+    """Forms the group of a process set on one of its members."""
+    ranks = process_set.ranks
+    plan = GroupPlan(ranks.index(whole.rank), len(ranks), f"set_{number}", timeout=DEADLINE_S)
+    return form(plan, store, beside=whole)
+
+
 def run(group: RankGroup, kind: CollectiveKind, array: np.ndarray, **more: Any) -> np.ndarray:
     """Runs a collective to its end; returns its result."""
     return group.wait(group.submit(kind, array, **more))
@@ -84,7 +125,7 @@ def stop(group: RankGroup) -> np.ndarray:
     return run(group, CollectiveKind.BARRIER, np.empty(0, np.uint8))
 
 
-def on_all(made: list[RankGroup], work: Callable[[RankGroup], T]) -> list[T]:
+def on_all(made: Sequence[S], work: Callable[[S], T]) -> list[T]:
     """Runs a function on all ranks at the same time; returns its results."""
     with ThreadPoolExecutor(len(made)) as threads:
         return [one.result(DEADLINE_S) for one in [threads.submit(work, group) for group in made]]

@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from paddle_base.runtime import glog
-from paddle_cluster.elastic.collectives.requests import DTYPES
+from paddle_cluster.elastic.collectives.dtypes import DTYPES
 from paddle_cluster.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.leaving import leaving_on_sigterm

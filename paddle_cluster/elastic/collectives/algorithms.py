@@ -3,8 +3,11 @@
 A ring: each rank receives from the previous rank and sends to the next rank.
 An all-reduce cuts the array into as many chunks as there are ranks. In the first round each chunk travels around the
 ring, and every rank adds its own values to the chunk. In the second round each complete chunk travels around the ring
-to all ranks. A rank forwards a chunk piece by piece, so all connections are used at the same time. Every run adds the
-values in the same order, and all ranks receive copies of the same sums. So the results are equal bit for bit.
+to all ranks. A reduce-scatter has only the first round. A rank forwards a chunk piece by piece, so all connections are
+used at the same time. Every run adds the values in the same order, and all ranks receive copies of the same sums. So
+the results are equal bit for bit.
+
+In an all-to-all each rank sends to every other rank directly.
 
 A tree takes about log2(size) steps, for reductions of small arrays and for broadcasts of arrays of any size. All-reduce
 uses recursive doubling. In every step two ranks exchange their partial results. Both ranks reduce the two results in
@@ -17,16 +20,17 @@ R. Rabenseifner, W. Gropp, Optimization of collective communication operations i
 
 from __future__ import annotations
 
+import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import PIECE_BYTES, FrameKind
-from paddle_cluster.elastic.collectives.fusion import Flat, divide, fold
 from paddle_cluster.elastic.collectives.mesh import AnyMesh
-from paddle_cluster.elastic.collectives.requests import Reduction
+from paddle_cluster.elastic.collectives.reducing import Arithmetic
 
 
 class RingPiece(NamedTuple):
@@ -56,16 +60,33 @@ def bounds_of(counts: Sequence[int]) -> list[int]:
     return bounds
 
 
-def plan_reduction(count: int, itemsize: int, rank: int, size: int) -> tuple[list[tuple[int, int]], list[RingPiece]]:
-    """Return the pieces that this rank sends first, and the pieces that this rank receives, in order."""
-    bounds = [count * number // size for number in range(size + 1)]
+def plan_reduction(bounds: Sequence[int], itemsize: int, rank: int) -> tuple[list[tuple[int, int]], list[RingPiece]]:
+    """Return the pieces of an all-reduce that this rank sends first, and the pieces that it receives, in order.
+
+    Args: bounds: start of each rank's chunk, and the end of the last one; a rank completes its own chunk.
+    """
+    size = len(bounds) - 1
+    first, incoming = plan_scattering(bounds, itemsize, rank)
+    incoming = [piece._replace(forward=True) for piece in incoming]
+    for step in range(size - 1):
+        chunk = (rank - step - 1) % size
+        final = cut(bounds[chunk], bounds[chunk + 1], itemsize)
+        incoming += [RingPiece(*one, True, step < size - 2) for one in final]
+    return first, incoming
+
+
+def plan_scattering(bounds: Sequence[int], itemsize: int, rank: int) -> tuple[list[tuple[int, int]], list[RingPiece]]:
+    """Return the pieces of a reduce-scatter that this rank sends first, and those that it receives, in order.
+
+    Args: bounds: start of each rank's chunk, and the end of the last one; a rank completes its own chunk.
+    """
+    size = len(bounds) - 1
 
     def pieces(chunk: int) -> list[tuple[int, int]]:
         return cut(bounds[chunk % size], bounds[chunk % size + 1], itemsize)
 
-    incoming = [RingPiece(*one, False, True) for step in range(size - 1) for one in pieces(rank - step - 1)]
-    incoming += [RingPiece(*one, True, step < size - 2) for step in range(size - 1) for one in pieces(rank - step)]
-    return pieces(rank), incoming
+    steps = range(2, size + 1)
+    return pieces(rank - 1), [RingPiece(*one, False, step < size) for step in steps for one in pieces(rank - step)]
 
 
 def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[list[tuple[int, int]], list[RingPiece]]:
@@ -82,22 +103,63 @@ def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[lis
     return pieces(rank), incoming
 
 
-def reduce_by_ring(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
-    """Replace the array of every rank by the reduction of all arrays.
+def reduce_by_ring(mesh: AnyMesh, sequence: int, work: Flat, arithmetic: Arithmetic, size: int, timeout: float) -> None:
+    """Replace the array of every rank by the result for all arrays.
 
-    Args: work: array of the type of `working_dtype`.  timeout: maximum seconds between two pieces.
+    Args: work: array of the type `working_dtype`.  size: number of arrays that are reduced.  timeout: maximum seconds
+        between two pieces.
     """
-    first, incoming = plan_reduction(len(work), work.itemsize, mesh.rank, mesh.size)
-    last_chunk = (mesh.rank + 1) % mesh.size
-    low, high = (len(work) * number // mesh.size for number in (last_chunk, last_chunk + 1))
+    bounds = [len(work) * number // mesh.size for number in range(mesh.size + 1)]
+    low, high = bounds[mesh.rank], bounds[mesh.rank + 1]
 
     def add(piece: RingPiece, values: Flat) -> None:
         target = work[piece.begin : piece.end]
-        fold(target, values, target, reduction)
-        if reduction == Reduction.AVERAGE and low <= piece.begin < high:
-            divide(target, mesh.size)
+        arithmetic.fold(target, values, target)
+        if low <= piece.begin < high:
+            arithmetic.finish(target, size)
 
-    _pass_round(mesh, sequence, work, (first, incoming), add, timeout)
+    _pass_round(mesh, sequence, work, plan_reduction(bounds, work.itemsize, mesh.rank), add, timeout)
+
+
+def scatter_by_ring(
+    mesh: AnyMesh,
+    sequence: int,
+    source: Flat,
+    target: Flat,
+    bounds: Sequence[int],
+    arithmetic: Arithmetic,
+    timeout: float,
+) -> None:
+    """Write the result for this rank's chunk of all arrays to `target`.
+
+    Args: source: this rank's array, which does not change.  target: array of the type `working_dtype`.  bounds: start
+        of each rank's chunk, and the end of the last one.  timeout: maximum seconds between two pieces.
+    """
+    # the system gives memory only for the parts that are written: the partial results that this rank passes on
+    work: Flat = np.empty(len(source), target.dtype)
+    is_plain = source.dtype == target.dtype and arithmetic.prescale == 1.0
+
+    def own(begin: int, end: int) -> Flat:
+        if is_plain:
+            return source[begin:end]
+        arithmetic.load(source[begin:end], work[begin:end])
+        return work[begin:end]
+
+    first, incoming = plan_scattering(bounds, work.itemsize, mesh.rank)
+    left, right, low = (mesh.rank - 1) % mesh.size, (mesh.rank + 1) % mesh.size, bounds[mesh.rank]
+    sent = len(first)
+    for number, (begin, end) in enumerate(first):
+        mesh.send(right, FrameKind.DATA, sequence, b"", [own(begin, end).view(np.uint8).data], number)
+    for number, (begin, end, _, forward) in enumerate(incoming):
+        payload = _take_piece(mesh, left, sequence, number, (end - begin) * work.itemsize, timeout)
+        out = work[begin:end] if forward else target[begin - low : end - low]
+        arithmetic.fold(out, np.frombuffer(payload, work.dtype), own(begin, end))
+        if forward:
+            mesh.send(right, FrameKind.DATA, sequence, b"", [out.view(np.uint8).data], sent)
+            sent += 1
+        else:
+            arithmetic.finish(out, mesh.size)
+    mesh.flush(time.monotonic() + timeout)
 
 
 def gather_by_ring(mesh: AnyMesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
@@ -130,24 +192,49 @@ def _pass_round(
         mesh.send(right, FrameKind.DATA, sequence, b"", [view[width * begin : width * end]], sent)
         sent += 1
     for number, piece in enumerate(incoming):
-        mesh.wait([left], time.monotonic() + timeout)
-        frame = mesh.take(left, FrameKind.DATA, sequence, number)
         part = view[width * piece.begin : width * piece.end]
-        if frame.payload.nbytes != part.nbytes:
-            mesh.fail(f"rank {left} sent a piece of {frame.payload.nbytes} bytes in place of {part.nbytes}")
+        payload = _take_piece(mesh, left, sequence, number, part.nbytes, timeout)
         if not piece.is_final:
             assert add is not None
-            add(piece, np.frombuffer(frame.payload, work.dtype))
+            add(piece, np.frombuffer(payload, work.dtype))
         elif expected.pop((sequence, number), None) is not None:  # the piece arrived before `expected` had the memory
-            part[:] = frame.payload
+            part[:] = payload
         if piece.forward:
             mesh.send(right, FrameKind.DATA, sequence, b"", [part], sent)
             sent += 1
     mesh.flush(time.monotonic() + timeout)
 
 
-def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
-    """Replace the array of every rank by the reduction of all arrays; an array must fit into a single message."""
+def exchange_directly(
+    mesh: AnyMesh, sequence: int, outgoing: Mapping[int, Flat], incoming: Mapping[int, Flat], timeout: float
+) -> None:
+    """Send an array to each other rank, and fill an array from each other rank; the arrays may be empty.
+
+    Args: outgoing, incoming: arrays by rank.  timeout: maximum seconds between two pieces.
+    """
+    order = [(mesh.rank + step) % mesh.size for step in range(1, mesh.size)]  # else all would send to rank 0 first
+    arriving = []
+    for rank in reversed(order):
+        view = incoming[rank].view(np.uint8).data
+        for number, (begin, end) in enumerate(cut(0, len(view), 1)):
+            mesh.peers[rank].expected[sequence, number] = view[begin:end]
+            arriving.append((number, rank, view[begin:end]))
+    leaving = []
+    for rank in order:
+        view = outgoing[rank].view(np.uint8).data
+        leaving += [(number, rank, view[begin:end]) for number, (begin, end) in enumerate(cut(0, len(view), 1))]
+    # the first piece of every rank, then the second ones, so that all connections are used at the same time
+    for number, rank, part in sorted(leaving, key=operator.itemgetter(0)):
+        mesh.send(rank, FrameKind.DATA, sequence, b"", [part], number)
+    for number, rank, part in sorted(arriving, key=operator.itemgetter(0)):
+        payload = _take_piece(mesh, rank, sequence, number, part.nbytes, timeout)
+        if mesh.peers[rank].expected.pop((sequence, number), None) is not None:
+            part[:] = payload
+    mesh.flush(time.monotonic() + timeout)
+
+
+def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, arithmetic: Arithmetic, timeout: float) -> None:
+    """Replace the array of every rank by the result for all arrays; an array must fit into a single message."""
     rank, size = mesh.rank, mesh.size
     # the exchange in pairs needs a power of two; each rank beyond it gives its array to a neighbour, and gets the
     # result
@@ -159,7 +246,7 @@ def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, tim
         work[...] = _receive(mesh, rank - 1, sequence, work, timeout)
         return
     if is_paired:
-        fold(work, work, _receive(mesh, rank + 1, sequence, work, timeout), reduction)
+        arithmetic.fold(work, work, _receive(mesh, rank + 1, sequence, work, timeout))
     place = rank // 2 if is_paired else rank - extra
     distance = 1
     while distance < power:
@@ -170,10 +257,9 @@ def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, tim
         # both partners fold in the order of the ranks, and so get the same bits
         first, second = (work, theirs) if rank < partner else (theirs, work)
         mesh.flush(time.monotonic() + timeout)  # the sent message refers to this array, which changes now
-        fold(work, first, second, reduction)
+        arithmetic.fold(work, first, second)
         distance *= 2
-    if reduction == Reduction.AVERAGE:
-        divide(work, size)
+    arithmetic.finish(work, size)
     if is_paired:
         _send(mesh, rank + 1, sequence, work)
     mesh.flush(time.monotonic() + timeout)
@@ -195,15 +281,21 @@ def broadcast_by_tree(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeo
             mesh.peers[parent].expected[sequence, number] = view[begin:end]
     for number, (begin, end) in enumerate(pieces):
         if place:
-            mesh.wait([parent], time.monotonic() + timeout)
-            payload = mesh.take(parent, FrameKind.DATA, sequence, number).payload
-            if payload.nbytes != end - begin:
-                mesh.fail(f"rank {parent} sent a piece of {payload.nbytes} bytes in place of {end - begin}")
+            payload = _take_piece(mesh, parent, sequence, number, end - begin, timeout)
             if mesh.peers[parent].expected.pop((sequence, number), None) is not None:
                 view[begin:end] = payload
         for child in children:
             mesh.send(child, FrameKind.DATA, sequence, b"", [view[begin:end]], number)
     mesh.flush(time.monotonic() + timeout)
+
+
+def _take_piece(mesh: AnyMesh, rank: int, sequence: int, number: int, nbytes: int, timeout: float) -> memoryview:
+    """Wait for a piece of an array, and return its bytes."""
+    mesh.wait([rank], time.monotonic() + timeout)
+    payload = mesh.take(rank, FrameKind.DATA, sequence, number).payload
+    if payload.nbytes != nbytes:
+        mesh.fail(f"rank {rank} sent a piece of {payload.nbytes} bytes in place of {nbytes}")
+    return payload
 
 
 def _send(mesh: AnyMesh, rank: int, sequence: int, work: Flat) -> None:

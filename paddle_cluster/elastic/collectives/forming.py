@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
+from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.elastic.collectives import joining
 from paddle_cluster.elastic.collectives.frames import FrameKind
 from paddle_cluster.elastic.collectives.group import Patience, RankGroup
@@ -24,20 +26,23 @@ def form(
     patience: Patience | None = None,
     *,
     near: Collection[int] | None = None,
+    beside: RankGroup | None = None,
 ) -> RankGroup:
     """Wait until all ranks have connected, and return the group.
 
     Args: store: contains the addresses of the ranks; a group with a single rank needs no store.  near: the other ranks
-        that may share memory with this rank; None: all ranks of this host.
-    Raises: HorovodInternalError: a rank has not connected in time, or is lost.
+        that may share memory with this rank; None: all ranks of this host.  beside: the group of all ranks, if this one
+        is that of a process set.
+    Raises: HorovodInternalError: a rank has not connected in time, or is lost.  ConfigError: the ranks have different
+        terms.
     """
     if plan.size == 1 or store is None:
         mesh = Mesh(0, {})
-        return RankGroup(mesh, ArrayPath(mesh), patience)
+        return RankGroup(mesh, ArrayPath(mesh), patience, beside)
     deadline = time.monotonic() + plan.timeout
     mesh = joining.join(plan, store)
     try:
-        memories, hosts = _share(mesh, mesh.peers.keys() if near is None else near, deadline)
+        memories, hosts = _share(mesh, plan.terms, mesh.peers.keys() if near is None else near, deadline)
     except BaseException:
         mesh.leave()  # closes the connections if no failure has closed them
         raise
@@ -46,7 +51,7 @@ def form(
         path = MemoryPath(mesh, memories, plan.timeout)
     elif len(hosts) < mesh.size:
         path = HostsPath(mesh, hosts, memories, plan.timeout)
-    return RankGroup(mesh, path, patience)
+    return RankGroup(mesh, path, patience, beside)
 
 
 def find_hosts(opened: Sequence[Collection[int]]) -> list[list[int]]:
@@ -64,23 +69,32 @@ def find_hosts(opened: Sequence[Collection[int]]) -> list[list[int]]:
     return list(hosts.values())
 
 
-def _share(mesh: Mesh, near: Collection[int], deadline: float) -> tuple[Mapping[int, SharedMemory], list[list[int]]]:
+def _share(
+    mesh: Mesh, terms: str, near: Collection[int], deadline: float
+) -> tuple[Mapping[int, SharedMemory], list[list[int]]]:
     """Open the shared memory of the near ranks; return the opened memories by rank, and the ranks of each host."""
     own: SharedMemory | None = None
     if near:
         with contextlib.suppress(OSError):
             own = SharedMemory.make(SLOT_BYTES)
     try:
-        return _open_all(mesh, own, near, deadline)
+        return _open_all(mesh, terms, own, near, deadline)
     finally:
         if own is not None:
             own.close()  # no other rank opens the memory from now on
 
 
 def _open_all(
-    mesh: Mesh, own: SharedMemory | None, near: Collection[int], deadline: float
+    mesh: Mesh, terms: str, own: SharedMemory | None, near: Collection[int], deadline: float
 ) -> tuple[Mapping[int, SharedMemory], list[list[int]]]:
-    offers = _exchange(mesh, 0, {"memory": own and own.offer}, deadline)
+    digest = hashlib.sha256(terms.encode()).hexdigest()
+    offers = _exchange(mesh, 0, {"memory": own and own.offer, "terms": digest}, deadline)
+    others = [str(number) for number, offer in offers.items() if offer.get("terms") != digest]
+    if others:  # every rank finds a difference, because all have got the same offers
+        raise ConfigError(
+            f"rank {mesh.rank} has other settings than rank {', '.join(others[:8])}: {terms[:200]}; let every rank "
+            "call hvd.init with the same process_sets"
+        )
     memories = {} if own is None else {mesh.rank: own}
     if own is not None:
         for number, offer in offers.items():

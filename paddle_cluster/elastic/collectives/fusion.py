@@ -1,10 +1,8 @@
 """Fuses requests into batches, and reads, reduces and writes the arrays of a batch as a single array.
 
-The cost of a small array is mostly the cost of its messages. Therefore requests with the same kind, type and reduction
-form a batch of up to `FUSION_BYTES`. The other modules treat the arrays of a batch as a single concatenated array.
-
-Sums, averages, minima and maxima of the arrays of several ranks are always computed in the same order. Sums of float16
-are computed in float32 and rounded once. Averages of integers are rounded down, as in Horovod. No I/O.
+The cost of a small array is mostly the cost of its messages. Therefore requests with the same kind, type, reduction and
+factors form a batch of up to `FUSION_BYTES`. The other modules treat the arrays of a batch as a single concatenated
+array. No I/O.
 """
 
 from __future__ import annotations
@@ -15,63 +13,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, Request
+from paddle_cluster.elastic.collectives.dtypes import Flat
+from paddle_cluster.elastic.collectives.reducing import Arithmetic
+from paddle_cluster.elastic.collectives.requests import CollectiveKind, Request, split_evenly
 
 FUSION_BYTES = 64 << 20
-Flat = npt.NDArray[Any]
-BLOCK_BYTES = 1 << 17  # bytes of the result per step, so that the result and its sources stay in the processor's cache
-_FLOAT16 = np.dtype(np.float16)
-_UFUNCS = {
-    Reduction.SUM: np.add,
-    Reduction.AVERAGE: np.add,
-    Reduction.MIN: np.minimum,
-    Reduction.MAX: np.maximum,
-}
-
-
-def working_dtype(dtype: np.dtype[Any], reduction: int) -> np.dtype[Any]:
-    """Return the type in which a reduction computes its partial results."""
-    is_sum = reduction in (Reduction.SUM, Reduction.AVERAGE)
-    return np.dtype(np.float32) if dtype == _FLOAT16 and is_sum else dtype
-
-
-def combine(out: Flat, sources: Sequence[Flat], reduction: int, size: int) -> None:
-    """Write the reduction of the sources, in their order, to `out`; `out` may be one of the first two sources.
-
-    Shapes: all (n,). Args: size: divisor of an average.
-    """
-    ufunc = _UFUNCS[Reduction(reduction)]
-    work = working_dtype(out.dtype, reduction)
-    step = BLOCK_BYTES // work.itemsize
-    for begin in range(0, len(out), step):
-        parts = [source[begin : begin + step] for source in sources]
-        target = out[begin : begin + step]
-        total = target if work == out.dtype else np.empty(len(target), work)
-        if len(parts) == 1:
-            total[...] = parts[0]
-        else:
-            ufunc(parts[0], parts[1], out=total, dtype=work)
-        for part in parts[2:]:
-            ufunc(total, part, out=total, dtype=work)
-        if reduction == Reduction.AVERAGE:
-            divide(total, size)
-        if total is not target:
-            target[...] = total
-
-
-def fold(out: Flat, first: Flat, second: Flat, reduction: int) -> None:
-    """Write the reduction of two partial results to `out`; `out` may be `first` or `second`."""
-    _UFUNCS[Reduction(reduction)](first, second, out=out)
-
-
-def divide(total: Flat, size: int) -> None:
-    """Turn a sum of `size` arrays into an average in place."""
-    if total.dtype.kind == "f":
-        np.divide(total, size, out=total)
-    else:
-        np.floor_divide(total, size, out=total)
 
 
 class FusedArray(NamedTuple):
@@ -86,15 +33,39 @@ class FusedArray(NamedTuple):
 
 
 class Batch:
-    """Requests that run together. `counts`: number of elements by rank; the numbers differ only in an all-gather."""
+    """Requests that run together.
 
-    def __init__(self, entries: Sequence[FusedArray], counts: Sequence[int]) -> None:
+    Args: requests: the requests of all ranks for the first entry, by rank.
+    Attributes: count: number of elements of this rank's arrays.  counts: number of elements of the first array, by
+        rank; the numbers differ only in an all-gather and an all-to-all.
+    """
+
+    def __init__(self, entries: Sequence[FusedArray], requests: Sequence[Request]) -> None:
         first = entries[0].request
         self.kind, self.dtype, self.argument = first.kind, first.dtype, first.argument
+        self.arithmetic = Arithmetic.of(first)
         self.entries = entries
-        self.counts = counts
+        self.counts = [one.elements for one in requests]
+        self._requests = requests
         self._starts = list(itertools.accumulate((entry.request.elements for entry in entries), initial=0))
         self.count = self._starts.pop()
+
+    def parts_from(self, rank: int) -> list[tuple[int, int]]:
+        """Return the start and end of the part of a rank's array that each rank gets, in elements.
+
+        Only an all-to-all and a reduce-scatter have parts.
+        """
+        request = self._requests[rank]
+        is_split = self.kind == CollectiveKind.ALLTOALL
+        rows = request.splits if is_split else split_evenly(request.shape[0], len(self._requests))
+        bounds = [request.row * row for row in itertools.accumulate(rows, initial=0)]
+        return list(itertools.pairwise(bounds))
+
+    def parts_into(self, rank: int) -> list[tuple[int, int]]:
+        """Return the start and end of the part of a rank's result that comes from each rank, in elements."""
+        lengths = (one.row * one.splits[rank] for one in self._requests)
+        bounds = itertools.accumulate(lengths, initial=0)
+        return list(itertools.pairwise(bounds))
 
     @property
     def nbytes(self) -> int:
@@ -128,22 +99,31 @@ class Batch:
     def write_combined(self, sources: Sequence[Flat], size: int) -> None:
         """Write the reduction of the sources, one whole array of each rank, to the results."""
         for entry, inner, outer in self._cuts(0, self.count):
-            combine(entry.target[inner], [source[outer] for source in sources], self.argument, size)
+            self.arithmetic.combine(entry.target[inner], [source[outer] for source in sources], size)
 
-    def whole_target(self) -> Flat:
-        """Return this rank's arrays as one array, in which a reduction computes its partial results.
+    def load_target(self) -> Flat:
+        """Return this rank's arrays, scaled, as one array in which a reduction computes its partial results.
 
         If the batch has a single array of the right type, the returned array is the result itself.
         """
-        dtype = working_dtype(self.dtype, self.argument)
-        if len(self.entries) == 1 and dtype == self.dtype:
+        work = self.arithmetic.working_dtype
+        if len(self.entries) == 1:
             entry = self.entries[0]
-            if entry.source is not entry.target:
-                entry.target[...] = entry.source
-            return entry.target
-        whole: Flat = np.empty(self.count, dtype)
-        self.read(0, self.count, whole)
+            whole = entry.target if work == self.dtype else np.empty(self.count, work)
+            if entry.source is not whole or self.arithmetic.prescale != 1.0:
+                self.arithmetic.load(entry.source, whole)
+            return whole
+        whole = np.empty(self.count, work)
+        for entry, inner, outer in self._cuts(0, self.count):
+            self.arithmetic.load(entry.source[inner], whole[outer])
         return whole
+
+    def store_target(self, whole: Flat) -> None:
+        """Write the results from the array of `load_target`."""
+        if len(self.entries) == 1 and whole is self.entries[0].target:
+            return
+        for entry, inner, outer in self._cuts(0, self.count):
+            self.arithmetic.store(whole[outer], entry.target[inner])
 
 
 def fuse(entries: Sequence[FusedArray], requests: Sequence[Sequence[Request]]) -> list[Batch]:
@@ -155,7 +135,7 @@ def fuse(entries: Sequence[FusedArray], requests: Sequence[Sequence[Request]]) -
     open_groups: dict[tuple[Any, ...], tuple[list[int], int]] = {}
     for number, entry in enumerate(entries):
         request = entry.request
-        key = (request.kind, request.dtype, request.argument)
+        key = (request.kind, request.dtype, request.argument, request.prescale, request.postscale)
         group, size = open_groups.get(key, ([], 0))
         can_join = request.kind in (CollectiveKind.ALLREDUCE, CollectiveKind.BROADCAST)
         if not group or not can_join or size + request.nbytes > FUSION_BYTES:
@@ -163,6 +143,4 @@ def fuse(entries: Sequence[FusedArray], requests: Sequence[Sequence[Request]]) -
             groups.append(group)
         group.append(number)
         open_groups[key] = (group, size + request.nbytes)
-    return [
-        Batch([entries[number] for number in group], [one.elements for one in requests[group[0]]]) for group in groups
-    ]
+    return [Batch([entries[number] for number in group], requests[group[0]]) for group in groups]

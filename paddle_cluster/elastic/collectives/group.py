@@ -4,34 +4,46 @@ A group works in rounds. In each round every rank announces its new requests to 
 ranks have announced it, in the same round or in different ones. A round begins when a thread waits for a result, or
 when the waiting requests have `CYCLE_BYTES` together; no timer begins a round. The thread that waits for a result runs
 the rounds. The group starts its own thread only while there are requests and no thread waits for a result.
+
+A rank may be in several groups: that of all ranks, and those of its process sets. While a thread waits for a result of
+one of them, the own threads of the others run their requests, because ranks may wait in different orders. The failure
+of one of them ends the others.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from paddle_base.runtime import glog
-from paddle_cluster.elastic.collectives.frames import MAX_NOTE_BYTES, Frame
-from paddle_cluster.elastic.collectives.fusion import Batch, Flat, FusedArray, fuse
+from paddle_cluster.elastic.collectives.dtypes import Flat
+from paddle_cluster.elastic.collectives.frames import Frame
+from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, fuse
 from paddle_cluster.elastic.collectives.mesh import SILENCE_S, HeartbeatThread, Mesh
 from paddle_cluster.elastic.collectives.paths import ArrayPath
 from paddle_cluster.elastic.collectives.requests import (
-    MAX_PENDING,
-    MAX_REQUESTS,
+    JOIN_NAME,
     CollectiveKind,
     Ledger,
     Request,
     describe_stall,
-    encode_request,
     parse_announcement,
+    shape_of_result,
+)
+from paddle_cluster.elastic.collectives.waiting import (
+    CollectiveHandle,
+    GroupHandle,
+    Handle,
+    JoinHandle,
+    WaitingRequests,
+    make_collective,
+    make_zeros,
 )
 from paddle_cluster.elastic.errors import CollectiveMismatchError, HorovodInternalError
 from pserver.wire.protocol import ProtocolError
@@ -39,23 +51,8 @@ from pserver.wire.protocol import ProtocolError
 CYCLE_BYTES = 8 << 20  # bytes of waiting requests at which the group's own thread begins a round
 STALL_S = 60.0  # seconds of a wait after which a warning names the missing ranks (Horovod's default)
 STALL_END_S = 1800.0  # seconds of a wait after which a stalled group ends
-
-
-class CollectiveHandle:
-    """A submitted request.
-
-    Attributes: output: the result.  error: the reason why there is no result.  place: the group, the exchange in which
-        the request has run, and its number there; they are the same on all ranks, and no other request has them.
-    """
-
-    def __init__(self, request: Request, source: Flat, output: np.ndarray[Any, Any] | None) -> None:
-        self.request = request
-        self.note = encode_request(request)
-        self.source = source
-        self.output = output
-        self.error: Exception | None = None
-        self.is_done = False
-        self.place = ("", 0, 0)
+_ANY = np.dtype(np.uint8)
+H = TypeVar("H", bound=Handle)
 
 
 @dataclass(frozen=True)
@@ -71,60 +68,6 @@ class Patience:
     silence: float = SILENCE_S
 
 
-class WaitingRequests:
-    """The requests of a rank that wait, by name; the others are those that the rank has not announced yet.
-
-    Attributes: nbytes: bytes of the arrays of all of them.
-    """
-
-    def __init__(self) -> None:
-        self.of_name: dict[str, CollectiveHandle] = {}
-        self.new: collections.deque[CollectiveHandle] = collections.deque()
-        self.nbytes = 0
-        self._number = 0  # number of requests without a name
-
-    def choose_name(self) -> str:
-        """Return the name of the next request without a name."""
-        return f"noname.{self._number}"
-
-    def add(self, handle: CollectiveHandle, *, is_named: bool) -> None:
-        """Add a request.
-
-        Raises: ValueError: a request with this name waits already, or too many requests wait.
-        """
-        name = handle.request.name
-        if name in self.of_name:
-            raise ValueError(f"a collective named '{name}' waits already; wait for its end, or choose another name")
-        if len(self.of_name) >= MAX_PENDING:
-            raise ValueError(f"{MAX_PENDING} collectives wait already; wait for the end of some of them")
-        self._number += not is_named
-        self.of_name[name] = handle
-        self.new.append(handle)
-        self.nbytes += handle.request.nbytes
-
-    def take_new(self) -> list[CollectiveHandle]:
-        """Return the requests of the next announcement."""
-        handles: list[CollectiveHandle] = []
-        length = 0
-        while self.new and len(handles) < MAX_REQUESTS:
-            length += len(self.new[0].note)
-            if length > MAX_NOTE_BYTES:
-                break
-            handles.append(self.new.popleft())
-        return handles
-
-    def remove(self, handle: CollectiveHandle) -> None:
-        """Remove a request that is done."""
-        del self.of_name[handle.request.name]
-        self.nbytes -= handle.request.nbytes
-
-    def clear(self) -> list[CollectiveHandle]:
-        """Remove and return all requests."""
-        handles = list(self.of_name.values())
-        self.of_name, self.new, self.nbytes = {}, collections.deque(), 0
-        return handles
-
-
 class RankGroup:
     """Starts the collectives of this rank, and waits for their results. Any thread may call any method.
 
@@ -132,7 +75,10 @@ class RankGroup:
         CollectiveMismatchError: the ranks disagree about this collective; the group continues.
     """
 
-    def __init__(self, mesh: Mesh, path: ArrayPath, patience: Patience | None = None) -> None:
+    def __init__(
+        self, mesh: Mesh, path: ArrayPath, patience: Patience | None = None, beside: RankGroup | None = None
+    ) -> None:
+        """Begin to take requests. `beside`: the group of all ranks, if this one is that of a process set."""
         self.rank, self.size = mesh.rank, mesh.size
         self._mesh, self._path = mesh, path
         self._patience = patience or Patience()
@@ -142,7 +88,10 @@ class RankGroup:
         self._thread: threading.Thread | None = None
         self._ledger = Ledger(self.size)
         mesh.silence = self._patience.silence
-        self._heart = HeartbeatThread(mesh, self._driving, self._changed)
+        self._heart: HeartbeatThread = HeartbeatThread() if beside is None else beside._heart
+        self._heart.add(mesh, self._driving, self._changed)
+        self._kin: list[RankGroup] = [] if beside is None else beside._kin  # the groups of this rank that end together
+        self._kin.append(self)
 
     @property
     def _others(self) -> list[int]:
@@ -158,37 +107,86 @@ class RankGroup:
         name: str | None = None,
         argument: int = 0,
         output: np.ndarray[Any, Any] | None = None,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        splits: Sequence[int] | None = None,
     ) -> CollectiveHandle:
         """Submit a collective, and return at once.
 
         Args: array: values of this rank, which must not change until the collective is done.  output: contiguous array
-            of the same type and shape, possibly the array itself; the default is a new array.
+            of the same type and shape, possibly the array itself; the default is a new array.  prescale, postscale,
+            splits: see `Request`.
         Raises: ValueError: a collective with this name waits already, or the name or the array is too large.
             TypeError: the name is no text.  HorovodInternalError: this process was forked from the rank's process.
         """
+        request = Request(kind, "", _ANY, (), argument, prescale, postscale, tuple(splits or ()))
+        return self._submit(make_collective(request, array, output), name)
+
+    def submit_group(
+        self,
+        kind: CollectiveKind,
+        arrays: Sequence[np.ndarray[Any, Any]],
+        *,
+        name: str | None = None,
+        argument: int = 0,
+        outputs: Sequence[np.ndarray[Any, Any] | None] | None = None,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+    ) -> GroupHandle:
+        """Submit collectives of the same kind, which run together or fail together; see `submit`.
+
+        Args: outputs: for each array, the array that receives the result, or None.
+        Raises: ValueError: see `submit`; there are more arrays than an announcement can have.
+        """
+        request = Request(kind, "", _ANY, (), argument, prescale, postscale)
+        pairs = zip(arrays, outputs or [None] * len(arrays), strict=True)
+        members = [make_collective(request, array, output) for array, output in pairs]
+        return self._submit(GroupHandle(members), name)
+
+    def join(self) -> int:
+        """Take part with zeros in the all-reduces of the others until all ranks have joined.
+
+        Any other collective of the others fails on them with a CollectiveMismatchError.
+
+        Returns: the rank that has joined last.
+        Raises: HorovodInternalError: a rank is lost or has left.  ValueError: another thread of this rank has joined.
+        """
+        handle = self._submit(JoinHandle(), JOIN_NAME)
+        self._wait(handle)
+        return handle.last
+
+    def _submit(self, handle: H, name: str | None) -> H:
         self._heart.check_process()
-        source = np.ascontiguousarray(array).reshape(-1)
         with self._changed:
-            text = self._waiting.choose_name() if name is None else name
-            handle = CollectiveHandle(Request(kind, text, array.dtype, array.shape, argument), source, output)
             if self._mesh.failure:
                 handle.error, handle.is_done = HorovodInternalError(self._mesh.failure), True
                 return handle
-            self._waiting.add(handle, is_named=name is not None)
+            self._waiting.add(handle, name)
             is_much = self._waiting.nbytes >= CYCLE_BYTES
         # the thread that drives the rounds waits for the network, and would not see the new request
         if self._driving.locked():
             self._mesh.wake()
-        if is_much:
+        if is_much or any(one._driving.locked() for one in self._kin if one is not self):
             self.start()
         return handle
 
     def wait(self, handle: CollectiveHandle) -> np.ndarray[Any, Any]:
         """Wait for a collective, and return its result."""
+        self._wait(handle)
+        assert handle.output is not None
+        return handle.output
+
+    def wait_group(self, handle: GroupHandle) -> list[np.ndarray[Any, Any]]:
+        """Wait for a group of collectives, and return the results in the order of the arrays."""
+        self._wait(handle)
+        return [part.output for part in handle.parts if part.output is not None]
+
+    def _wait(self, handle: Handle) -> None:
         self._heart.check_process()
         while not handle.is_done:
             if self._driving.acquire(blocking=False):
                 try:
+                    self._start_kin()
                     while not handle.is_done:
                         self._round()
                 finally:
@@ -196,13 +194,18 @@ class RankGroup:
                     if self._waiting.of_name:
                         self.start()
             else:
+                self._start_kin()
                 self._mesh.wake()
                 with self._changed:
                     self._changed.wait_for(lambda: handle.is_done or not self._driving.locked(), 1.0)
         if handle.error is not None:
             raise handle.error
-        assert handle.output is not None
-        return handle.output
+
+    def _start_kin(self) -> None:
+        """Run the requests of the other groups; a later request finds that a thread has `_driving`, and runs, too."""
+        for other in self._kin[:]:
+            if other is not self and other._waiting.of_name:
+                other.start()
 
     def start(self) -> None:
         """Run the waiting requests in the group's own thread."""
@@ -212,16 +215,22 @@ class RankGroup:
                 self._thread = threading.Thread(target=self._drive, name="collectives", daemon=True)
                 self._thread.start()
 
-    def leave(self) -> None:
+    def separate(self) -> None:
+        """From now on the failure of this group of a process set does not end the other groups of this rank."""
+        with contextlib.suppress(ValueError):
+            self._kin.remove(self)
+
+    def leave(self, deadline: float | None = None) -> None:
         """Leave the group; waiting requests fail. A forked process does nothing, so its parent stays in the group."""
         if self._heart.is_forked:
             return
-        self._heart.stop()
+        self.separate()
+        self._heart.remove(self._mesh)
         with self._changed:
             thread = self._thread
         if self._driving.acquire(timeout=0):
             try:
-                self._mesh.leave()
+                self._mesh.leave(deadline)
             finally:
                 self._driving.release()
         else:  # another thread waits for ranks that may never answer
@@ -248,10 +257,12 @@ class RankGroup:
             self._take_round()
         except HorovodInternalError as exc:
             self._end(exc)
+            self._end_kin(str(exc))
         except BaseException as exc:  # even after Ctrl-C the group ends, because its ranks are at different exchanges
             with contextlib.suppress(HorovodInternalError):
                 self._mesh.fail(f"a collective of this rank was ended by {type(exc).__name__}: {exc}")
             self._end(HorovodInternalError(self._mesh.failure))
+            self._end_kin(self._mesh.failure)
             raise
 
     def _take_round(self) -> None:
@@ -262,14 +273,15 @@ class RankGroup:
             handles = self._waiting.take_new()
         note = b"".join(handle.note for handle in handles)
         own = [handle.request for handle in handles]
-        entries = [FusedArray(handle.request, handle.source, _flat(handle, self.size)) for handle in handles]
-        batches = fuse(entries, [[request] * self.size for request in own])
+        entries = _list_entries(handles, self.rank, self.size)
+        batches = fuse(entries, [[entry.request] * self.size for entry in entries])
         exchange = self._path.announce(note, batches[0] if batches else None)
         self._wait_for_all(own)
         frames = self._path.take_announcements()
-        if self._ledger.is_empty and all(frame.note == note for frame in frames):
+        is_plain = all(handle.parts for handle in handles)  # no join, which only the ledger can answer
+        if is_plain and self._ledger.is_empty and all(frame.note == note for frame in frames):
             for number, batch in enumerate(batches):
-                self._run(batch, None if number else frames)
+                _run(self._path, batch, None if number else frames)
             self._finish(handles, exchange)
             return
         self._run_agreed(own, frames, exchange)
@@ -288,22 +300,21 @@ class RankGroup:
         except ProtocolError as exc:
             self._mesh.fail(f"this rank got {exc}")
         for name, why in agreement.mismatches.items():
-            handle = self._waiting.of_name[name]
-            handle.error = CollectiveMismatchError(why)
-            self._finish([handle])
-        run = [self._waiting.of_name[same[0].name] for same in agreement.run]
-        for handle, same in zip(run, agreement.run, strict=True):
-            _prepare(handle, same)
-        entries = [FusedArray(handle.request, handle.source, _flat(handle, self.size)) for handle in run]
-        for batch in fuse(entries, agreement.run):
-            self._run(batch, None)
+            failed = self._waiting.find(name)
+            if failed is not None:  # else this rank has joined
+                failed.error = CollectiveMismatchError(why)
+                self._finish([failed])
+        run = [self._waiting.find(same[0].name) or make_zeros(same[0]) for same in agreement.run]
+        requests = [part for same in agreement.run for part in _list_parts(same)]
+        for part, same in zip((part for handle in run for part in handle.parts), requests, strict=True):
+            _prepare(part, self.rank, same)
+        for batch in fuse(_list_entries(run, self.rank, self.size), requests):
+            _run(self._path, batch, None)
+        if agreement.last_joined >= 0:
+            run.append(self._waiting.end_join(agreement.last_joined, agreement.number))
         self._finish(run, exchange)
 
-    def _run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        if batch.count or any(batch.counts):  # an all-gather runs if any rank has elements
-            self._path.run(batch, frames)
-
-    def _finish(self, handles: Sequence[CollectiveHandle], exchange: int = -1) -> None:
+    def _finish(self, handles: Sequence[Handle], exchange: int = -1) -> None:
         with self._changed:
             for number, handle in enumerate(handles):
                 handle.place, handle.is_done = (self._mesh.identity, exchange, number), True
@@ -316,6 +327,12 @@ class RankGroup:
             for handle in self._waiting.clear():
                 handle.error, handle.is_done = error, True
             self._changed.notify_all()
+
+    def _end_kin(self, reason: str) -> None:
+        """End the other groups of this rank; whoever waits in them for a lost rank would wait for long."""
+        for other in self._kin[:] if self in self._kin else ():
+            if other is not self:
+                other._mesh.abandon(reason)
 
     # ----- Waiting for other ranks -----
 
@@ -350,20 +367,35 @@ class RankGroup:
         return now + self._patience.stall
 
 
-def _flat(handle: CollectiveHandle, size: int) -> Flat:
+def _run(path: ArrayPath, batch: Batch, frames: list[Frame] | None) -> None:
+    if batch.count or any(batch.counts):  # an all-gather runs if any rank has elements
+        # an overflow gives infinity, as in Horovod; a warning that is an error would end the group
+        with np.errstate(all="ignore"):
+            path.run(batch, frames)
+
+
+def _list_entries(handles: Sequence[Handle], rank: int, size: int) -> list[FusedArray]:
+    parts = [part for handle in handles for part in handle.parts]
+    return [FusedArray(part.request, part.source, _flat(part, rank, size)) for part in parts]
+
+
+def _list_parts(same: Sequence[Request]) -> Iterable[Sequence[Request]]:
+    """Return the collectives of a request; each item contains the requests of all ranks by rank."""
+    is_group = same[0].kind == CollectiveKind.GROUP
+    return zip(*(one.members for one in same), strict=True) if is_group else [same]
+
+
+def _flat(handle: CollectiveHandle, rank: int, size: int) -> Flat:
     """Return the memory of the result as a flat array; allocate the memory if the request has none."""
     if handle.output is None:
-        _prepare(handle, [handle.request] * size)
+        _prepare(handle, rank, [handle.request] * size)
     assert handle.output is not None
     return handle.output.reshape(-1)
 
 
-def _prepare(handle: CollectiveHandle, same: Sequence[Request]) -> None:
-    """Allocate the memory of the result; the length of an all-gather's result depends on all ranks."""
-    request = handle.request
-    if request.kind == CollectiveKind.ALLGATHER:
-        shape = (sum(one.shape[0] for one in same), *request.shape[1:])
-        if handle.output is None or handle.output.shape != shape:
-            handle.output = np.empty(shape, request.dtype)
-    elif handle.output is None:
-        handle.output = np.empty(request.shape, request.dtype)
+def _prepare(handle: CollectiveHandle, rank: int, same: Sequence[Request]) -> None:
+    """Allocate the memory of the result; the number of its rows may depend on all ranks."""
+    shape = shape_of_result(same, rank)
+    if handle.output is None or handle.output.shape != shape:
+        handle.output = np.empty(shape, handle.request.dtype)
+    handle.received_splits = [one.splits[rank] for one in same if one.splits]

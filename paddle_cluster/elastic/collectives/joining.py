@@ -73,6 +73,7 @@ class GroupPlan:
     - timeout: maximum seconds until all ranks are connected.
     - port: port on which this rank listens; 0: any free port.
     - incarnation: unique name of this process, by which the ranks of two jobs differ whose scopes are equal.
+    - terms: text about the ranks' settings that have to be the same on all of them.
     """
 
     rank: int
@@ -83,6 +84,7 @@ class GroupPlan:
     timeout: float = 30.0
     port: int = 0
     incarnation: str = ""
+    terms: str = ""
 
 
 def join(plan: GroupPlan, store: AddressStore) -> Mesh:

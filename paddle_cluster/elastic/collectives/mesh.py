@@ -218,7 +218,8 @@ class Mesh:
         """Wait until a message of each rank has arrived, or until a time; return the ranks without a message."""
         while missing := self.missing(ranks):
             self.check()
-            if left := [number for number in missing if self.peers[number].left or self.peers[number].gone]:
+            # a GOODBYE that has arrived is no answer, and no other message follows it
+            if left := [number for number in ranks if self.peers[number].is_over]:
                 self.fail(f"rank {left[0]} has left the group")
             if (seconds := until - time.monotonic()) <= 0:
                 break
@@ -270,17 +271,20 @@ class Mesh:
             self._end(FrameKind.ABORT, reason.encode()[:4000])
         raise HorovodInternalError(self.failure)
 
-    def leave(self) -> None:
-        """Send GOODBYE and close all connections; ranks that still wait for a collective with this rank fail."""
+    def leave(self, deadline: float | None = None) -> None:
+        """Send GOODBYE and close all connections; ranks that still wait for a collective with this rank fail.
+
+        Args: deadline: time at which unsent messages are given up; None: GOODBYE_S from now.
+        """
         if not self.failure:
             self.failure = "this rank has left the group"
-            self._end(FrameKind.GOODBYE, b"")
+            self._end(FrameKind.GOODBYE, b"", deadline)
 
-    def _end(self, kind: FrameKind, note: bytes) -> None:
+    def _end(self, kind: FrameKind, note: bytes, deadline: float | None = None) -> None:
         for number, peer in self.peers.items():
             if not peer.gone:
                 self.send(number, kind, 0, note)
-        deadline = time.monotonic() + GOODBYE_S
+        deadline = time.monotonic() + GOODBYE_S if deadline is None else deadline
         for peer in self.peers.values():
             with contextlib.suppress(OSError):
                 _drain(peer.connection, deadline)
@@ -289,19 +293,40 @@ class Mesh:
 
 
 class HeartbeatThread:
-    """Sends the heartbeats of a rank while no thread runs rounds; a thread that runs rounds sends heartbeats itself.
+    """Sends the heartbeats of a rank in all its groups while no thread runs rounds.
 
-    Args: driving: lock that a thread holds while it uses the mesh.  changed: condition that is notified after the
-        release of this lock.
+    A thread that runs the rounds of a group sends the heartbeats of the group itself.
     """
 
-    def __init__(self, mesh: Mesh, driving: threading.Lock, changed: threading.Condition) -> None:
-        self._mesh, self._driving, self._changed = mesh, driving, changed
+    def __init__(self) -> None:
         self._process = os.getpid()  # a forked process shares the connections, and must not use them
         self._stop = threading.Event()
+        self._meshes: dict[Mesh, tuple[threading.Lock, threading.Condition]] = {}
+        self._beating = threading.Lock()  # held while a mesh is used
         self._thread = ServiceThread(self._run, "rank-heartbeat")
-        if mesh.peers:
-            self._thread.start()
+
+    def add(self, mesh: Mesh, driving: threading.Lock, changed: threading.Condition) -> None:
+        """Begin to send the heartbeats of a group.
+
+        Args: driving: lock that a thread holds while it uses the mesh.  changed: condition that is notified after the
+            release of this lock.
+        """
+        if not mesh.peers:
+            return
+        with self._beating:
+            self._meshes[mesh] = driving, changed
+            if not self._thread.ident:
+                self._thread.start()
+
+    def remove(self, mesh: Mesh) -> None:
+        """Send no more heartbeats of a group; after the last group, wait for the end of the thread."""
+        with self._beating:
+            self._meshes.pop(mesh, None)
+            if self._meshes:
+                return
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
 
     @property
     def is_forked(self) -> bool:
@@ -313,21 +338,23 @@ class HeartbeatThread:
         if self.is_forked:
             raise HorovodInternalError("a forked process is no rank; only the process that called hvd.init() is a rank")
 
-    def stop(self) -> None:
-        """Stop the thread, and wait for its end."""
-        self._stop.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
-
     def _run(self) -> None:
-        while not self._stop.wait(BEAT_S) and not self._mesh.failure:
-            if self._driving.acquire(blocking=False):
-                try:
-                    self._mesh.beat()
-                finally:
-                    self._driving.release()
-                with self._changed:
-                    self._changed.notify_all()
+        while not self._stop.wait(BEAT_S):
+            with self._beating:
+                if all(mesh.failure for mesh in self._meshes):
+                    return
+                for mesh, (driving, changed) in self._meshes.items():
+                    _beat(mesh, driving, changed)
+
+
+def _beat(mesh: Mesh, driving: threading.Lock, changed: threading.Condition) -> None:
+    if not mesh.failure and driving.acquire(blocking=False):
+        try:
+            mesh.beat()
+        finally:
+            driving.release()
+        with changed:
+            changed.notify_all()
 
 
 class SubMesh:

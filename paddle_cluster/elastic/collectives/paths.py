@@ -8,7 +8,8 @@ and writes there before exchange e + 2.
 
 For a small array every rank computes the whole reduction, in a single exchange. A larger array is cut into pieces, and
 every rank reduces a part of each piece for all ranks. An exchange carries a piece of the arrays, and the reduced parts
-of the previous piece.
+of the previous piece. In a reduce-scatter every rank reduces its part of the result alone, and in an all-to-all every
+rank reads what the others have for it; there a piece carries something for every rank.
 
 Over connections small arrays are sent with the announcement or along a tree, and large arrays around a ring. A host
 with several ranks takes part in a ring as a single rank. First the ranks of the host reduce their arrays in shared
@@ -18,20 +19,24 @@ memory. Then the first rank of the host takes part in the ring, and passes the r
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from paddle_cluster.elastic.collectives.algorithms import (
     broadcast_by_tree,
+    exchange_directly,
     gather_by_ring,
     reduce_by_ring,
     reduce_by_tree,
+    scatter_by_ring,
 )
+from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import Frame, FrameKind
-from paddle_cluster.elastic.collectives.fusion import Batch, Flat, FusedArray, combine, divide
+from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray
 from paddle_cluster.elastic.collectives.mesh import AnyMesh, Mesh, SubMesh
-from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, Request
+from paddle_cluster.elastic.collectives.reducing import Arithmetic
+from paddle_cluster.elastic.collectives.requests import REDUCING_KINDS, CollectiveKind, Reduction, Request
 from pserver.wire.shared_memory import SharedMemory
 
 PIECE_BYTES = 2 << 20  # bytes of a piece; the slots of a few ranks then fit into the cache (bench/allreduce.py)
@@ -67,14 +72,23 @@ class ArrayPath:
 
     def run(self, batch: Batch, frames: list[Frame] | None) -> None:
         """Run a batch. `frames`: the others' announcements if all are equal and begin with this batch, else None."""
+        if batch.kind == CollectiveKind.BARRIER:
+            return
         for entry in batch.entries:
-            if batch.kind != CollectiveKind.BARRIER and entry.source is not entry.target:
-                entry.target[...] = entry.source
+            if batch.kind in REDUCING_KINDS:
+                batch.arithmetic.combine(entry.target, [entry.source], 1)
+            elif entry.source is not entry.target:
+                entry.target[...] = entry.source[: len(entry.target)]  # the rest of an all-to-all is not sent
 
     def _next(self) -> int:
         """Return the number of the next exchange of the group."""
         self._sequence += 1
         return self._sequence - 1
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self._mesh.size
 
     def _tell(self, kind: FrameKind, note: bytes = b"", payload: Sequence[memoryview] = ()) -> int:
         sequence = self._next()
@@ -140,6 +154,10 @@ class MemoryPath(ArrayPath):
             self._gather(batch, is_placed)
         elif batch.kind == CollectiveKind.BROADCAST:
             self._broadcast(batch, is_placed)
+        elif batch.kind == CollectiveKind.REDUCESCATTER:
+            self._reduce_scatter(batch, is_placed)
+        elif batch.kind == CollectiveKind.ALLTOALL:
+            self._exchange(batch, is_placed)
 
     def _is_direct(self, batch: Batch) -> bool:
         return batch.nbytes * self._mesh.size <= DIRECT_BYTES
@@ -157,6 +175,9 @@ class MemoryPath(ArrayPath):
             self._step()
 
     def _write_piece(self, batch: Batch, number: int) -> None:
+        if batch.kind in (CollectiveKind.REDUCESCATTER, CollectiveKind.ALLTOALL):
+            self._write_parts(batch, number)
+            return
         piece = PIECE_BYTES // batch.dtype.itemsize
         begin, end = number * piece, min((number + 1) * piece, batch.count)
         if begin < end:
@@ -172,7 +193,7 @@ class MemoryPath(ArrayPath):
             begin, end = number * piece, min((number + 1) * piece, batch.count)
             low, high = _part(end - begin, rank, size)
             sources = [self._seen(one, 0, batch, high)[low:] for one in range(size)]
-            combine(self._own(PIECE_BYTES, batch, high - low), sources, batch.argument, size)
+            batch.arithmetic.combine(self._own(PIECE_BYTES, batch, high - low), sources, size)
             self._write_piece(batch, number + 1)
             self._step()
             for one in range(size) if is_wanted else ():
@@ -207,6 +228,55 @@ class MemoryPath(ArrayPath):
             begin, end = number * piece, min((number + 1) * piece, batch.count)
             batch.write(begin, end, self._seen(root, 0, batch, end - begin))
 
+    # ----- Collectives whose arrays have a part for each rank -----
+
+    def _room(self, batch: Batch) -> int:
+        """Return the elements of a piece for each rank; they are at a fixed place of the slot."""
+        return max(1, PIECE_BYTES // (batch.dtype.itemsize * self._mesh.size))
+
+    def _write_parts(self, batch: Batch, number: int) -> None:
+        room = self._room(batch)
+        for rank, (begin, end) in enumerate(batch.parts_from(self._mesh.rank)):
+            low, high = begin + number * room, min(begin + (number + 1) * room, end)
+            if low < high and not (rank == self._mesh.rank and batch.kind == CollectiveKind.ALLTOALL):
+                batch.read(low, high, self._own(rank * room * batch.dtype.itemsize, batch, high - low))
+
+    def _seen_part(self, batch: Batch, rank: int, count: int) -> Flat:
+        """Return what a rank has written for this rank."""
+        return self._seen(rank, self._mesh.rank * self._room(batch) * batch.dtype.itemsize, batch, count)
+
+    def _each_piece(self, batch: Batch, pieces: int, is_placed: bool) -> Iterator[int]:
+        for number in range(pieces):
+            if number:
+                self._write_piece(batch, number)
+                self._step()
+            else:
+                self._begin(batch, is_placed)
+            yield number
+
+    def _reduce_scatter(self, batch: Batch, is_placed: bool) -> None:
+        room, target = self._room(batch), batch.entries[0].target
+        longest = max(end - begin for begin, end in batch.parts_from(self._mesh.rank))
+        for number in self._each_piece(batch, -(-longest // room), is_placed):
+            out = target[number * room : (number + 1) * room]
+            if len(out):
+                sources = [self._seen_part(batch, rank, len(out)) for rank in range(self._mesh.size)]
+                batch.arithmetic.combine(out, sources, self._mesh.size)
+
+    def _exchange(self, batch: Batch, is_placed: bool) -> None:
+        room, own = self._room(batch), self._mesh.rank
+        entry, parts = batch.entries[0], batch.parts_into(own)
+        matrix = [batch.parts_from(rank) for rank in range(self._mesh.size)]
+        longest = max(
+            end - begin for rank, row in enumerate(matrix) for other, (begin, end) in enumerate(row) if rank != other
+        )
+        entry.target[slice(*parts[own])] = entry.source[slice(*matrix[own][own])]
+        for number in self._each_piece(batch, -(-longest // room), is_placed):
+            for rank, (begin, end) in enumerate(parts):
+                low, high = begin + number * room, min(begin + (number + 1) * room, end)
+                if low < high and rank != own:
+                    entry.target[low:high] = self._seen_part(batch, rank, high - low)
+
 
 def _part(count: int, rank: int, size: int) -> tuple[int, int]:
     """Return the start and end of the part of `count` elements that a rank reduces; a part is a multiple of 16
@@ -239,11 +309,10 @@ class SocketPath(ArrayPath):
         if batch.kind == CollectiveKind.ALLREDUCE:
             if frames is not None and self._is_inline(batch):
                 self._reduce_inline(batch, frames)
-                return
-            work = batch.whole_target()
-            reduce = reduce_by_tree if work.nbytes <= TREE_BYTES else reduce_by_ring
-            reduce(mesh, self._next(), work, batch.argument, timeout)
-            _give_back(batch, work)
+            else:
+                work = batch.load_target()
+                self._reduce(work, batch.arithmetic)
+                batch.store_target(work)
         elif batch.kind == CollectiveKind.ALLGATHER:
             target = batch.entries[0].target
             start = sum(batch.counts[: mesh.rank])
@@ -255,6 +324,40 @@ class SocketPath(ArrayPath):
                 batch.read(0, batch.count, whole)
             broadcast_by_tree(mesh, self._next(), whole, batch.argument, timeout)
             batch.write(0, batch.count, whole)
+        elif batch.kind == CollectiveKind.REDUCESCATTER:
+            self._reduce_scatter(batch)
+        elif batch.kind == CollectiveKind.ALLTOALL:
+            self._exchange(batch)
+
+    def _reduce(self, work: Flat, arithmetic: Arithmetic) -> None:
+        """Replace the array of every rank, of partial results, by the result."""
+        if work.nbytes <= TREE_BYTES:
+            reduce_by_tree(self._mesh, self._next(), work, arithmetic, self._timeout)
+        else:
+            reduce_by_ring(self._mesh, self._next(), work, arithmetic, self._mesh.size, self._timeout)
+
+    def _reduce_scatter(self, batch: Batch) -> None:
+        entry, arithmetic = batch.entries[0], batch.arithmetic
+        parts, dtype = batch.parts_from(self._mesh.rank), arithmetic.working_dtype
+        begin, end = parts[self._mesh.rank]
+        if batch.count * dtype.itemsize <= TREE_BYTES:  # a tree needs fewer messages
+            work: Flat = np.empty(batch.count, dtype)
+            arithmetic.load(entry.source, work)
+            self._reduce(work, arithmetic)
+            arithmetic.store(work[begin:end], entry.target)
+            return
+        bounds = [0, *(high for _, high in parts)]
+        part = entry.target if dtype == batch.dtype else np.empty(end - begin, dtype)
+        scatter_by_ring(self._mesh, self._next(), entry.source, part, bounds, arithmetic, self._timeout)
+        if part is not entry.target:
+            arithmetic.store(part, entry.target)
+
+    def _exchange(self, batch: Batch) -> None:
+        entry, own = batch.entries[0], self._mesh.rank
+        outgoing = {rank: entry.source[slice(*part)] for rank, part in enumerate(batch.parts_from(own))}
+        incoming = {rank: entry.target[slice(*part)] for rank, part in enumerate(batch.parts_into(own))}
+        incoming[own][...] = outgoing[own]
+        exchange_directly(self._mesh, self._next(), outgoing, incoming, self._timeout)
 
     def _reduce_inline(self, batch: Batch, frames: list[Frame]) -> None:
         own: Flat = np.empty(batch.count, batch.dtype)
@@ -286,36 +389,33 @@ class HostsPath(SocketPath):
             )
         self._far = SubMesh(mesh, [host[0] for host in hosts]) if mesh.rank == own[0] else None
 
-    def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Run a batch; see `SocketPath.run`."""
-        if batch.kind != CollectiveKind.ALLREDUCE or batch.nbytes <= TREE_BYTES:
-            super().run(batch, frames)
+    def _reduce(self, work: Flat, arithmetic: Arithmetic) -> None:
+        """See `SocketPath._reduce`."""
+        if work.nbytes <= TREE_BYTES:
+            super()._reduce(work, arithmetic)
             return
-        work = batch.whole_target()
         step = SEGMENT_BYTES // work.itemsize
         for begin in range(0, len(work), step):
-            self._reduce(work[begin : begin + step], batch.argument)
-        _give_back(batch, work)
+            part = work[begin : begin + step]
+            sequence = self._next()  # every rank counts, also one that takes no part
+            self._reduce_near(part, arithmetic)
+            if self._far is not None:
+                reduce_by_ring(self._far, sequence, part, arithmetic, self._mesh.size, self._timeout)
+            self._tell_near(part)
 
-    def _reduce(self, part: Flat, reduction: int) -> None:
-        is_average = reduction == Reduction.AVERAGE
-        partial = Reduction.SUM if is_average else Reduction(reduction)
-        sequence = self._next()
+    def _reduce_near(self, part: Flat, arithmetic: Arithmetic) -> None:
+        """Reduce the arrays of the ranks of this host to the array of the first of them."""
         if self._near is not None:
-            self._near.run(_make_batch(CollectiveKind.ALLREDUCE, part, partial), None, root=0)
-        if self._far is not None:
-            reduce_by_ring(self._far, sequence, part, partial, self._timeout)
-            if is_average:
-                divide(part, self._mesh.size)
+            is_average = arithmetic.reduction == Reduction.AVERAGE
+            partial = Reduction.SUM if is_average else arithmetic.reduction
+            self._near.run(_make_batch(CollectiveKind.ALLREDUCE, part, partial, self._near.size), None, root=0)
+
+    def _tell_near(self, part: Flat) -> None:
+        """Give the array of the first rank of this host to the others."""
         if self._near is not None:
-            self._near.run(_make_batch(CollectiveKind.BROADCAST, part, 0), None)
+            self._near.run(_make_batch(CollectiveKind.BROADCAST, part, 0, self._near.size), None)
 
 
-def _make_batch(kind: CollectiveKind, part: Flat, argument: int) -> Batch:
+def _make_batch(kind: CollectiveKind, part: Flat, argument: int, size: int) -> Batch:
     request = Request(kind, "", part.dtype, part.shape, argument)
-    return Batch([FusedArray(request, part, part)], [request.elements])
-
-
-def _give_back(batch: Batch, work: Flat) -> None:
-    if len(batch.entries) > 1 or work is not batch.entries[0].target:
-        batch.write(0, batch.count, work)
+    return Batch([FusedArray(request, part, part)], [request] * size)

@@ -99,6 +99,12 @@ class PeerRank:
         if len(self.arrived) > MAX_AHEAD:
             raise ProtocolError(f"more than {MAX_AHEAD} messages that this rank does not expect yet")
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the rank will send no message any more that could answer this rank."""
+        is_last = not self.arrived or self.arrived[0].kind == FrameKind.GOODBYE
+        return bool(self.left or self.gone) and is_last
+
     def take(self) -> Frame:
         """Remove and return the first message that has arrived."""
         frame = self.arrived.popleft()

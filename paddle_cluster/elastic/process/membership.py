@@ -15,9 +15,10 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.environment import read_environment
@@ -27,10 +28,11 @@ from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.network.interfaces import find_way, resolve_nics
 from paddle_cluster.elastic.collectives.forming import form
 from paddle_cluster.elastic.collectives.group import STALL_END_S, STALL_S, Patience, RankGroup
-from paddle_cluster.elastic.collectives.joining import GroupPlan
+from paddle_cluster.elastic.collectives.joining import LOST, AddressStore, GroupPlan
 from paddle_cluster.elastic.constants import MOST_S, read_seconds
 from paddle_cluster.elastic.errors import HorovodInternalError, LeftJobError, RemovedFromJobError
 from paddle_cluster.elastic.hosts import SLOT_NUMBERS, list_slot_variables
+from paddle_cluster.elastic.process.set_registry import ProcessSet, SetRegistry
 from paddle_cluster.elastic.rendezvous_client import GROUP_SCOPE, RendezvousClient
 
 _SLOT = tuple(name.upper() for name in SLOT_NUMBERS)
@@ -63,6 +65,7 @@ class WorkerSettings(NamedTuple):
     - timeout: maximum seconds until the ranks of a generation have connected.
     - elastic_timeout: maximum seconds until the driver has begun the next generation.
     - own_address: address at which other workers reach this worker, or "".
+    - is_dynamic: whether the script may add process sets after `init`.
     """
 
     address: str = ""
@@ -74,6 +77,7 @@ class WorkerSettings(NamedTuple):
     elastic_timeout: float = 600.0
     patience: Patience = Patience()
     own_address: str = ""
+    is_dynamic: bool = False
 
 
 def describe_foreign(place: ProcessPlacement, holder: str) -> str:
@@ -119,6 +123,7 @@ def read_settings(environ: Mapping[str, str]) -> WorkerSettings:
         elastic_timeout=read_seconds(environ, "HOROVOD_ELASTIC_TIMEOUT", 600.0),
         patience=_read_patience(environ),
         own_address=environ.get("PADDLE_ELASTIC_ADDRESS", ""),
+        is_dynamic=environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "") == "1",
     )
 
 
@@ -162,6 +167,21 @@ def end_without_traceback() -> None:
 HEARTBEAT_S = 2.0  # seconds between two heartbeats
 
 
+class _SetStore:
+    """The addresses of a process set; that a worker is lost stands in the scope of the group of all ranks."""
+
+    def __init__(self, store: AddressStore, scope: str) -> None:
+        self._store, self._scope = store, scope
+
+    def put(self, scope: str, key: str, value: bytes) -> None:
+        """Store a value."""
+        self._store.put(scope, key, value)
+
+    def get(self, scope: str, key: str, wait: float = 0.0) -> bytes | None:
+        """Return a value, or None after `wait` seconds without a value."""
+        return self._store.get(self._scope if key == LOST else scope, key, wait)
+
+
 class WorkerMembership:
     """The place of this process in its job.
 
@@ -170,6 +190,7 @@ class WorkerMembership:
       unknown, because the program does not use `hvd.elastic.run`.
     - is_leaving: whether this worker leaves at its next commit, because it has received SIGTERM.
     - on_placed: called by `init` when the driver has assigned a slot to this worker.
+    - sets: the groups of this process: that of all ranks, and those of its process sets.
     - notice_addresses: the addresses at which this worker receives notices. Each heartbeat contains the addresses,
       because a driver that takes over the job does not know them.
 
@@ -184,7 +205,7 @@ class WorkerMembership:
         self.is_leaving = False
         self.on_placed: Callable[[], None] = lambda: None
         self.notice_addresses: tuple[tuple[str, int], ...] = ()
-        self._group: RankGroup | None = None
+        self.sets = SetRegistry()
         self.secret = ""
         self._process = ""  # name of the process that has called `init`, if one has
         self._heart: threading.Thread | None = None
@@ -198,7 +219,7 @@ class WorkerMembership:
     @property
     def is_initialised(self) -> bool:
         """Whether this process is in a group now."""
-        return self._group is not None
+        return bool(self.sets.whole.included())
 
     @property
     def group(self) -> RankGroup:
@@ -206,30 +227,32 @@ class WorkerMembership:
 
         Raises: ConfigError: `init` was not called.
         """
-        if self._group is None:
-            raise ConfigError("hvd.init() has not been called; call it before ranks and collectives are used")
-        return self._group
+        return self.sets.whole.group
 
-    def init(self) -> None:
-        """Form the group of this generation; block until all ranks have connected.
+    def init(self, process_sets: Sequence[ProcessSet] | Literal["dynamic"] | None = None) -> None:
+        """Form the group of this generation, and those of its process sets; block until all ranks have connected.
 
         If a rank is lost during the call, the worker joins the next generation instead. This may happen several times.
 
+        Args: process_sets: the process sets of this and all later generations; None: those of the last call; "dynamic":
+            the script adds them later.  All ranks give the same ones.
         Raises: RemovedFromJobError: the driver has no slot for this worker any more.
             HorovodInternalError: the job is not elastic, and a rank is missing.
-            ConfigError: the environment is wrong, or it is that of a worker whose child this process is.
+            ConfigError: the environment is wrong, or it is that of a worker whose child this process is, or other ranks
+            have given other process sets.  ValueError, TypeError: the process sets are wrong.
             PeerUnreachableError: the driver does not answer.
         """
         self._check_process()
-        if self._group is not None:
+        if self.is_initialised:
             return
         is_known = not self._process and not self._begin()
+        self.sets.declare(process_sets, is_dynamic=self.settings.is_dynamic)
         while True:
             if not is_known and self.settings.is_elastic:
                 self._ask_for_place()
             self.on_placed()
             try:
-                self._group = form(self._plan(), self.client, self.settings.patience)
+                self._form()
             except HorovodInternalError as exc:
                 if not self.settings.is_elastic:
                     raise
@@ -240,9 +263,7 @@ class WorkerMembership:
 
     def shutdown(self) -> None:
         """Leave the group; `init` joins the next generation."""
-        group, self._group = self._group, None
-        if group is not None:
-            group.leave()
+        self.sets.end()
 
     def finish(self) -> None:
         """Report to the driver that this worker has finished its work, so that its exit code 0 means success."""
@@ -257,7 +278,10 @@ class WorkerMembership:
 
     def forget(self) -> None:
         """Reset the membership as in a new process, because a forked process inherits the membership of its parent."""
+        sets = self.sets  # scripts have `global_process_set`, which belongs to it
         vars(self).update(vars(WorkerMembership()))
+        self.sets = sets
+        sets.forget()
 
     def _check_process(self) -> None:
         """Raises: ConfigError: this process is a fork of the worker."""
@@ -327,6 +351,27 @@ class WorkerMembership:
         self.placement = ProcessPlacement._make((place.hostname, *numbers, generation))
         os.environ.update(self.placement.variables())
 
+    def _form(self) -> None:
+        """Form the group of all ranks, and those of the process sets; after an error this process is in no group."""
+        whole = form(self._plan(), self.client, self.settings.patience)
+        try:
+            self.sets.begin(whole, self._form_set, may_lack_ranks=self.settings.is_elastic)
+        except BaseException:
+            self.sets.end()
+            raise
+
+    def _form_set(self, process_set: ProcessSet, number: int) -> RankGroup:
+        """Form the group of a process set, of which this rank is a member; the store forgets its addresses."""
+        whole = self._plan()
+        rank, scope = process_set.ranks.index(whole.rank), f"set_{self.placement.generation}.{number}"
+        plan = replace(whole, rank=rank, size=len(process_set.ranks), scope=scope)
+        if self.client is None or plan.size == 1:
+            return form(plan, None, self.settings.patience, beside=self.group)
+        store = _SetStore(self.client, whole.scope)
+        group = form(plan, store, self.settings.patience, beside=self.group)
+        self.client.delete(scope, str(rank))  # all members have read it
+        return group
+
     def _plan(self) -> GroupPlan:
         place = self.placement
         return GroupPlan(
@@ -337,6 +382,7 @@ class WorkerMembership:
             self.secret,
             self.settings.timeout,
             incarnation=self.settings.incarnation,
+            terms=self.sets.terms,
         )
 
     def _own_address(self) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from paddle_base.runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded
 from paddle_base.runtime.errors import DataError
-from paddle_cluster.elastic.collectives.requests import DTYPES
+from paddle_cluster.elastic.collectives.dtypes import DTYPES
 
 MAX_DEPTH = 64  # maximum levels of the JSON; a level of an object takes up to three JSON levels
 MAX_VALUES = 1 << 20

@@ -7,47 +7,44 @@ is lost, CollectiveMismatchError when the ranks call different operations, and C
 
 from __future__ import annotations
 
-import contextlib
-import hmac
 import itertools
-import json
-import operator
-import os
-import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from paddle_base.runtime.errors import ConfigError, DataError
-from paddle_cluster.elastic.collectives.group import CollectiveHandle
-from paddle_cluster.elastic.collectives.requests import DTYPES, REDUCED_DTYPES, CollectiveKind, Reduction, check_name
+from paddle_base.runtime.errors import DataError
+from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, check_name
 from paddle_cluster.elastic.process.membership import WORKER, ProcessPlacement
-from paddle_cluster.elastic.process.objects import dump_object, load_object
+from paddle_cluster.elastic.process.pending import (
+    AnyArray,
+    PendingResult,
+    read_array,
+    read_op,
+    read_root,
+    read_rows,
+    read_scatter_op,
+    read_splits,
+    read_summand,
+    submit,
+    submit_group,
+)
+from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
+from paddle_cluster.elastic.process.seals import PickleSeal, allocate, dump_sealed, load_sealed
 
-Average, Sum, Min, Max = Reduction.AVERAGE, Reduction.SUM, Reduction.MIN, Reduction.MAX
-AnyArray = npt.NDArray[Any]
-NONCE_BYTES, SIGNATURE_BYTES = 16, 32
-
-
-class PendingResult:
-    """A collective that `synchronize` waits for.
-
-    Attributes: target: the array of the script that receives the result, or None.
-    """
-
-    def __init__(self, handle: CollectiveHandle, target: AnyArray | None = None, scale: float = 1.0) -> None:
-        self.handle, self.target, self.scale = handle, target, scale
-        self.group = WORKER.group
+Average, Sum, Min, Max, Product = Reduction.AVERAGE, Reduction.SUM, Reduction.MIN, Reduction.MAX, Reduction.PRODUCT
 
 
 # ----- This worker -----
 
 
-def init() -> None:
-    """Join the job; in a process without a launcher, begin a job with a single worker."""
-    WORKER.init()
+def init(process_sets: Sequence[ProcessSet] | Literal["dynamic"] | None = None) -> None:
+    """Join the job; in a process without a launcher, begin a job with a single worker.
+
+    Args: process_sets: see `RankMembership.init`.
+    """
+    WORKER.init(process_sets)
 
 
 def shutdown() -> None:
@@ -101,291 +98,425 @@ def _placement() -> ProcessPlacement:
     return WORKER.placement
 
 
-# ----- All-reduce -----
+# ----- Reductions -----
 
 
 def allreduce(
     tensor: npt.ArrayLike,
     average: bool | None = None,
     name: str | None = None,
-    op: Reduction | None = None,
+    op: int | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> AnyArray:
     """Return the average, or another reduction, of the arrays of all ranks.
 
     Shapes: the array has the same shape on all ranks.
-    Args: average: older form of `op`; True means Average, and False means Sum.  op: one of Average, Sum, Min and Max.
-        prescale_factor: number by which the arrays are multiplied.  postscale_factor: number by which the result is
-        multiplied.
+    Args: average: older form of `op`; True means Average, and False means Sum.  op: one of Average, Sum, Min, Max and
+        Product.  prescale_factor: number by which the arrays are multiplied.  postscale_factor: number by which the
+        result is multiplied.  process_set: the ranks that take part.
     """
-    return synchronize(allreduce_async(tensor, average, name, op, prescale_factor, postscale_factor))
+    pending = allreduce_async(tensor, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set)
+    return pending.wait_for_array()
 
 
 def allreduce_(
     tensor: AnyArray,
     average: bool | None = None,
     name: str | None = None,
-    op: Reduction | None = None,
+    op: int | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> AnyArray:
     """Replace the array by the reduction of all ranks; see `allreduce`."""
-    return synchronize(allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor))
+    pending = allreduce_async_(tensor, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set)
+    return pending.wait_for_array()
 
 
 def allreduce_async(
     tensor: npt.ArrayLike,
     average: bool | None = None,
     name: str | None = None,
-    op: Reduction | None = None,
+    op: int | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> PendingResult:
     """Begin an all-reduce; the array must not change before `synchronize` returns the result."""
-    array = _scale(_read_array(tensor, REDUCED_DTYPES), prescale_factor)
-    handle = WORKER.group.submit(CollectiveKind.ALLREDUCE, array, name=name, argument=_read_op(average, op))
-    return PendingResult(handle, scale=postscale_factor)
+    options = _reducing(read_op(average, op), prescale_factor, postscale_factor)
+    array = read_summand(tensor, **options)
+    return submit(CollectiveKind.ALLREDUCE, array, process_set, name, **options)
 
 
 def allreduce_async_(
     tensor: AnyArray,
     average: bool | None = None,
     name: str | None = None,
-    op: Reduction | None = None,
+    op: int | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> PendingResult:
     """Begin an all-reduce in place; the array has the result when `synchronize` returns."""
-    array = _scale(_read_array(tensor, REDUCED_DTYPES), prescale_factor)
-    output = tensor if tensor.flags.c_contiguous and tensor.flags.writeable else None
-    handle = WORKER.group.submit(
-        CollectiveKind.ALLREDUCE, array, name=name, argument=_read_op(average, op), output=output
-    )
-    return PendingResult(handle, tensor, postscale_factor)
+    options = _reducing(read_op(average, op), prescale_factor, postscale_factor)
+    array = read_summand(tensor, **options)
+    return submit(CollectiveKind.ALLREDUCE, array, process_set, name, target=tensor, **options)
 
 
 def grouped_allreduce(
     tensors: Sequence[npt.ArrayLike],
     average: bool | None = None,
     name: str | None = None,
-    op: Reduction | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[AnyArray]:
+    """Return the reductions of several arrays, which are sent together; see `allreduce`."""
+    pending = grouped_allreduce_async(
+        tensors, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set
+    )
+    return pending.wait_for_arrays()
+
+
+def grouped_allreduce_(
+    tensors: Sequence[AnyArray],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[AnyArray]:
+    """Replace several arrays by their reductions; see `grouped_allreduce`."""
+    pending = grouped_allreduce_async_(
+        tensors, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set
+    )
+    return pending.wait_for_arrays()
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[npt.ArrayLike],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> PendingResult:
+    """Begin the all-reduce of several arrays; `synchronize` returns a list."""
+    options = _reducing(read_op(average, op), prescale_factor, postscale_factor)
+    arrays = [read_summand(tensor, **options) for tensor in tensors]
+    return submit_group(CollectiveKind.ALLREDUCE, arrays, process_set, name, **options)
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[AnyArray],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> PendingResult:
+    """Begin the all-reduce of several arrays in place; `synchronize` returns a list."""
+    options = _reducing(read_op(average, op), prescale_factor, postscale_factor)
+    arrays = [read_summand(tensor, **options) for tensor in tensors]
+    return submit_group(CollectiveKind.ALLREDUCE, arrays, process_set, name, targets=tensors, **options)
+
+
+def _reducing(op: int, prescale: float, postscale: float) -> dict[str, Any]:
+    return {"argument": op, "prescale": prescale, "postscale": postscale}
+
+
+def reducescatter(
+    tensor: npt.ArrayLike,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> AnyArray:
+    """Return this rank's rows of the average or the sum of the arrays of all ranks.
+
+    In shared memory, and over connections with arrays of up to 64 KiB or a number of rows that the ranks divide, the
+    bits are those of `allreduce`. Between hosts with several ranks they may differ from those in the last place.
+
+    Shapes: the array has the same shape (d, ...) on all ranks; of n ranks, each gets d // n rows, and the first d % n
+        ranks get one more.
+    Args: op: Average or Sum.  Others: see `allreduce`.
+    """
+    return reducescatter_async(tensor, name, op, process_set, prescale_factor, postscale_factor).wait_for_array()
+
+
+def reducescatter_async(
+    tensor: npt.ArrayLike,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> PendingResult:
+    """Begin a reduce-scatter."""
+    options = _reducing(read_scatter_op(op), prescale_factor, postscale_factor)
+    array = read_rows(read_summand(tensor, **options), "a reduce-scatter")
+    return submit(CollectiveKind.REDUCESCATTER, array, process_set, name, **options)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[npt.ArrayLike],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[AnyArray]:
-    """Return the reductions of several arrays, which are sent together."""
-    # check all arrays before the first request, because an error must leave no waiting request
-    arrays = [_read_array(tensor, REDUCED_DTYPES) for tensor in tensors]
-    names = [name and f"{name}.{number}" for number in range(len(arrays))]
-    _check_names(names)
-    handles = [
-        allreduce_async(array, average, one, op, prescale_factor, postscale_factor)
-        for array, one in zip(arrays, names, strict=True)
-    ]
-    return [synchronize(handle) for handle in handles]
+    """Return this rank's rows of the averages or sums of several arrays; see `reducescatter`."""
+    return grouped_reducescatter_async(
+        tensors, name, op, process_set, prescale_factor, postscale_factor
+    ).wait_for_arrays()
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[npt.ArrayLike],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> PendingResult:
+    """Begin the reduce-scatter of several arrays; `synchronize` returns a list."""
+    options = _reducing(read_scatter_op(op), prescale_factor, postscale_factor)
+    arrays = [read_rows(read_summand(tensor, **options), "a reduce-scatter") for tensor in tensors]
+    return submit_group(CollectiveKind.REDUCESCATTER, arrays, process_set, name, **options)
 
 
 # ----- Others -----
 
 
-def allgather(tensor: npt.ArrayLike, name: str | None = None) -> AnyArray:
+def allgather(tensor: npt.ArrayLike, name: str | None = None, process_set: ProcessSet = global_process_set) -> AnyArray:
     """Return the arrays of all ranks, concatenated by rank. Shapes: only the first dimension may differ among ranks."""
-    return synchronize(allgather_async(tensor, name))
+    return allgather_async(tensor, name, process_set).wait_for_array()
 
 
-def allgather_async(tensor: npt.ArrayLike, name: str | None = None) -> PendingResult:
+def allgather_async(
+    tensor: npt.ArrayLike, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> PendingResult:
     """Begin an all-gather."""
-    array = _read_array(tensor, DTYPES)
-    return PendingResult(WORKER.group.submit(CollectiveKind.ALLGATHER, array.reshape(array.shape or (1,)), name=name))
+    return submit(CollectiveKind.ALLGATHER, _read_gathered(tensor), process_set, name)
 
 
-def broadcast(tensor: npt.ArrayLike, root_rank: int, name: str | None = None) -> AnyArray:
-    """Return the array of the root on every rank. Shapes: the array has the same shape on all ranks."""
-    return synchronize(broadcast_async(tensor, root_rank, name))
+def grouped_allgather(
+    tensors: Sequence[npt.ArrayLike], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[AnyArray]:
+    """Return the concatenated arrays for each of several arrays; see `allgather`."""
+    return grouped_allgather_async(tensors, name, process_set).wait_for_arrays()
 
 
-def broadcast_(tensor: AnyArray, root_rank: int, name: str | None = None) -> AnyArray:
+def grouped_allgather_async(
+    tensors: Sequence[npt.ArrayLike], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> PendingResult:
+    """Begin the all-gather of several arrays; `synchronize` returns a list."""
+    arrays = [_read_gathered(tensor) for tensor in tensors]
+    return submit_group(CollectiveKind.ALLGATHER, arrays, process_set, name)
+
+
+def _read_gathered(tensor: npt.ArrayLike) -> AnyArray:
+    array = read_array(tensor)
+    return array.reshape(array.shape or (1,))
+
+
+def alltoall(
+    tensor: npt.ArrayLike,
+    splits: npt.ArrayLike | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> AnyArray | tuple[AnyArray, AnyArray]:
+    """Send rows to each rank, and return the rows from all ranks, concatenated by rank.
+
+    Shapes: only the first dimension may differ among ranks.
+    Args: splits: number of rows for each rank, in the order of the rows; rows after their sum are not sent. Without
+        splits every rank gets the same number of rows.
+    Returns: the rows; if splits are given, also the numbers of rows from each rank, as int32.
+    """
+    rows, received = alltoall_async(tensor, splits, name, process_set).wait()
+    return rows if splits is None else (rows, received)
+
+
+def alltoall_async(
+    tensor: npt.ArrayLike,
+    splits: npt.ArrayLike | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> PendingResult:
+    """Begin an all-to-all; `synchronize` returns the rows, and the numbers of rows from each rank."""
+    array = read_rows(tensor, "an all-to-all")
+    counts = read_splits(splits, len(array), process_set.group.size)
+    return submit(CollectiveKind.ALLTOALL, array, process_set, name, splits=counts)
+
+
+def broadcast(
+    tensor: npt.ArrayLike, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> AnyArray:
+    """Return the array of the root on every rank.
+
+    Shapes: the array has the same shape on all ranks.
+    Args: root_rank: number of the root in the job, also if `process_set` has only some of the ranks.
+    """
+    return broadcast_async(tensor, root_rank, name, process_set).wait_for_array()
+
+
+def broadcast_(
+    tensor: AnyArray, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> AnyArray:
     """Replace the array by the array of the root; see `broadcast`."""
-    return synchronize(broadcast_async_(tensor, root_rank, name))
+    return broadcast_async_(tensor, root_rank, name, process_set).wait_for_array()
 
 
-def broadcast_async(tensor: npt.ArrayLike, root_rank: int, name: str | None = None) -> PendingResult:
+def broadcast_async(
+    tensor: npt.ArrayLike, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> PendingResult:
     """Begin a broadcast."""
-    array = _read_array(tensor, DTYPES)
-    return PendingResult(
-        WORKER.group.submit(CollectiveKind.BROADCAST, array, name=name, argument=_read_root(root_rank))
-    )
+    root = read_root(root_rank, process_set)
+    return submit(CollectiveKind.BROADCAST, read_array(tensor), process_set, name, argument=root)
 
 
-def broadcast_async_(tensor: AnyArray, root_rank: int, name: str | None = None) -> PendingResult:
+def broadcast_async_(
+    tensor: AnyArray, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> PendingResult:
     """Begin a broadcast in place."""
-    pending = broadcast_async(tensor, root_rank, name)
-    pending.target = tensor
-    return pending
+    root = read_root(root_rank, process_set)
+    return submit(CollectiveKind.BROADCAST, read_array(tensor), process_set, name, target=tensor, argument=root)
 
 
-def broadcast_parameters(params: Mapping[str, AnyArray], root_rank: int = 0) -> None:
+def grouped_broadcast(
+    tensors: Sequence[npt.ArrayLike],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[AnyArray]:
+    """Return several arrays of the root on every rank; see `broadcast`."""
+    return grouped_broadcast_async(tensors, root_rank, name, process_set).wait_for_arrays()
+
+
+def grouped_broadcast_(
+    tensors: Sequence[AnyArray],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[AnyArray]:
+    """Replace several arrays by the arrays of the root; see `broadcast`."""
+    return grouped_broadcast_async_(tensors, root_rank, name, process_set).wait_for_arrays()
+
+
+def grouped_broadcast_async(
+    tensors: Sequence[npt.ArrayLike],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> PendingResult:
+    """Begin the broadcast of several arrays; `synchronize` returns a list."""
+    root, arrays = read_root(root_rank, process_set), [read_array(tensor) for tensor in tensors]
+    return submit_group(CollectiveKind.BROADCAST, arrays, process_set, name, argument=root)
+
+
+def grouped_broadcast_async_(
+    tensors: Sequence[AnyArray],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> PendingResult:
+    """Begin the broadcast of several arrays in place; `synchronize` returns a list."""
+    root, arrays = read_root(root_rank, process_set), [read_array(tensor) for tensor in tensors]
+    return submit_group(CollectiveKind.BROADCAST, arrays, process_set, name, targets=tensors, argument=root)
+
+
+def broadcast_parameters(
+    params: Mapping[str, AnyArray], root_rank: int = 0, process_set: ProcessSet = global_process_set
+) -> None:
     """Write the arrays of the root into the arrays of every rank."""
-    _check_names([f"broadcast.{name}" for name in params])  # before the first request, as in `grouped_allreduce`
-    handles = [broadcast_async_(params[name], root_rank, f"broadcast.{name}") for name in sorted(params)]
+    for name in params:  # before the first request, so that none waits alone
+        check_name(f"broadcast.{name}")
+    handles = [broadcast_async_(params[name], root_rank, f"broadcast.{name}", process_set) for name in sorted(params)]
     for handle in handles:
         synchronize(handle)
 
 
 def broadcast_object(
-    obj: object = None, root_rank: int = 0, name: str | None = None, *, unsafe_pickle: bool = False
+    obj: object = None,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    unsafe_pickle: bool = False,
 ) -> Any:
     """Send an object of plain data and numpy arrays from the root to all ranks; return the object.
 
-    Args: obj: only the object of the root counts.  unsafe_pickle: send any object by pickle; the root can then run any
-        code on every rank. All ranks pass the same value. The pickle is signed, so that nobody else can.
+    Args: obj: only the object of the root counts.  root_rank, process_set: see `broadcast`.  unsafe_pickle: send any
+        object by pickle; the root can then run any code on every rank. All ranks pass the same value. The pickle is
+        signed, so that nobody else can.
     Raises: TypeError: the object has a part that cannot be sent.  DataError: the received bytes are no object.
         ConfigError: unsafe_pickle in a job without a secret.
     """
-    seal = PickleSeal.agree(f"broadcast from {root_rank}", name) if unsafe_pickle else None
-    data = _dump(obj, seal) if rank() == root_rank else b""
-    length = broadcast(np.array([len(data)], np.int64), root_rank, name and f"{name}.length")
-    content = np.frombuffer(data, np.uint8) if rank() == root_rank else _allocate(int(length[0]), root_rank)
-    content = broadcast(content, root_rank, name and f"{name}.content")
-    return obj if rank() == root_rank else _load(content.tobytes(), root_rank, seal)
+    root, is_root = read_root(root_rank, process_set), rank() == root_rank
+    seal = (
+        PickleSeal.agree(f"broadcast from {root_rank}", name, process_set.group, WORKER.secret)
+        if unsafe_pickle
+        else None
+    )
+    data = dump_sealed(obj, root, seal) if is_root else b""
+    length = broadcast(np.array([len(data)], np.int64), root_rank, name and f"{name}.length", process_set)
+    content = np.frombuffer(data, np.uint8) if is_root else allocate(int(length[0]), root_rank)
+    content = broadcast(content, root_rank, name and f"{name}.content", process_set)
+    return obj if is_root else load_sealed(content.tobytes(), root, seal)
 
 
-def allgather_object(obj: object, name: str | None = None, *, unsafe_pickle: bool = False) -> list[Any]:
+def allgather_object(
+    obj: object,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    unsafe_pickle: bool = False,
+) -> list[Any]:
     """Return the objects of all ranks by rank; see `broadcast_object`."""
-    seal = PickleSeal.agree("gather", name) if unsafe_pickle else None
-    data = np.frombuffer(_dump(obj, seal), np.uint8)
-    lengths = allgather(np.array([len(data)], np.int64), name and f"{name}.length").tolist()
-    content = allgather(data, name and f"{name}.content").tobytes()
+    seal = PickleSeal.agree("gather", name, process_set.group, WORKER.secret) if unsafe_pickle else None
+    own = process_set.group.rank
+    data = np.frombuffer(dump_sealed(obj, own, seal), np.uint8)
+    lengths = allgather(np.array([len(data)], np.int64), name and f"{name}.length", process_set).tolist()
+    content = allgather(data, name and f"{name}.content", process_set).tobytes()
     if min(lengths) < 0 or sum(lengths) != len(content):
         raise DataError(f"the ranks sent {len(content)} bytes, and the lengths {lengths[:16]} of their objects")
     ends = itertools.accumulate(lengths)
     return [
-        _load(content[end - length : end], sender, seal)
+        load_sealed(content[end - length : end], sender, seal)
         for sender, (end, length) in enumerate(zip(ends, lengths, strict=True))
     ]
 
 
-class PickleSeal(NamedTuple):
-    """Signs the pickles of one operation, because the payloads of the ranks' connections are not signed.
-
-    A signature covers the operation and the rank of the sender. So a program that can change packets can neither write
-    a pickle of its own nor pass on one of another operation or job. It also covers a nonce of every rank, but the
-    nonces are payloads, too, and such a program can bring those of one operation into another one.
-
-    Attributes: operation: kind and name of the operation, and the place of the collective that exchanges the nonces.
-        The ranks agree on the place by signed announcements.
-    """
-
-    secret: bytes
-    operation: bytes
-    nonces: bytes
-
-    @classmethod
-    def agree(cls, kind: str, name: str | None) -> PickleSeal:
-        """Exchange the nonces with the other ranks, if there are any.
-
-        Raises: ConfigError: the job has no secret.
-        """
-        if size() == 1:
-            return cls(b"", b"", b"")
-        secret = WORKER.secret.encode()
-        if not secret:
-            raise ConfigError(
-                "unsafe_pickle=True needs a secret of the job, because any program that can send packets could run "
-                "code on this rank: set PADDLE_SECRET_FILE, or send plain data and arrays without unsafe_pickle"
-            )
-        own = secrets.token_bytes(NONCE_BYTES)
-        pending = allgather_async(np.frombuffer(own, np.uint8), name and f"{name}.nonces")
-        every = bytearray(synchronize(pending).tobytes())
-        every[rank() * NONCE_BYTES : (rank() + 1) * NONCE_BYTES] = own  # not what came back
-        operation = json.dumps([size(), kind, name, *pending.handle.place])
-        return cls(secret, operation.encode(), bytes(every))
-
-    def sign(self, sender: int, data: bytes) -> bytes:
-        """Return the signature of a pickle that a rank sends."""
-        return hmac.digest(self.secret, b"pickle %d\n%b\n" % (sender, self.operation) + self.nonces + data, "sha256")
-
-
-def _allocate(length: int, sender: int) -> AnyArray:
-    """Return memory for an object, whose length nobody has signed; the system gives the memory when it is written.
-
-    Raises: DataError: this machine has no memory of this length.
-    """
-    if 0 <= length <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
-        with contextlib.suppress(MemoryError):
-            return np.empty(length, np.uint8)
-    raise DataError(f"rank {sender} sent the length {length} of an object, for which this machine has no memory")
-
-
-def _dump(obj: object, seal: PickleSeal | None) -> bytes:
-    if seal is None:
-        return dump_object(obj)
-    data = dump_object(obj, unsafe_pickle=True)
-    return seal.sign(rank(), data) + data
-
-
-def _load(data: bytes, sender: int, seal: PickleSeal | None) -> Any:
-    if seal is None:
-        return load_object(data)
-    signature, data = data[:SIGNATURE_BYTES], data[SIGNATURE_BYTES:]
-    if not hmac.compare_digest(signature, seal.sign(sender, data)):
-        raise DataError(
-            f"the pickle of rank {sender} is not the one that it has signed: it was changed on the way; encrypt the "
-            "network of the pods"
-        )
-    return load_object(data, unsafe_pickle=True)
-
-
-def barrier() -> None:
+def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until all ranks have called `barrier`."""
-    group = WORKER.group
-    group.wait(group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8)))
+    submit(CollectiveKind.BARRIER, np.empty(0, np.uint8), process_set, None).wait()
 
 
-def synchronize(handle: PendingResult) -> AnyArray:
-    """Wait for a collective and return its result; a further call returns the same result."""
-    result = _scale(handle.group.wait(handle.handle), handle.scale)
-    if handle.target is not None and handle.target is not result:
-        handle.target[...] = result
-        result = handle.target
-    handle.handle.output, handle.scale = result, 1.0
-    return result
+def join(device: int = -1) -> int:
+    """Take part with zeros in the all-reduces of the others until all ranks have called `join`.
+
+    Args: device: has no effect; Horovod has this argument for a GPU.
+    Returns: the rank that has called `join` last.
+    """
+    return WORKER.group.join()
+
+
+def synchronize(handle: PendingResult) -> Any:
+    """Wait for a collective and return its result; a further call returns the same result.
+
+    Returns: an array; for an all-to-all, the array and the numbers of rows from each rank; for a group, a list.
+    """
+    return handle.wait()
 
 
 def poll(handle: PendingResult) -> bool:
     """Return at once whether a collective is done."""
-    if not handle.handle.is_done:
-        handle.group.start()
-    return handle.handle.is_done
-
-
-def _check_names(names: Sequence[str | None]) -> None:
-    for name in names:
-        check_name(name or "")
-
-
-def _read_array(tensor: npt.ArrayLike, dtypes: Sequence[np.dtype[Any]]) -> AnyArray:
-    array = np.asarray(tensor)
-    if array.dtype not in dtypes:
-        names = ", ".join(dtype.name for dtype in dtypes)
-        raise TypeError(f"an array of {array.dtype} cannot take part in this collective; these types can: {names}")
-    return array
-
-
-def _scale(array: AnyArray, factor: float) -> AnyArray:
-    return array if factor == 1.0 else np.asarray(array * factor).astype(array.dtype)
-
-
-def _read_op(average: bool | None, op: Reduction | None) -> int:
-    if average is not None and op is not None:
-        raise ValueError("average and op are two names of one argument; leave average out")
-    if op is not None:
-        return Reduction(op)
-    return Sum if average is False else Average
-
-
-def _read_root(root_rank: int) -> int:
-    root_rank = operator.index(root_rank)  # TypeError for a number that is not whole
-    if not 0 <= root_rank < size():
-        raise ValueError(f"root_rank is {root_rank}; the ranks are 0 to {size() - 1}")
-    return root_rank
+    return handle.poll()

@@ -382,9 +382,6 @@ def test_names_that_only_horovod_has_are_answered_with_their_replacement() -> No
         hvd.Compression  # noqa: B018
     with pytest.raises(AttributeError, match=r"'Adasum': use op=hvd\.Average or op=hvd\.Sum"):
         hvd.Adasum  # noqa: B018
-    for name in ("ProcessSet", "add_process_set", "remove_process_set", "global_process_set"):
-        with pytest.raises(AttributeError, match=r"all ranks; delete the argument process_set=\.\.\."):
-            getattr(hvd, name)
     assert not hasattr(hvd, "anything")
     present = set(REPLACEMENTS) & {*dir(hvd), *dir(hvd.elastic)}
     assert present == set()

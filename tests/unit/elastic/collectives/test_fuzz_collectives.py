@@ -22,10 +22,11 @@ from pserver.wire.connection import Pool
 
 KEY = b"k" * 32
 LIMIT_S = 20.0
+FUSED_KINDS = CollectiveKind.ALLREDUCE, CollectiveKind.BROADCAST
 SMALL, LARGE = 10, 100_000  # elements: with the announcement, and by a ring
 REQUESTS = [
-    Request(kind, name, np.dtype(kept), (count,), 1)
-    for kind in (CollectiveKind.ALLREDUCE, CollectiveKind.ALLGATHER, CollectiveKind.BROADCAST)
+    Request(kind, name, np.dtype(kept), (count,), 1, splits=(3, 4) if kind == CollectiveKind.ALLTOALL else ())
+    for kind in (*FUSED_KINDS, CollectiveKind.ALLGATHER, CollectiveKind.ALLTOALL, CollectiveKind.REDUCESCATTER)
     for name in ("noname.0", "w")
     for kept in (np.float32, np.int64)
     for count in (SMALL, LARGE)
@@ -77,7 +78,8 @@ def test_whatever_a_rank_sends_the_other_one_ends(
         theirs.shutdown(socket.SHUT_WR)
         array = np.ones(request.shape, request.dtype)
         with contextlib.suppress(HorovodInternalError, CollectiveMismatchError):
-            result = group.wait(group.submit(request.kind, array, name=request.name, argument=1))
+            handle = group.submit(request.kind, array, name=request.name, argument=1, splits=request.splits)
+            result = group.wait(handle)
             assert result.dtype == request.dtype
         assert group.size == 2
     finally:

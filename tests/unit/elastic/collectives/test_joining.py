@@ -168,7 +168,7 @@ def test_a_group_that_does_not_agree_on_its_memory_closes_it(monkeypatch: pytest
     with theirs:
         mesh = Mesh(0, {1: PeerRank(ours, NO_KEYS, Pool())})
         with pytest.raises(HorovodInternalError, match="no answer"):
-            forming._share(mesh, [1], time.monotonic())
+            forming._share(mesh, "", [1], time.monotonic())
     file = Path(f"/proc/self/fd/{made[0].offer['file']}")
     with contextlib.suppress(FileNotFoundError):
         assert "memfd" not in str(file.readlink())  # another thread may have opened a file meanwhile

@@ -22,7 +22,7 @@ class _Mesh:
         self.has_left = False
         self.peers: dict[int, object] = {}
 
-    def leave(self) -> None:
+    def leave(self, deadline: float | None = None) -> None:
         self.has_left = True
 
 

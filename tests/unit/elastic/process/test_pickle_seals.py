@@ -6,45 +6,33 @@ equal.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+import secrets
 
 import pytest
 from collective_ranks import groups, on_all
 
 from paddle_base.runtime.errors import DataError
 from paddle_cluster.elastic.collectives.group import RankGroup
-from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.objects import dump_object
-from paddle_cluster.elastic.process.operations import PickleSeal
+from paddle_cluster.elastic.process.seals import PickleSeal, load_sealed
 
+SECRET = "s3cret"
 PICKLE = dump_object([1], unsafe_pickle=True)
 
 
-class RankMembership(threading.local):
-    """The membership of the rank whose thread asks."""
-
-    secret = "s3cret"
-    group: RankGroup
-
-
-@pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[RankMembership]:
-    made = RankMembership()
-    monkeypatch.setattr(operations, "WORKER", made)
-    monkeypatch.setattr(operations.secrets, "token_bytes", bytes)
-    yield made
-
-
-def test_a_pickle_is_not_read_in_another_operation_or_job(worker: RankMembership) -> None:
+def test_a_pickle_is_not_read_in_another_operation_or_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program without the secret made a rank unpickle in one broadcast what its root had signed for the next one."""
 
+    monkeypatch.setattr(secrets, "token_bytes", bytes)
+
     def work(group: RankGroup) -> list[PickleSeal]:
-        worker.group = group
         gather, root_0, root_1 = "gather", "broadcast from 0", "broadcast from 1"
         return [
-            *(PickleSeal.agree(*one) for one in ((root_0, None), (root_0, None), (root_1, None), (gather, None))),
-            *(PickleSeal.agree(root_0, name) for name in ("a", "a", "b")),
+            *(
+                PickleSeal.agree(*one, group, SECRET)
+                for one in ((root_0, None), (root_0, None), (root_1, None), (gather, None))
+            ),
+            *(PickleSeal.agree(root_0, name, group, SECRET) for name in ("a", "a", "b")),
         ]
 
     seals: list[PickleSeal] = []
@@ -58,7 +46,7 @@ def test_a_pickle_is_not_read_in_another_operation_or_job(worker: RankMembership
         data = signer.sign(0, PICKLE) + PICKLE
         for reader in seals:
             if reader is signer:
-                assert operations._load(data, 0, reader) == [1]
+                assert load_sealed(data, 0, reader) == [1]
             else:
                 with pytest.raises(DataError, match="not the one that it has signed"):
-                    operations._load(data, 0, reader)
+                    load_sealed(data, 0, reader)

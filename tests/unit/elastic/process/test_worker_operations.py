@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from collective_ranks import groups
 
 import paddle.elastic as hvd
 from paddle_base.runtime.errors import ConfigError, DataError
-from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process import operations, seals
 from paddle_cluster.elastic.process.membership import WORKER
 
 
@@ -75,9 +76,9 @@ class Bomb:
 
 def test_a_pickle_that_a_rank_has_not_signed_for_this_operation_is_not_read() -> None:
     """A program that could change packets ran code on a rank."""
-    seal = operations.PickleSeal(b"secret", b"operation", b"nonces")
+    seal = seals.PickleSeal(b"secret", b"operation", b"nonces")
     sealed = seal.sign(1, pickle.dumps([1])) + pickle.dumps([1])
-    assert operations._load(sealed, 1, seal) == [1]
+    assert seals.load_sealed(sealed, 1, seal) == [1]
     bomb = pickle.dumps(Bomb())
     for data, sender, reader in (
         (sealed[:32] + bomb, 1, seal),  # changed on the way
@@ -89,7 +90,7 @@ def test_a_pickle_that_a_rank_has_not_signed_for_this_operation_is_not_read() ->
         (b"", 1, seal),
     ):
         with pytest.raises(DataError, match="not the one that it has signed"):
-            operations._load(data, sender, reader)
+            seals.load_sealed(data, sender, reader)
 
 
 @pytest.mark.parametrize("length", [-1, -(1 << 63), 1 << 50, (1 << 63) - 1])
@@ -110,10 +111,9 @@ def test_lengths_that_do_not_fit_to_the_objects_are_an_error_of_the_data(
         hvd.allgather_object(1)
 
 
-def test_pickles_need_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "size", lambda: 2)
-    with pytest.raises(ConfigError, match="unsafe_pickle=True needs a secret of the job"):
-        hvd.broadcast_object({1, 2}, unsafe_pickle=True)
+def test_pickles_need_a_secret() -> None:
+    with groups(2, secret="") as made, pytest.raises(ConfigError, match="unsafe_pickle=True needs a secret of the job"):
+        seals.PickleSeal.agree("gather", None, made[0], "")
 
 
 def test_a_number_that_is_scaled_stays_an_array() -> None:

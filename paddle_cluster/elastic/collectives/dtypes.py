@@ -1,0 +1,53 @@
+"""The types of arrays that collectives take, and bfloat16, which numpy does not have.
+
+A bfloat16 number is the upper half of a float32 number. No I/O.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Flat = npt.NDArray[Any]
+# marks 2 bytes as bfloat16; an array of uint16 becomes an array of bfloat16 by `.view(BFLOAT16)`
+BFLOAT16 = np.dtype([("bfloat16", "<u2")])
+DTYPES: tuple[np.dtype[Any], ...] = (
+    *map(np.dtype, (np.float16, np.float32, np.float64, np.int32, np.int64)),
+    *map(np.dtype, (np.int8, np.int16, np.uint8, np.uint16, np.uint32, np.uint64, np.bool_)),
+    BFLOAT16,
+)
+_QUIET_NAN = np.uint32(0x7FC0)
+
+
+def name_dtype(dtype: np.dtype[Any]) -> str:
+    """Return the name of a type; numpy's own name of bfloat16 would be that of its bytes."""
+    return "bfloat16" if dtype == BFLOAT16 else dtype.name
+
+
+def widen_bfloat16(values: Flat, out: Flat | None = None) -> Flat:
+    """Return bfloat16 numbers as float32 numbers, which is exact. Shapes: all (n,)."""
+    if out is None:
+        out = np.empty(len(values), np.float32)
+    bits = out.view(np.uint32)
+    bits[...] = values.view(np.uint16)
+    bits <<= np.uint32(16)
+    return out
+
+
+def round_to_bfloat16(values: Flat, out: Flat) -> None:
+    """Write float32 numbers to `out` as bfloat16 numbers, each rounded to the nearest, and a tie to the even one.
+
+    Shapes: all (n,).
+    """
+    bits = values.view(np.uint32)
+    upper = bits >> np.uint32(16)
+    rounded = upper & np.uint32(1)
+    rounded += np.uint32(0x7FFF)
+    rounded += bits
+    rounded >>= np.uint32(16)
+    is_nan = np.isnan(values)
+    if is_nan.any():  # rounding could carry a NaN to an infinity, or over the sign
+        np.copyto(rounded, upper & np.uint32(0x8000) | _QUIET_NAN, where=is_nan)
+    out.view(np.uint16)[...] = rounded

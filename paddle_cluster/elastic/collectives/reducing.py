@@ -1,0 +1,136 @@
+"""The arithmetic of reductions: scale factors, types of partial results, and roundings.
+
+Sums, averages, products, minima and maxima of the arrays of several ranks are always computed in the same order. Those
+of float16 and bfloat16, and their scale factors, are computed in float32 and rounded once. Averages of integers, and
+integers that are multiplied by a scale factor, are rounded toward zero, as in Horovod. Averages of integers of 8 or 16
+bits do not overflow, because their sums have 32 bits. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddle_cluster.elastic.collectives.dtypes import BFLOAT16, Flat, round_to_bfloat16, widen_bfloat16
+from paddle_cluster.elastic.collectives.requests import Reduction, Request
+
+BLOCK_BYTES = 1 << 17  # bytes of the result per step, so that the result and its sources stay in the processor's cache
+_FLOAT16, _FLOAT32, _INT32 = map(np.dtype, (np.float16, np.float32, np.int32))
+# of truth values, a sum and a maximum are "or", a product and a minimum are "and"
+_UFUNCS = {
+    Reduction.SUM: np.add,
+    Reduction.AVERAGE: np.add,
+    Reduction.MIN: np.minimum,
+    Reduction.MAX: np.maximum,
+    Reduction.PRODUCT: np.multiply,
+}
+
+
+class Arithmetic(NamedTuple):
+    """How the arrays of a request become its result.
+
+    Attributes: prescale: factor of each array.  postscale: factor of the result.
+    """
+
+    dtype: np.dtype[Any]
+    reduction: int
+    prescale: float = 1.0
+    postscale: float = 1.0
+
+    @classmethod
+    def of(cls, request: Request) -> Arithmetic:
+        """Return the arithmetic of an all-reduce or a reduce-scatter."""
+        return cls(request.dtype, request.argument, request.prescale, request.postscale)
+
+    @property
+    def working_dtype(self) -> np.dtype[Any]:
+        """The type of partial results."""
+        is_exact = self.reduction in (Reduction.MIN, Reduction.MAX) and self.prescale == self.postscale == 1.0
+        if self.dtype == BFLOAT16 or (self.dtype == _FLOAT16 and not is_exact):
+            return _FLOAT32
+        is_narrow = self.dtype.kind in "iu" and self.dtype.itemsize < _INT32.itemsize
+        is_divided = self.reduction == Reduction.AVERAGE or not self.prescale == self.postscale == 1.0
+        return _INT32 if is_narrow and is_divided else self.dtype
+
+    def load(self, source: Flat, out: Flat) -> None:
+        """Write the scaled array to `out`. Shapes: all (n,). Types: `dtype`; `working_dtype` for `out`."""
+        if self.prescale == 1.0:
+            _widen(source, out)
+            return
+        step = BLOCK_BYTES // out.itemsize
+        for begin in range(0, len(out), step):
+            part = out[begin : begin + step]
+            if part.dtype.kind == "f":
+                _widen(source[begin : begin + step], part)
+                np.multiply(part, self.prescale, out=part)
+            else:
+                _truncate(source[begin : begin + step], self.prescale, part)
+
+    def fold(self, out: Flat, first: Flat, second: Flat) -> None:
+        """Write the reduction of two partial results to `out`; `out` may be `first` or `second`."""
+        _UFUNCS[Reduction(self.reduction)](first, second, out=out)
+
+    def finish(self, total: Flat, size: int) -> None:
+        """Turn the reduction of `size` arrays into the result in place; its type remains `working_dtype`."""
+        is_average = self.reduction == Reduction.AVERAGE
+        if total.dtype.kind == "f":
+            if is_average and size > 1:
+                np.divide(total, size, out=total)
+            if self.postscale != 1.0:
+                np.multiply(total, self.postscale, out=total)
+        elif self.postscale != 1.0:
+            _truncate(total, self.postscale / size if is_average else self.postscale, total)
+        elif is_average:
+            total -= np.fmod(total, size)  # the remainder has the sign of the sum, so the rest is divided exactly
+            np.floor_divide(total, size, out=total)
+
+    def store(self, total: Flat, out: Flat) -> None:
+        """Write results of the type `working_dtype` to `out`, in its own type. Shapes: all (n,)."""
+        if self.dtype != BFLOAT16:
+            out[...] = total
+            return
+        step = BLOCK_BYTES // total.itemsize
+        for begin in range(0, len(out), step):
+            round_to_bfloat16(total[begin : begin + step], out[begin : begin + step])
+
+    def combine(self, out: Flat, sources: Sequence[Flat], size: int) -> None:
+        """Write the reduction of the sources, in their order, to `out`; `out` may be one of the first two sources.
+
+        Shapes: all (n,). Args: size: divisor of an average.
+        """
+        ufunc, work = _UFUNCS[Reduction(self.reduction)], self.working_dtype
+        is_plain = self.prescale == 1.0 and self.dtype != BFLOAT16  # then numpy itself converts the sources
+        step = BLOCK_BYTES // work.itemsize
+        for begin in range(0, len(out), step):
+            parts = [source[begin : begin + step] for source in sources]
+            target = out[begin : begin + step]
+            if not is_plain:
+                parts = [self._loaded(part, work) for part in parts]
+            total = target if work == out.dtype else np.empty(len(target), work)
+            if len(parts) == 1:
+                total[...] = parts[0]
+            else:
+                ufunc(parts[0], parts[1], out=total, dtype=work)
+            for part in parts[2:]:
+                ufunc(total, part, out=total, dtype=work)
+            self.finish(total, size)
+            if total is not target:
+                self.store(total, target)
+
+    def _loaded(self, source: Flat, work: np.dtype[Any]) -> Flat:
+        values: Flat = np.empty(len(source), work)
+        self.load(source, values)
+        return values
+
+
+def _widen(source: Flat, out: Flat) -> None:
+    if source.dtype == BFLOAT16:
+        widen_bfloat16(source, out)
+    else:
+        out[...] = source
+
+
+def _truncate(values: Flat, factor: float, out: Flat) -> None:
+    out[...] = values * np.float64(factor)  # a product out of the type's range is undefined, as in Horovod
