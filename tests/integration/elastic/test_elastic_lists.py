@@ -25,6 +25,7 @@ from test_elastic_run import run
 
 A, B, C, D = "localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3"
 ONE_FAILURE = ["--failures-per-host", "1"]
+TWO_FAILURES = ["-np", "2", "--min-np", "2", "--failures-per-host", "2"]
 P13 = ["-np", "4", "--min-np", "1", "--failures-per-host", "2"]
 
 
@@ -166,7 +167,7 @@ def test_p3_hosts_that_are_not_used_come_and_go(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_p4_a_failed_worker_is_started_again(tmp_path: Path) -> None:
-    job = ListJob(tmp_path, f"{A}:1,{B}:1", {"exits": {"1,0": [1]}}, "-np", "2", "--min-np", "2")
+    job = ListJob(tmp_path, f"{A}:1,{B}:1", {"exits": {"1,0": [1]}}, *TWO_FAILURES)
     job.check([2, 2, 2], [1, 2, 2], [0, 0, 0])
 
 
@@ -180,7 +181,7 @@ def test_p5_a_host_that_the_resource_manager_takes_away_leaves_too_few(tmp_path:
 
 @pytest.mark.nightly
 def test_p6_one_rank_of_a_host_fails_and_the_other_leads(tmp_path: Path) -> None:
-    job = ListJob(tmp_path, f"{A}:2", {"exits": {"1,0": [0]}}, "-np", "2", "--min-np", "2")
+    job = ListJob(tmp_path, f"{A}:2", {"exits": {"1,0": [0]}}, *TWO_FAILURES)
     job.check([2, 2, 2], [1, 2, 2], [0, 1, 1])
 
 

@@ -45,7 +45,7 @@ def make_worker(rank: int, driver: Driver, *, is_elastic: bool = True) -> Worker
     worker.placement = make_placement(rank, driver.sizes[0], -1 if is_elastic else 0)
     worker.settings = WorkerSettings("127.0.0.1", 1, is_elastic=is_elastic, incarnation=f"{rank}", timeout=DEADLINE_S)
     worker.client = driver  # type: ignore[assignment]
-    worker._process, worker._has_begun = name_process(), True
+    worker._process = name_process()
     return worker
 
 
