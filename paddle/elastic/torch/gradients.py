@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from paddle.elastic.torch import mpi_ops
+from paddle.elastic.torch.compression import CastingCompressor
 from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.process.operations import allgather_object
 from paddle_cluster.elastic.process.process_sets import ProcessSet
@@ -253,7 +254,10 @@ class GradientExchange:
         if result.is_sparse:
             parameter.grad = result
             return
-        gradient, restored = _gradient(parameter), self.plan.compression.decompress(result, context)
+        gradient, compression = _gradient(parameter), self.plan.compression
+        # writing into the gradient converts the type already, without a tensor between
+        is_cast = getattr(compression, "decompress", None) is CastingCompressor.decompress
+        restored = result if is_cast else compression.decompress(result, context)
         if restored.data_ptr() != gradient.data_ptr() or restored.numel() == 0:
             gradient.copy_(restored)
 
