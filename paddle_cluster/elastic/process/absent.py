@@ -22,7 +22,7 @@ REPLACEMENTS = {
 
 def explain_absence(module: str, name: str) -> str:
     """Return the message of the AttributeError for a name that a module does not have."""
-    hint = f": {REPLACEMENTS[name]} (docs/worker-script.md)" if name in REPLACEMENTS else ""
+    hint = f": {REPLACEMENTS[name]} (docs/horovod.md)" if name in REPLACEMENTS else ""
     return f"module {module!r} has no attribute {name!r}{hint}"
 
 

@@ -1,4 +1,4 @@
-"""The names of horovod.torch 0.28.1 with their arguments and defaults, and the table of docs/worker-script.md."""
+"""The names of horovod.torch 0.28.1 with their arguments and defaults, and the table of docs/horovod.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="paddle.elastic.torch is an extra (make test
 
 import paddle.elastic.torch as hvd
 
-PAGE = Path(__file__).parents[4] / "docs/worker-script.md"
+PAGE = Path(__file__).parents[4] / "docs/horovod.md"
 # by `inspect` of Horovod 0.28.1; `ps` stands for process_set=global_process_set (spec/elastic.md, 6.1)
 SIGNATURES = """
 DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none, backward_passes_per_step=1, op=0, \
