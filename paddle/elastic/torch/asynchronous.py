@@ -11,7 +11,6 @@ the ranks disagree about shape, type or operation.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +21,8 @@ from paddle.elastic.torch.tensors import AnyArray, make_tensor, read_tensor, wri
 from paddle_cluster.elastic.collectives.requests import Reduction
 from paddle_cluster.elastic.errors import HorovodInternalError
 from paddle_cluster.elastic.process import operations
-from paddle_cluster.elastic.process.pending import read_op
+from paddle_cluster.elastic.process.operations import Average, Max, Min, Product, Sum
+from paddle_cluster.elastic.process.pending import PendingResult, read_op, read_scatter_op
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 __all__ = [
@@ -50,13 +50,12 @@ __all__ = [
     "synchronize",
 ]
 
-Average, Sum, Min, Max, Product = Reduction.AVERAGE, Reduction.SUM, Reduction.MIN, Reduction.MAX, Reduction.PRODUCT
 Adasum = 2  # Horovod's number; `adasum` builds it from other collectives
 
 
-def is_adasum(average: bool | None, op: int | None) -> bool:
-    """Return whether the two arguments of an all-reduce name Adasum; `read_op` reads all others."""
-    return average is None and op == Adasum
+def read_op_or_adasum(average: bool | None, op: int | None) -> int:
+    """Return the reduction of an all-reduce of tensors, which may be Adasum; see `read_op`."""
+    return Adasum if average is None and op == Adasum else read_op(average, op, stacklevel=4)
 
 
 # ----- All-reduce -----
@@ -72,15 +71,8 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin an all-reduce; see `mpi_ops.allreduce`."""
-    if is_adasum(average, op):
-        return _begin_adasum(
-            [tensor], name, (prescale_factor, postscale_factor), process_set, in_place=False, is_group=False
-        )
-    array = read_tensor(tensor)
-    pending = operations.allreduce_async(
-        array, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set=process_set
-    )
-    return HANDLES.add(pending, partial(make_tensor, like=tensor))
+    factors, chosen = (prescale_factor, postscale_factor), read_op_or_adasum(average, op)
+    return _begin_allreduce([tensor], chosen, name, factors, process_set, in_place=False, is_group=False)
 
 
 def allreduce_async_(
@@ -93,15 +85,8 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin an all-reduce in place; see `mpi_ops.allreduce`."""
-    if is_adasum(average, op):
-        return _begin_adasum(
-            [tensor], name, (prescale_factor, postscale_factor), process_set, in_place=True, is_group=False
-        )
-    array = read_tensor(tensor)
-    pending = operations.allreduce_async_(
-        array, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set=process_set
-    )
-    return HANDLES.add(pending, partial(write_tensor, tensor=tensor))
+    factors, chosen = (prescale_factor, postscale_factor), read_op_or_adasum(average, op)
+    return _begin_allreduce([tensor], chosen, name, factors, process_set, in_place=True, is_group=False)
 
 
 def grouped_allreduce_async(
@@ -114,15 +99,8 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin an all-reduce of several tensors; the handle gives a list."""
-    if is_adasum(average, op):
-        return _begin_adasum(
-            tensors, name, (prescale_factor, postscale_factor), process_set, in_place=False, is_group=True
-        )
-    arrays = [read_tensor(tensor) for tensor in tensors]
-    pending = operations.grouped_allreduce_async(
-        arrays, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set=process_set
-    )
-    return HANDLES.add(pending, partial(_each, make_tensor, list(tensors)))
+    factors, chosen = (prescale_factor, postscale_factor), read_op_or_adasum(average, op)
+    return _begin_allreduce(tensors, chosen, name, factors, process_set, in_place=False, is_group=True)
 
 
 def grouped_allreduce_async_(
@@ -140,15 +118,29 @@ def grouped_allreduce_async_(
     """
     if len({id(tensor) for tensor in tensors}) < len(tensors):
         raise ValueError("a tensor stands twice in the group of an all-reduce in place; name each of them once")
-    if is_adasum(average, op):
-        return _begin_adasum(
-            tensors, name, (prescale_factor, postscale_factor), process_set, in_place=True, is_group=True
-        )
+    factors, chosen = (prescale_factor, postscale_factor), read_op_or_adasum(average, op)
+    return _begin_allreduce(tensors, chosen, name, factors, process_set, in_place=True, is_group=True)
+
+
+def _begin_allreduce(
+    tensors: Sequence[torch.Tensor],
+    op: int,
+    name: str | None,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    *,
+    in_place: bool,
+    is_group: bool,
+) -> int:
     arrays = [read_tensor(tensor) for tensor in tensors]
-    pending = operations.grouped_allreduce_async_(
-        arrays, None, name, read_op(average, op), prescale_factor, postscale_factor, process_set=process_set
-    )
-    return HANDLES.add(pending, partial(_each, write_tensor, list(tensors)))
+    if op == Adasum:
+        return _begin_adasum(tensors, name, factors, process_set, in_place=in_place, is_group=is_group)
+    arguments = (None, name, op, *factors, process_set)
+    if is_group:
+        begin = operations.grouped_allreduce_async_ if in_place else operations.grouped_allreduce_async
+        return _add_group(begin(arrays, *arguments), tensors, in_place=in_place)
+    begin_one = operations.allreduce_async_ if in_place else operations.allreduce_async
+    return _add(begin_one(arrays[0], *arguments), tensors[0], in_place=in_place)
 
 
 def _begin_adasum(
@@ -160,9 +152,6 @@ def _begin_adasum(
     in_place: bool,
     is_group: bool,
 ) -> int:
-    for tensor in tensors:
-        read_tensor(tensor)  # the errors of every all-reduce
-
     def finish(results: list[torch.Tensor]) -> Any:
         if in_place:
             results = [tensor.detach().copy_(one) for tensor, one in zip(tensors, results, strict=True)]
@@ -171,10 +160,16 @@ def _begin_adasum(
     return HANDLES.add(PendingAdasum(tensors, name, *factors, process_set), finish)
 
 
-def _each(
-    finish: Callable[[AnyArray, torch.Tensor], torch.Tensor], tensors: list[torch.Tensor], arrays: list[AnyArray]
-) -> list[torch.Tensor]:
-    return [finish(array, tensor) for array, tensor in zip(arrays, tensors, strict=True)]
+def _add(pending: PendingResult, tensor: torch.Tensor, *, in_place: bool = False) -> int:
+    """Return the handle of a collective on a tensor, which receives the result if `in_place` is true."""
+    finish = write_tensor if in_place else make_tensor
+    return HANDLES.add(pending, lambda array: finish(array, tensor))
+
+
+def _add_group(pending: PendingResult, tensors: Sequence[torch.Tensor], *, in_place: bool = False) -> int:
+    """Return the handle of a group of collectives; see `_add`."""
+    finish, kept = write_tensor if in_place else make_tensor, list(tensors)
+    return HANDLES.add(pending, lambda arrays: [finish(*pair) for pair in zip(arrays, kept, strict=True)])
 
 
 def sparse_allreduce_async(
@@ -212,7 +207,7 @@ def sparse_allreduce_async(
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
     """Begin an all-gather; see `mpi_ops.allgather`."""
     pending = operations.allgather_async(read_tensor(tensor), name, process_set=process_set)
-    return HANDLES.add(pending, partial(make_tensor, like=tensor))
+    return _add(pending, tensor)
 
 
 def grouped_allgather_async(
@@ -221,7 +216,7 @@ def grouped_allgather_async(
     """Begin an all-gather of several tensors; the handle gives a list."""
     arrays = [read_tensor(tensor) for tensor in tensors]
     pending = operations.grouped_allgather_async(arrays, name, process_set=process_set)
-    return HANDLES.add(pending, partial(_each, make_tensor, list(tensors)))
+    return _add_group(pending, tensors)
 
 
 def broadcast_async(
@@ -229,7 +224,7 @@ def broadcast_async(
 ) -> int:
     """Begin a broadcast; see `mpi_ops.broadcast`."""
     pending = operations.broadcast_async(read_tensor(tensor), root_rank, name, process_set=process_set)
-    return HANDLES.add(pending, partial(make_tensor, like=tensor))
+    return _add(pending, tensor)
 
 
 def broadcast_async_(
@@ -237,7 +232,7 @@ def broadcast_async_(
 ) -> int:
     """Begin a broadcast in place; see `mpi_ops.broadcast`."""
     pending = operations.broadcast_async_(read_tensor(tensor), root_rank, name, process_set=process_set)
-    return HANDLES.add(pending, partial(write_tensor, tensor=tensor))
+    return _add(pending, tensor, in_place=True)
 
 
 def grouped_broadcast_async(
@@ -249,7 +244,7 @@ def grouped_broadcast_async(
     """Begin a broadcast of several tensors; the handle gives a list."""
     arrays = [read_tensor(tensor) for tensor in tensors]
     pending = operations.grouped_broadcast_async(arrays, root_rank, name, process_set)
-    return HANDLES.add(pending, partial(_each, make_tensor, list(tensors)))
+    return _add_group(pending, tensors)
 
 
 def grouped_broadcast_async_(
@@ -261,7 +256,7 @@ def grouped_broadcast_async_(
     """Begin a broadcast of several tensors in place; the handle gives the list of them."""
     arrays = [read_tensor(tensor) for tensor in tensors]
     pending = operations.grouped_broadcast_async_(arrays, root_rank, name, process_set)
-    return HANDLES.add(pending, partial(_each, write_tensor, list(tensors)))
+    return _add_group(pending, tensors, in_place=True)
 
 
 def alltoall_async(
@@ -301,7 +296,7 @@ def reducescatter_async(
         read_tensor(tensor), name, _read_scatter_op(op), process_set=process_set,
         prescale_factor=prescale_factor, postscale_factor=postscale_factor,
     )  # fmt: skip
-    return HANDLES.add(pending, partial(make_tensor, like=tensor))
+    return _add(pending, tensor)
 
 
 def grouped_reducescatter_async(
@@ -318,13 +313,14 @@ def grouped_reducescatter_async(
         arrays, name, _read_scatter_op(op), process_set=process_set,
         prescale_factor=prescale_factor, postscale_factor=postscale_factor,
     )  # fmt: skip
-    return HANDLES.add(pending, partial(_each, make_tensor, list(tensors)))
+    return _add_group(pending, tensors)
 
 
 def _read_scatter_op(op: int) -> Reduction:
-    if op not in (Average, Sum):  # the error of Horovod, which its users catch
-        raise HorovodInternalError("Reducescatter currently only supports AVERAGE and SUM.")
-    return Reduction(op)
+    try:
+        return read_scatter_op(op)
+    except ValueError as exc:  # with tensors Horovod raises this error, which its users catch
+        raise HorovodInternalError(str(exc)) from exc
 
 
 def poll(handle: int) -> bool:

@@ -14,7 +14,7 @@ import torch
 
 from paddle.elastic.torch import asynchronous, basics
 from paddle.elastic.torch.asynchronous import *
-from paddle.elastic.torch.asynchronous import Adasum, Average, is_adasum
+from paddle.elastic.torch.asynchronous import Average, read_op_or_adasum
 from paddle.elastic.torch.autograd import (
     AllgatherFunction,
     AllreduceFunction,
@@ -24,7 +24,6 @@ from paddle.elastic.torch.autograd import (
 )
 from paddle.elastic.torch.basics import *
 from paddle.elastic.torch.compression import Compression, Compressor
-from paddle_cluster.elastic.process.pending import read_op
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 __all__ = [
@@ -67,7 +66,7 @@ def allreduce(
         multiplied.
     """
     compressed, context = compression.compress(tensor)
-    chosen = Adasum if is_adasum(average, op) else read_op(average, op)
+    chosen = read_op_or_adasum(average, op)
     arguments = (chosen, prescale_factor, postscale_factor, process_set)
     (result,) = AllreduceFunction.apply(name, arguments, compressed)
     return compression.decompress(result, context)
@@ -83,7 +82,7 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Replace the tensor by the reduction of all ranks; see `allreduce`."""
-    op = Adasum if is_adasum(average, op) else read_op(average, op)
+    op = read_op_or_adasum(average, op)
     return synchronize(allreduce_async_(tensor, None, name, op, prescale_factor, postscale_factor, process_set))
 
 
@@ -99,7 +98,7 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """Return the reductions of several tensors, which are sent together; see `allreduce`."""
     pairs = [compression.compress(tensor) for tensor in tensors]
-    chosen = Adasum if is_adasum(average, op) else read_op(average, op)
+    chosen = read_op_or_adasum(average, op)
     arguments = (chosen, prescale_factor, postscale_factor, process_set)
     results = AllreduceFunction.apply(name, arguments, *(tensor for tensor, _ in pairs))
     return [compression.decompress(one, context) for one, (_, context) in zip(results, pairs, strict=True)]
@@ -115,7 +114,7 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """Replace several tensors by the reductions of all ranks; see `grouped_allreduce`."""
-    op = Adasum if is_adasum(average, op) else read_op(average, op)
+    op = read_op_or_adasum(average, op)
     return synchronize(
         grouped_allreduce_async_(tensors, None, name, op, prescale_factor, postscale_factor, process_set)
     )

@@ -162,15 +162,16 @@ def read_rows(tensor: npt.ArrayLike, what: str) -> AnyArray:
     return array
 
 
-def read_op(average: bool | None, op: int | None) -> Reduction:
+def read_op(average: bool | None, op: int | None, stacklevel: int = 3) -> Reduction:
     """Return the reduction of an all-reduce from its two arguments.
 
+    Args: stacklevel: place of the script among the callers, for the warning about `average`.
     Raises: ValueError: both arguments are given, or there is no such reduction.
     """
     if average is not None:
         if op is not None:
             raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-        warnings.warn("average is deprecated; use op=hvd.Average or op=hvd.Sum", DeprecationWarning, stacklevel=3)
+        warnings.warn("average is deprecated; use op=hvd.Average or op=hvd.Sum", DeprecationWarning, stacklevel)
         return Reduction.AVERAGE if average else Reduction.SUM
     try:
         return Reduction.AVERAGE if op is None else Reduction(op)
