@@ -11,7 +11,7 @@ power of two. All ranks get the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,6 @@ import torch
 
 from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
-
-__all__: list[str] = []
 
 Flat = npt.NDArray[Any]
 Products = npt.NDArray[np.float64]
@@ -67,15 +65,12 @@ class PendingAdasum:
         return results
 
 
-def reduce_(
-    tensors: Sequence[torch.Tensor], process_set: ProcessSet = global_process_set, name: str | None = None
-) -> None:
+def reduce_(tensors: Sequence[torch.Tensor], process_set: ProcessSet = global_process_set) -> None:
     """Replace contiguous tensors of floating point numbers by the Adasum of all ranks; wait for the result.
 
     Each tensor is joined by its own products. A rank joins its part of the tensors of all ranks, and the ranks add up
     the products of the parts, so that a rank sends about as much as in an all-reduce.
 
-    Args: name: begin of the names of the collectives; None: they are called in the same order on all ranks.
     Raises: see `PendingAdasum`.
     """
     _check(tensors, process_set)
@@ -87,7 +82,7 @@ def reduce_(
             continue
         whole = torch.cat([one.detach().reshape(-1).to("cpu", dtype) for one in same]).numpy()
         ends = np.cumsum([one.numel() for one in same])
-        result = torch.from_numpy(_reduce_parts(whole, ends, process_set, name and f"{name}.{dtype}"))
+        result = torch.from_numpy(_reduce_parts(whole, ends, process_set))
         for one, begin in zip(same, [0, *ends[:-1].tolist()], strict=True):
             one.detach().copy_(result[begin : begin + one.numel()].view(one.shape))
 
@@ -107,7 +102,7 @@ def _working_type(tensor: torch.Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
-def _reduce_parts(whole: Flat, ends: npt.NDArray[np.int64], process_set: ProcessSet, name: str | None) -> Flat:
+def _reduce_parts(whole: Flat, ends: npt.NDArray[np.int64], process_set: ProcessSet) -> Flat:
     """Return the Adasum of the tensors of all ranks.
 
     Shapes: whole (n,), the tensors of this rank one after another; ends (number of tensors,).
@@ -116,23 +111,15 @@ def _reduce_parts(whole: Flat, ends: npt.NDArray[np.int64], process_set: Process
     width = -(-len(whole) // size)  # elements of the part of a rank
     padded = np.zeros(width * size, whole.dtype)
     padded[: len(whole)] = whole
-    parts = operations.alltoall(padded, name=name and f"{name}.parts", process_set=process_set)
-    names = _number(name)
+    parts = operations.alltoall(padded, process_set=process_set)
 
     def add(products: Products) -> Products:
-        step = operations.allreduce(products, op=operations.Sum, name=next(names), process_set=process_set)
+        step = operations.allreduce(products, op=operations.Sum, process_set=process_set)
         return np.asarray(step)
 
     own = _join_all(list(np.asarray(parts).reshape(size, width)), np.clip(ends - rank * width, 0, width), add)
-    result: Flat = operations.allgather(own, name=name and f"{name}.result", process_set=process_set)
+    result: Flat = operations.allgather(own, process_set=process_set)
     return result[: len(whole)]
-
-
-def _number(name: str | None) -> Iterator[str | None]:
-    step = 0
-    while True:
-        yield name and f"{name}.{step}"
-        step += 1
 
 
 def _join_all(parts: list[Flat], ends: npt.NDArray[np.int64], add: Callable[[Products], Products]) -> Flat:

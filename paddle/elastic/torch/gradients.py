@@ -47,8 +47,8 @@ class ReductionPlan(NamedTuple):
 class _Sent(NamedTuple):
     """Gradients that are on their way; they have one request, or one of a group.
 
-    Attributes: wires: the tensors that receive the results: the gradients themselves, or compressed or contiguous
-        copies.  contexts: what the compression needs to restore each tensor.  wait: returns the results.
+    Attributes: contexts: what the compression needs to restore each tensor.  wait: returns the results, in the
+        gradients themselves or in compressed or contiguous copies.
     """
 
     parameters: Sequence[torch.Tensor]

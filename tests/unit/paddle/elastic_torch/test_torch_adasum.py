@@ -40,7 +40,7 @@ def test_adasum_of_random_tensors_equals_the_formula() -> None:
     seeds = [torch.Generator().manual_seed(rank) for rank in range(hvd.size())]
     every = [[torch.randn(*shape, generator=seed) for shape in shapes] for seed in seeds]
     mine = [one.clone() for one in every[hvd.rank()]]
-    adasum.reduce_(mine, name="random")
+    adasum.reduce_(mine)
     handles = [
         hvd.allreduce_async(one, op=hvd.Adasum, name=f"{number}") for number, one in enumerate(every[hvd.rank()])
     ]
