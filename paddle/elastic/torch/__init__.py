@@ -19,7 +19,6 @@ from paddle.elastic.torch import elastic as elastic
 from paddle.elastic.torch.compression import *
 from paddle.elastic.torch.functions import *
 from paddle.elastic.torch.mpi_ops import *
-from paddle.elastic.torch.objects import *
 from paddle.elastic.torch.optimizer import *
 from paddle.elastic.torch.sync_batch_norm import *
 from paddle_cluster.elastic.errors import CollectiveMismatchError as CollectiveMismatchError

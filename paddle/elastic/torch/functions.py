@@ -1,18 +1,20 @@
-"""Sends the parameters of a model, and the options and state of an optimizer, from one rank to all ranks."""
+"""Exchanges parameters of a model, the options and state of an optimizer, and objects of plain data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from paddle.elastic.torch import mpi_ops
 from paddle.elastic.torch.elastic.sending import sync_value
 from paddle.elastic.torch.gradients import make_empty
-from paddle.elastic.torch.objects import allgather_object, broadcast_object
 from paddle.elastic.torch.optimizer import ExchangingOptimizer
 from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.elastic.collectives.requests import check_name
+from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -100,3 +102,25 @@ def _take_empty_step(optimizer: torch.optim.Optimizer) -> None:
     for one, gradient in kept:
         if gradient is not None:
             one.grad = gradient
+
+
+def broadcast_object(
+    obj: object,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    unsafe_pickle: bool = False,
+) -> Any:
+    """Send an object from the root to all ranks of the set; return the object.
+
+    Args: obj: only the object of the root counts.  unsafe_pickle: send any object by pickle; the root can then run any
+        code on every rank.
+    Raises: TypeError: the object has a part that cannot be sent without pickle; the message names the part.
+    """
+    return operations.broadcast_object(obj, root_rank, name, process_set=process_set, unsafe_pickle=unsafe_pickle)
+
+
+def allgather_object(obj: object, name: str | None = None, *, unsafe_pickle: bool = False) -> list[Any]:
+    """Return the objects of all ranks, by rank; see `broadcast_object`."""
+    return operations.allgather_object(obj, name, unsafe_pickle=unsafe_pickle)

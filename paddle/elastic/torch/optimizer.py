@@ -59,19 +59,17 @@ class ExchangingOptimizer:
         Args: closure: computes the loss and its gradients; they are reduced each time that the optimizer calls it.
         Raises: HorovodInternalError: a rank is lost.
         """
-        if not self._synchronizes:
-            self._is_synchronized = False
-            return self.step_alone(closure)
-        if self._is_synchronized:
+        if self._synchronizes and not self._is_synchronized:
+            return self._step_together(closure)
+        if self._synchronizes:
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
                 "This can cause training slowdown. You may want to consider using optimizer.skip_synchronize() "
                 "context if you use optimizer.synchronize() in your code.",
                 stacklevel=2,
             )
-            self._is_synchronized = False
-            return self.step_alone(closure)
-        return self._step_together(closure)
+        self._is_synchronized = False
+        return self.step_alone(closure)
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Forget the gradients; see torch.optim.Optimizer.zero_grad.
