@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from paddle.elastic.torch import mpi_ops
-from paddle.elastic.torch.elastic.sending import sync_value
+from paddle.elastic.torch.elastic.sending import loading, sync_value
 from paddle.elastic.torch.gradients import make_empty
 from paddle.elastic.torch.optimizer import ExchangingOptimizer
-from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.elastic.collectives.requests import check_name
 from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
@@ -68,17 +67,12 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         _take_empty_step(optimizer)
     own = {"takes_step": takes_step, "optimizer": optimizer.state_dict()}
     received = sync_value(own, STATE_NAME, root_rank=root_rank, into=True)
-    try:
+    with loading("the optimizer", root_rank):
         if received["takes_step"] and not is_root:
             optimizer.load_state_dict({**received["optimizer"], "state": {}})
             _take_empty_step(optimizer)
         # on the root as well, because an optimizer may convert what it loads
         optimizer.load_state_dict(received["optimizer"])
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as exc:
-        raise ConfigError(
-            f"this rank's optimizer cannot take the state of rank {root_rank}'s; make the same optimizer for the same "
-            f"model on all ranks: {exc}"
-        ) from exc
 
 
 def _list_parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

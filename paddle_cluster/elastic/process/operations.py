@@ -17,6 +17,7 @@ import numpy.typing as npt
 from paddle_base.runtime.errors import DataError
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, check_name
 from paddle_cluster.elastic.process.membership import WORKER, ProcessPlacement
+from paddle_cluster.elastic.process.memory import allocate
 from paddle_cluster.elastic.process.pending import (
     AnyArray,
     PendingResult,
@@ -31,7 +32,7 @@ from paddle_cluster.elastic.process.pending import (
     submit_group,
 )
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
-from paddle_cluster.elastic.process.seals import PickleSeal, allocate, dump_sealed, load_sealed
+from paddle_cluster.elastic.process.seals import PickleSeal, dump_sealed, load_sealed
 
 Average, Sum, Min, Max, Product = Reduction.AVERAGE, Reduction.SUM, Reduction.MIN, Reduction.MAX, Reduction.PRODUCT
 
@@ -468,7 +469,7 @@ def broadcast_object(
     )
     data = dump_sealed(obj, root, seal) if is_root else b""
     length = broadcast(np.array([len(data)], np.int64), root_rank, name and f"{name}.length", process_set)
-    content = np.frombuffer(data, np.uint8) if is_root else allocate(int(length[0]), root_rank)
+    content = np.frombuffer(data, np.uint8) if is_root else allocate(int(length[0]), root_rank, "an object")
     content = broadcast(content, root_rank, name and f"{name}.content", process_set)
     return obj if is_root else load_sealed(content.tobytes(), root, seal)
 

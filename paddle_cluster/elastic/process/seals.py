@@ -1,18 +1,15 @@
-"""Signs the pickles that ranks send each other, and reserves memory for the objects of other ranks."""
+"""Signs the pickles that ranks send each other."""
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import json
-import os
 import secrets
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from paddle_base.runtime.errors import ConfigError, DataError
-from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.collectives.requests import CollectiveKind
 from paddle_cluster.elastic.process.objects import dump_object, load_object
@@ -60,17 +57,6 @@ class PickleSeal(NamedTuple):
     def sign(self, sender: int, data: bytes) -> bytes:
         """Return the signature of a pickle that a rank sends."""
         return hmac.digest(self.secret, b"pickle %d\n%b\n" % (sender, self.operation) + self.nonces + data, "sha256")
-
-
-def allocate(length: int, sender: int) -> Flat:
-    """Return memory for an object, whose length nobody has signed; the system gives the memory when it is written.
-
-    Raises: DataError: this machine has no memory of this length.
-    """
-    if 0 <= length <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
-        with contextlib.suppress(MemoryError):
-            return np.empty(length, np.uint8)
-    raise DataError(f"rank {sender} sent the length {length} of an object, for which this machine has no memory")
 
 
 def dump_sealed(obj: object, sender: int, seal: PickleSeal | None) -> bytes:

@@ -59,32 +59,33 @@ def take_apart(value: object, where: str = "the object") -> tuple[Any, list[torc
         raise TypeError(f"{where} contains itself, or is nested too deeply") from exc
 
 
-def list_forms(plan: object) -> list[TensorForm]:
+def list_forms(plan: object, sender: int) -> list[TensorForm]:
     """Return the forms of the tensors in the plain data of `take_apart`, in their order.
 
+    Args: sender: the rank that has sent the data, for errors.
     Raises: DataError: the data are not of `take_apart`.
     """
     forms: list[TensorForm] = []
     try:
         _put(plan, None, forms)
     except (ArithmeticError, KeyError, TypeError, ValueError, RuntimeError) as exc:
-        raise _refuse_plan(exc) from exc
+        raise _refuse_plan(exc, sender) from exc
     return forms
 
 
-def put_together(plan: object, tensors: Sequence[torch.Tensor]) -> Any:
-    """Return the value whose plain data and tensors are given.
+def put_together(plan: object, tensors: Sequence[torch.Tensor], sender: int) -> Any:
+    """Return the value whose plain data and tensors are given; see `list_forms`.
 
     Raises: DataError: the data are not of `take_apart`.
     """
     try:
         return _put(plan, iter(tensors), [])
     except (ArithmeticError, KeyError, TypeError, ValueError, RuntimeError, StopIteration) as exc:
-        raise _refuse_plan(exc) from exc
+        raise _refuse_plan(exc, sender) from exc
 
 
-def _refuse_plan(exc: Exception) -> DataError:
-    return DataError(f"rank 0 sent a state that cannot be read ({type(exc).__name__}: {exc})")
+def _refuse_plan(exc: Exception, sender: int) -> DataError:
+    return DataError(f"rank {sender} sent a state that cannot be read ({type(exc).__name__}: {exc})")
 
 
 def _take(value: object, tensors: list[torch.Tensor], where: str) -> Any:

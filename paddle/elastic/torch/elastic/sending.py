@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from paddle.elastic.torch.elastic.plain_data import MAPPINGS, TensorForm, list_forms, put_together, take_apart
+from paddle.elastic.torch.elastic.plain_data import MAPPINGS, list_forms, put_together, take_apart
 from paddle_base.runtime.errors import ConfigError, DataError
 from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.memory import check_fits
 from paddle_cluster.elastic.process.objects import dump_object
 from paddle_cluster.elastic.state import SYNC_NAME
 
@@ -27,7 +28,7 @@ def sync_value(value: object, name: str, *, root_rank: int = 0, into: bool = Fal
     Args: name: name of the value in error messages, and in the names of the collectives.  into: whether to write into
         the tensors of this rank's value if they have the types and shapes of those of rank 0.
     Raises: TypeError: rank 0 has a value that cannot be sent.  ConfigError: rank 0 has another version of torch.
-        DataError: rank 0 has sent something else.
+        DataError: rank 0 has sent something else, or tensors for which this machine has no memory.
     """
     if operations.size() == 1:
         return value
@@ -36,16 +37,16 @@ def sync_value(value: object, name: str, *, root_rank: int = 0, into: bool = Fal
     plan, tensors = take_apart(value, name) if is_root or into else (None, [])
     sent = operations.broadcast_object({"torch": VERSION, "value": plan}, root_rank, f"{SYNC_NAME}.{name}")
     if not isinstance(sent, dict) or sent.keys() != {"torch", "value"}:
-        raise DataError("rank 0 sent a state that is not of a TorchState; all ranks run the same script")
+        raise DataError(f"rank {root_rank} sent a state that is not of a TorchState; all ranks run the same script")
     _check_version(sent["torch"], root_rank)
     if is_root:
         _broadcast(tensors, name, root_rank)
         return value
     # the same tensors under the same names in the same order
     if not into or dump_object(plan) != dump_object(sent["value"]):
-        tensors = [_allocate(form) for form in _check_size(list_forms(sent["value"]))]
+        tensors = allocate_tensors(sent["value"], root_rank)
     _broadcast(tensors, name, root_rank)
-    return put_together(sent["value"], tensors)
+    return put_together(sent["value"], tensors, root_rank)
 
 
 def _check_version(version: object, root_rank: int) -> None:
@@ -56,16 +57,29 @@ def _check_version(version: object, root_rank: int) -> None:
         )
 
 
-def _check_size(forms: Sequence[TensorForm]) -> Sequence[TensorForm]:
-    """Refuse tensors for which this machine has no memory, because nobody has signed their shapes."""
-    total = sum(form.nbytes for form in forms)
-    if total > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
-        raise DataError(f"rank 0 sent a state of {total} bytes, for which this machine has no memory")
-    return forms
+def allocate_tensors(plan: object, sender: int) -> list[torch.Tensor]:
+    """Return memory for the tensors that a rank will send. Args: plan: plain data of `take_apart` from this rank.
+
+    Raises: DataError: the data are not of `take_apart`, or this machine has no memory for the tensors.
+    """
+    forms = list_forms(plan, sender)
+    check_fits(sum(form.nbytes for form in forms), sender, "a state")
+    return [torch.empty(form.shape, dtype=form.dtype) for form in forms]
 
 
-def _allocate(form: TensorForm) -> torch.Tensor:
-    return torch.empty(form.shape, dtype=form.dtype)
+@contextlib.contextmanager
+def loading(what: str, root_rank: int = 0) -> Iterator[None]:
+    """Name what cannot load the state of another rank.
+
+    Raises: ConfigError: an error inside the context of an object that gets a state of another shape or other names.
+    """
+    try:
+        yield
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as exc:
+        raise ConfigError(
+            f"{what} of this worker cannot take the state of rank {root_rank}'s; all workers run the same script with "
+            f"the same model: {exc}"
+        ) from exc
 
 
 def _broadcast(tensors: Sequence[torch.Tensor], name: str, root_rank: int) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from paddle.elastic.torch.elastic.plain_data import take_apart
-from paddle.elastic.torch.elastic.sending import copy_into, sync_value
+from paddle.elastic.torch.elastic.sending import copy_into, loading, sync_value
 from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.state import SYNC_NAME, ElasticSampler, ObjectState
@@ -92,13 +92,8 @@ class PartHandler(StateHandler):
         self.save()
 
     def _take(self, state: Any) -> None:
-        try:
+        with loading(self.name):
             self.write(state)
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as exc:
-            raise ConfigError(
-                f"{self.name} of this worker cannot take the state of rank 0's; all workers run the same script with "
-                f"the same model: {exc}"
-            ) from exc
 
 
 class ModelStateHandler(PartHandler):

@@ -98,7 +98,7 @@ def test_a_length_that_no_object_has_is_an_error_of_the_data(length: int, monkey
     """A program that could change packets caused a ValueError or a MemoryError."""
     monkeypatch.setattr(operations, "rank", lambda: 1)
     monkeypatch.setattr(operations, "broadcast", lambda *_: np.array([length]))
-    with pytest.raises(DataError, match=f"rank 0 sent the length {length} of an object"):
+    with pytest.raises(DataError, match=f"rank 0 sent an object of {length} bytes, for which"):
         hvd.broadcast_object(root_rank=0)
 
 

@@ -435,9 +435,8 @@ PLANS: list[Any] = [
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_what_is_no_state_is_refused(plan: Any) -> None:
-    with pytest.raises(DataError, match="rank 0 sent a state"):
-        sending._check_size(plain_data.list_forms(plan))
-        plain_data.put_together(plan, [])
+    with pytest.raises(DataError, match="rank 3 sent a state"):
+        plain_data.put_together(plan, sending.allocate_tensors(plan, 3), 3)
 
 
 def test_a_handler_of_the_users_own_counts_and_the_registry_can_be_replaced(alone: None) -> None:

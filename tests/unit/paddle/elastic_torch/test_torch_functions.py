@@ -121,7 +121,7 @@ def test_an_optimizer_of_another_model_is_refused() -> None:
     model = torch.nn.Linear(2, 1, bias=not hvd.rank())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     if hvd.rank():
-        text = "this rank's optimizer cannot take the state of rank 0's"
+        text = "the optimizer of this worker cannot take the state of rank 0's; all workers run the same script"
         refused(ConfigError, text, lambda: hvd.broadcast_optimizer_state(optimizer, 0))
     else:
         hvd.broadcast_optimizer_state(optimizer, 0)
