@@ -15,10 +15,10 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.environment import read_environment
@@ -27,57 +27,13 @@ from paddle_base.runtime.health.places import name_process
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.network.interfaces import find_way, resolve_nics
 from paddle_cluster.elastic.collectives.forming import form
-from paddle_cluster.elastic.collectives.group import STALL_END_S, STALL_S, Patience, RankGroup
+from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.collectives.joining import LOST, AddressStore, GroupPlan
-from paddle_cluster.elastic.constants import MOST_S, read_seconds
 from paddle_cluster.elastic.errors import HorovodInternalError, LeftJobError, RemovedFromJobError
-from paddle_cluster.elastic.hosts import SLOT_NUMBERS, list_slot_variables
+from paddle_cluster.elastic.hosts import SLOT_NUMBERS
+from paddle_cluster.elastic.process.placement import ProcessPlacement, WorkerSettings, read_placement, read_settings
 from paddle_cluster.elastic.process.set_registry import ProcessSet, SetRegistry
 from paddle_cluster.elastic.rendezvous_client import GROUP_SCOPE, RendezvousClient
-
-_SLOT = tuple(name.upper() for name in SLOT_NUMBERS)
-
-
-class ProcessPlacement(NamedTuple):
-    """A worker's slot in a generation of the job."""
-
-    hostname: str = "localhost"
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-    local_size: int = 1
-    cross_rank: int = 0
-    cross_size: int = 1
-    generation: int = 0
-
-    def variables(self) -> dict[str, str]:
-        """Return the environment variables of this slot."""
-        return list_slot_variables(self)
-
-
-class WorkerSettings(NamedTuple):
-    """The settings of a worker for the whole life of the process.
-
-    Attributes:
-    - address, port: address and port of the driver; "": there is no driver.
-    - nic: network interface at which other workers reach this worker, or "".
-    - is_elastic: whether further generations follow.
-    - timeout: maximum seconds until the ranks of a generation have connected.
-    - elastic_timeout: maximum seconds until the driver has begun the next generation.
-    - own_address: address at which other workers reach this worker, or "".
-    - is_dynamic: whether the script may add process sets after `init`.
-    """
-
-    address: str = ""
-    port: int = 0
-    nic: str = ""
-    is_elastic: bool = False
-    incarnation: str = ""
-    timeout: float = 30.0
-    elastic_timeout: float = 600.0
-    patience: Patience = Patience()
-    own_address: str = ""
-    is_dynamic: bool = False
 
 
 def describe_foreign(place: ProcessPlacement, holder: str) -> str:
@@ -87,60 +43,6 @@ def describe_foreign(place: ProcessPlacement, holder: str) -> str:
         f"whose variables this process {os.getpid()} has inherited; let a script whose child processes import it call "
         "hvd.init() below if __name__ == '__main__'"
     )
-
-
-def read_placement(environ: Mapping[str, str]) -> ProcessPlacement:
-    """Read the slot from the environment.
-
-    Raises: ConfigError: a variable is missing or is no number, or the variables contradict each other.
-    """
-    if not environ.get("HOROVOD_RANK"):
-        return ProcessPlacement()
-    numbers = [_read(environ, f"HOROVOD_{name}") for name in _SLOT]
-    generation = _read(environ, "PADDLE_ELASTIC_GENERATION") if environ.get("PADDLE_ELASTIC_GENERATION") else 0
-    placement = ProcessPlacement._make((environ.get("HOROVOD_HOSTNAME", "localhost"), *numbers, generation))
-    for name, rank, size in zip(_SLOT[::2], numbers[::2], numbers[1::2], strict=True):
-        if rank >= size:
-            raise ConfigError(
-                f"HOROVOD_{name} is {rank}, but the size is {size}; let `paddle elastic run` set the variables"
-            )
-    return placement
-
-
-def read_settings(environ: Mapping[str, str]) -> WorkerSettings:
-    """Read the settings from the environment.
-
-    Raises: ConfigError: a variable is no number.
-    """
-    address = environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR", "")
-    return WorkerSettings(
-        address=address,
-        port=_read(environ, "HOROVOD_GLOO_RENDEZVOUS_PORT") if address else 0,
-        nic=environ.get("HOROVOD_GLOO_IFACE", ""),
-        is_elastic=environ.get("HOROVOD_ELASTIC", "") == "1",
-        incarnation=environ.get("PADDLE_ELASTIC_INCARNATION", ""),
-        timeout=read_seconds(environ, "HOROVOD_GLOO_TIMEOUT_SECONDS", 30.0),
-        elastic_timeout=read_seconds(environ, "HOROVOD_ELASTIC_TIMEOUT", 600.0),
-        patience=_read_patience(environ),
-        own_address=environ.get("PADDLE_ELASTIC_ADDRESS", ""),
-        is_dynamic=environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "") == "1",
-    )
-
-
-def _read_patience(environ: Mapping[str, str]) -> Patience:
-    has_check = environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") in ("", "0")
-    return Patience(
-        read_seconds(environ, "HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S) if has_check else MOST_S,
-        read_seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", STALL_END_S) if has_check else MOST_S,
-        read_seconds(environ, "PADDLE_ELASTIC_SILENCE_SECONDS", Patience.silence),
-    )
-
-
-def _read(environ: Mapping[str, str], name: str) -> int:
-    text = environ.get(name, "")
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ConfigError(f"{name} is '{text}', not a number; let `paddle elastic run` set the variables")
-    return int(text)
 
 
 def end_without_traceback() -> None:

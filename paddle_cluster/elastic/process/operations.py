@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from paddle_base.runtime.errors import DataError
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, check_name
-from paddle_cluster.elastic.process.membership import WORKER, ProcessPlacement
+from paddle_cluster.elastic.process.membership import WORKER
 from paddle_cluster.elastic.process.memory import allocate
 from paddle_cluster.elastic.process.pending import (
     AnyArray,
@@ -31,6 +31,7 @@ from paddle_cluster.elastic.process.pending import (
     submit,
     submit_group,
 )
+from paddle_cluster.elastic.process.placement import ProcessPlacement
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 from paddle_cluster.elastic.process.seals import PickleSeal, dump_sealed, load_sealed
 

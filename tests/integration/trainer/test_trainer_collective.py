@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paddle_cluster.elastic.http_server import RendezvousServer
-from paddle_cluster.elastic.process.membership import ProcessPlacement
+from paddle_cluster.elastic.process.placement import ProcessPlacement
 
 CONFIG = ["--config=config.py", "--save_dir=out", "--num_passes=2", "--log_period=2"]
 PARAMETERS = ("___fc_layer_0__.w0", "___fc_layer_0__.wbias")

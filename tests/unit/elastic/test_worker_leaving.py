@@ -23,7 +23,8 @@ from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
 ALONE = """
 import os, signal, sys, threading
 from paddle_cluster.elastic.process import leaving
-from paddle_cluster.elastic.process.membership import WORKER, WorkerSettings
+from paddle_cluster.elastic.process.membership import WORKER
+from paddle_cluster.elastic.process.placement import WorkerSettings
 from paddle_cluster.elastic.rendezvous_client import RendezvousClient
 
 leaving.ANSWER_S = 0.2

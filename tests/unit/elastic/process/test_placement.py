@@ -8,7 +8,7 @@ import pytest
 
 from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.elastic.process import membership
-from paddle_cluster.elastic.process.membership import ProcessPlacement, read_placement, read_settings
+from paddle_cluster.elastic.process.placement import ProcessPlacement, read_placement, read_settings
 
 PLACE = ProcessPlacement("host-2", 3, 4, 1, 2, 1, 2, 0)
 

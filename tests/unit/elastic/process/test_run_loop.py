@@ -7,7 +7,8 @@ from unittest import mock
 import pytest
 
 from paddle_cluster.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
-from paddle_cluster.elastic.process.membership import WORKER, WorkerSettings
+from paddle_cluster.elastic.process.membership import WORKER
+from paddle_cluster.elastic.process.placement import WorkerSettings
 from paddle_cluster.elastic.state import run_fn
 
 

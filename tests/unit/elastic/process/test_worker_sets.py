@@ -15,12 +15,8 @@ from collective_ranks import DEADLINE_S, MemoryStore, add
 from paddle_base.runtime.health.places import name_process
 from paddle_cluster.elastic.collectives.joining import LOST
 from paddle_cluster.elastic.errors import HorovodInternalError
-from paddle_cluster.elastic.process.membership import (
-    ProcessPlacement,
-    WorkerMembership,
-    WorkerSettings,
-    read_settings,
-)
+from paddle_cluster.elastic.process.membership import WorkerMembership
+from paddle_cluster.elastic.process.placement import ProcessPlacement, WorkerSettings, read_settings
 from paddle_cluster.elastic.process.set_registry import ProcessSet
 
 

@@ -22,7 +22,7 @@ from horovod.runner.launch import _run, is_gloo_used, make_settings, parse_args,
 from paddle_base.runtime.errors import ConfigError, MissingInputError, UsageError
 from paddle_cluster.elastic.constants import MOST_S
 from paddle_cluster.elastic.discovery import FixedHosts
-from paddle_cluster.elastic.process.membership import read_settings
+from paddle_cluster.elastic.process.placement import read_settings
 
 CONFIG = """
 controller: gloo

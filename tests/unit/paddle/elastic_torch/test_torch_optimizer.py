@@ -30,7 +30,8 @@ from torch_ranks import torch_ranks  # noqa: E402
 
 import paddle.elastic.torch as hvd  # noqa: E402
 from paddle_cluster.elastic.errors import CollectiveMismatchError  # noqa: E402
-from paddle_cluster.elastic.process.membership import WORKER, WorkerSettings  # noqa: E402
+from paddle_cluster.elastic.process.membership import WORKER  # noqa: E402
+from paddle_cluster.elastic.process.placement import WorkerSettings  # noqa: E402
 
 # ----- What equals a single process -----
 
