@@ -43,7 +43,8 @@ REASONS = {
     ): "membership.json has them, written from the fields of the class",
     ("paddle_cluster/elastic/worker_reports.py", "record_ready"): _HOROVOD,
     ("paddle_cluster/elastic/registration.py", "record_*"): _HOROVOD,
-    ("paddle_cluster/elastic/state.py", "*"): _HOROVOD,
+    ("paddle_cluster/elastic/callbacks.py", "*"): _HOROVOD,
+    ("paddle_cluster/elastic/sampler.py", "*"): _HOROVOD,
     ("paddle_cluster/elastic/settings.py", "*"): _HOROVOD,
     ("paddle_cluster/elastic/worker.py", "match_intf"): _HOROVOD,
     (

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from paddle_cluster.elastic.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
 from paddle_cluster.elastic.process.absent import explain_absence
 from paddle_cluster.elastic.process.membership import WORKER
-from paddle_cluster.elastic.state import (
-    ArrayState,
-    CommitStateCallback,
-    ElasticSampler,
-    ObjectState,
-    State,
-    UpdateBatchStateCallback,
-    UpdateEpochStateCallback,
-    reset_worker,
-    run_fn,
-)
+from paddle_cluster.elastic.sampler import ElasticSampler
+from paddle_cluster.elastic.state import ArrayState, ObjectState, State, reset_worker, run_fn
 
 __all__ = [
     "ArrayState",

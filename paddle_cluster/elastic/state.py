@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import copy
 import functools
-import math
 import queue
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
@@ -24,6 +22,7 @@ from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.leaving import leaving_on_sigterm
 from paddle_cluster.elastic.process.membership import WORKER
 from paddle_cluster.elastic.process.objects import dump_object
+from paddle_cluster.elastic.sampler import ElasticSampler
 from paddle_cluster.elastic.worker import WorkerNotificationManager
 
 P = ParamSpec("P")
@@ -32,154 +31,6 @@ _NO_UPDATE = 0
 SYNC_NAME = "state.sync"  # begins the names of the collectives of `sync`, which the warning about a long wait quotes
 FIXED = "this job ends, because its number of workers is fixed (paddle elastic run --min-np 1 lets the others continue)"
 notification_manager = WorkerNotificationManager()  # the only manager of this process
-
-
-# ----- The samples of an epoch -----
-
-
-class ElasticSampler:
-    """Divides the unprocessed samples of an epoch among the ranks, and divides them again after a change of ranks.
-
-        for batch, indices in enumerate(batches(sampler)):
-            ...
-            sampler.record_batch(batch, len(indices))
-            state.commit()
-        sampler.set_epoch(epoch + 1)      # at the end of an epoch
-
-    All ranks use the same order. Some samples are repeated at the end of an epoch, so every rank gets the same number
-    of samples.
-
-    Args: dataset: its length is the number of samples.  shuffle: whether each epoch has another order.  seed: seed of
-        the shuffle.
-    """
-
-    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
-        self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
-        self.epoch = self.processed_num = 0
-        self.num_replicas, self.rank = 1, 0
-        self.remaining_indices: list[int] = []
-        self.num_samples = self.total_size = 0
-        self.reset()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch without processed samples. Call this method at the end of the previous epoch."""
-        self.epoch, self.processed_num = epoch, 0
-        self.reset()
-
-    def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Record that every rank has processed a batch of this size."""
-        self.processed_num += batch_size * self.num_replicas
-
-    def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
-        """Return this rank's samples of a batch; batch 0 is the first batch after the last reset."""
-        indices = list(self)
-        return indices[batch_idx * batch_size : (batch_idx + 1) * batch_size]
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the epoch and the number of its processed samples."""
-        return {"epoch": self.epoch, "processed_num": self.processed_num}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from the result of `state_dict`.
-
-        Raises: ValueError: processed_num is negative.
-        """
-        epoch, processed_num = int(state_dict["epoch"]), int(state_dict["processed_num"])
-        if processed_num < 0:
-            raise ValueError(f"processed_num is {processed_num}; it is a number of samples, at least 0")
-        self.epoch, self.processed_num = epoch, processed_num
-        self.reset()
-
-    def reset(self) -> None:
-        """Divide the unprocessed samples among the present ranks."""
-        self.rank, self.num_replicas = self._find_place()
-        indices = list(range(len(self.dataset)))
-        if self.shuffle:
-            random.Random(self.seed + self.epoch).shuffle(indices)
-        self.remaining_indices = indices[self.processed_num :]
-        self.num_samples = math.ceil(len(self.remaining_indices) / self.num_replicas)
-        self.total_size = self.num_samples * self.num_replicas
-
-    def _find_place(self) -> tuple[int, int]:
-        """Return this rank and the number of ranks."""
-        return operations.rank(), operations.size()
-
-    def __iter__(self) -> Iterator[int]:
-        """Yield this rank's samples; every rank yields the same number of samples."""
-        left = self.remaining_indices
-        padded = (left[place % len(left)] for place in range(self.rank, self.total_size, self.num_replicas))
-        return iter(list(padded))
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-
-# ----- Callbacks, as those of Horovod for Keras -----
-
-
-class CommitStateCallback:
-    """Commits a state after every `batches_per_commit` batches, and at the end of an epoch.
-
-    Args: state: an `paddle_cluster.elastic.state.State`.  batches_per_commit: number of batches between two commits; 0:
-        commit only at the end of an epoch.
-    """
-
-    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
-        self.state, self.batches_per_commit = state, batches_per_commit
-        self.batches_remaining = batches_per_commit
-
-    def on_batch_end(self, batch: int, logs: object = None) -> None:
-        """Count a batch, and commit if `batches_per_commit` batches have been counted since the last commit."""
-        self.batches_remaining -= 1
-        if self.batches_remaining == 0:
-            self.commit()
-
-    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        """Commit."""
-        self.commit()
-
-    def commit(self) -> None:
-        """Commit, and reset the count of batches."""
-        self.batches_remaining = self.batches_per_commit
-        self.state.commit()
-
-
-class UpdateBatchStateCallback:
-    """Updates `state.batch`; the first epoch after a reset does not repeat the batches that were committed before.
-
-    Attributes: steps_per_epoch: number of batches of a whole epoch; None: the number is unknown.
-    """
-
-    def __init__(self, state: Any, steps_per_epoch: int | None = None) -> None:
-        self.state, self.steps_per_epoch = state, steps_per_epoch
-
-    def steps_of_epoch(self) -> int | None:
-        """Return the number of remaining batches of the present epoch."""
-        return None if self.steps_per_epoch is None else max(0, self.steps_per_epoch - self.state.batch)
-
-    def on_batch_end(self, batch: int, logs: object = None) -> None:
-        """Count a batch."""
-        self.state.batch += 1
-
-    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        """Reset the count of batches."""
-        self.state.batch = 0
-
-
-class UpdateEpochStateCallback:
-    """Updates `state.epoch`; the number stays correct after a reset, when the loop counts its epochs from 0 again."""
-
-    def __init__(self, state: Any) -> None:
-        self.state = state
-        self.initial_epoch = int(state.epoch)
-
-    def on_train_begin(self, logs: object = None) -> None:
-        """Record the epoch from which training continues."""
-        self.initial_epoch = int(self.state.epoch)
-
-    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        """Count an epoch."""
-        self.state.epoch = self.initial_epoch + epoch + 1
 
 
 # ----- States -----

@@ -12,19 +12,13 @@ import numpy as np
 import pytest
 
 import paddle.elastic as hvd
+from paddle_cluster.elastic.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
 from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.errors import HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.absent import REPLACEMENTS
-from paddle_cluster.elastic.state import (
-    ArrayState,
-    CommitStateCallback,
-    ElasticSampler,
-    ObjectState,
-    State,
-    UpdateBatchStateCallback,
-    UpdateEpochStateCallback,
-)
+from paddle_cluster.elastic.sampler import ElasticSampler
+from paddle_cluster.elastic.state import ArrayState, ObjectState, State
 
 
 @pytest.fixture(autouse=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch.utils.data import Sampler
 
-from paddle_cluster.elastic import state
+from paddle_cluster.elastic import sampler
 from paddle_cluster.elastic.process.operations import rank, size
 
 
-class ElasticSampler(state.ElasticSampler, Sampler):  # type: ignore[misc, type-arg]
+class ElasticSampler(sampler.ElasticSampler, Sampler):  # type: ignore[misc, type-arg]
     """Divides the unprocessed samples of an epoch among the ranks, as a sampler of a `torch.utils.data.DataLoader`.
 
         loader = DataLoader(dataset, batch_size, sampler=sampler)
@@ -19,8 +19,8 @@ class ElasticSampler(state.ElasticSampler, Sampler):  # type: ignore[misc, type-
             state.commit()
         state.sampler.set_epoch(epoch + 1)
 
-    The account is that of `paddle_cluster.elastic.state.ElasticSampler`. The processes of the DataLoader only read the
-    dataset; the sampler stays in the worker.
+    The account is that of `paddle_cluster.elastic.sampler.ElasticSampler`. The processes of the DataLoader only read
+    the dataset; the sampler stays in the worker.
     """
 
     def _find_place(self) -> tuple[int, int]:

@@ -18,7 +18,8 @@ from paddle.elastic.torch.elastic.plain_data import take_apart
 from paddle.elastic.torch.elastic.sending import copy_into, loading, sync_value
 from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.elastic.process import operations
-from paddle_cluster.elastic.state import SYNC_NAME, ElasticSampler, ObjectState
+from paddle_cluster.elastic.sampler import ElasticSampler
+from paddle_cluster.elastic.state import SYNC_NAME, ObjectState
 
 
 class StateHandler:

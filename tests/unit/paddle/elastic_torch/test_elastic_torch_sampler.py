@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 from torch.utils.data import DataLoader, Sampler  # noqa: E402
 
 from paddle.elastic.torch.elastic import ElasticSampler, TorchState, sampler  # noqa: E402
-from paddle_cluster.elastic import state  # noqa: E402
+from paddle_cluster.elastic import sampler as samplers  # noqa: E402
 from paddle_cluster.elastic.process import operations  # noqa: E402
 from paddle_cluster.elastic.process.membership import WORKER  # noqa: E402
 
@@ -35,8 +35,8 @@ class Numbers:
 
 
 def test_it_is_a_sampler_of_torch_with_the_account_of_the_other_one() -> None:
-    mine, other = ElasticSampler(range(20), seed=3), state.ElasticSampler(range(20), seed=3)
-    assert isinstance(mine, Sampler) and isinstance(mine, state.ElasticSampler)
+    mine, other = ElasticSampler(range(20), seed=3), samplers.ElasticSampler(range(20), seed=3)
+    assert isinstance(mine, Sampler) and isinstance(mine, samplers.ElasticSampler)
     for one in (mine, other):
         one.record_batch(0, 4)
     assert list(mine) == list(other)
