@@ -1,28 +1,16 @@
-"""`paddle elastic run` with a script of PyTorch, in three processes that check many things at once."""
+"""Three workers of PyTorch that check many things at once; they are forks of one process that has imported torch."""
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import pytest
-from forked import server
 
 pytest.importorskip("torch", reason="paddle.elastic.torch is an extra (make test installs torch)")
 
-ROOT = Path(__file__).resolve().parents[3]
-LIMIT_S = 100.0
+import torch_worker  # noqa: E402
+
+from paddle_cluster.elastic import launch  # noqa: E402
 
 
-def test_three_processes_of_torch(tmp_path: Path) -> None:
+def test_three_processes_of_torch() -> None:
     """What they check stands in tests/torch_worker.py."""
-    command = ["paddle", "elastic", "run", "-np", "3", sys.executable, str(ROOT / "tests/torch_worker.py")]
-    with server().open(command, tmp_path, {**os.environ, "PYTHONPATH": str(ROOT)}) as process:
-        try:
-            output, log = process.communicate(LIMIT_S)
-            assert process.wait(LIMIT_S) == 0, log
-        finally:
-            process.kill()
-            process.communicate(LIMIT_S)
-    assert sorted(output.splitlines()) == [f"[{rank}]<stdout>:checked" for rank in range(3)]
+    assert launch.run(torch_worker.main, num_proc=3, hosts="localhost:3") == ["checked"] * 3
