@@ -1,15 +1,10 @@
-"""Trains the model of `chaos/allreduce/allreduce_torch.py` by DistributedDataParallel with gloo, in two processes.
-
-usage: torch_ddp.py DIRECTORY EPOCHS SAMPLES BATCH. Rank 0 writes the weights into the file `weights` there. The
-processes are forked, so that torch is imported once.
-"""
+"""Trains the model of `chaos/allreduce/allreduce_torch.py` by DistributedDataParallel with gloo, in two workers."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
+import os
 import random
-import sys
 from pathlib import Path
 
 import torch
@@ -20,7 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 SIZE = 2
 
 
-def train(rank: int, directory: Path, epochs: int, samples: int, batch: int) -> None:
+def train(directory: Path, epochs: int, samples: int, batch: int) -> None:
+    """Trains the part of a worker; rank 0 writes the weights into the file `weights` of the directory."""
+    rank = int(os.environ["HOROVOD_RANK"])
+    torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{directory}/meeting", rank=rank, world_size=SIZE)
     inputs, targets = map(torch.from_numpy, make_data(samples))
     model = torch.nn.Linear(FEATURES, 1, bias=False, dtype=torch.float64)
@@ -40,15 +38,3 @@ def train(rank: int, directory: Path, epochs: int, samples: int, batch: int) -> 
     if rank == 0:
         (directory / "weights").write_text(json.dumps(model.weight[0].tolist()))
     distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    arguments = (Path(sys.argv[1]), *map(int, sys.argv[2:]))
-    forks = multiprocessing.get_context("fork")
-    ranks = [forks.Process(target=train, args=(rank, *arguments)) for rank in range(SIZE)]
-    for one in ranks:
-        one.start()
-    for one in ranks:
-        one.join()
-    sys.exit(max(abs(one.exitcode) for one in ranks))

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="paddle.elastic.torch is an extra (make test installs torch)")
 
-import torch_worker  # noqa: E402
+import torch_worker
 
-from paddle_cluster.elastic import launch  # noqa: E402
+from paddle_cluster.elastic import launch
 
 
 def test_three_processes_of_torch() -> None:
