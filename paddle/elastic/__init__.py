@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from paddle.elastic import elastic
 from paddle_cluster.elastic.errors import CollectiveMismatchError, HorovodInternalError, HostsUpdatedInterrupt
-from paddle_cluster.elastic.process.absent import (
+from paddle_cluster.elastic.process.absent import explain_absence
+from paddle_cluster.elastic.process.features import (
     ccl_built,
     cuda_built,
     ddl_built,
-    explain_absence,
     gloo_built,
     gloo_enabled,
     mpi_built,

@@ -35,7 +35,7 @@ from paddle_cluster.elastic.launching.flags import (
 )
 from paddle_cluster.elastic.launching.processes import WorkerProgram, start_command
 from paddle_cluster.elastic.membership.results import JobFailedError
-from paddle_cluster.elastic.process.absent import gloo_built, mpi_built
+from paddle_cluster.elastic.process.features import gloo_built, mpi_built
 from paddle_cluster.elastic.settings import ElasticSettings
 
 # settings that have the names of the command line's attributes, and their values

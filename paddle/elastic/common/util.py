@@ -1,6 +1,6 @@
 """The functions of `horovod.common.util` by which a script asks what was built."""
 
-from paddle_cluster.elastic.process.absent import (
+from paddle_cluster.elastic.process.features import (
     ccl_built,
     cuda_built,
     ddl_built,

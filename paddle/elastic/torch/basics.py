@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from paddle_cluster.elastic.process.absent import (
+from paddle_cluster.elastic.process.features import (
     ccl_built,
     cuda_built,
     ddl_built,
