@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from paddle_cluster.elastic.process import operations as hvd
-from paddle_cluster.elastic.process.membership import WORKER
-from paddle_cluster.elastic.state import ObjectState, reset_worker, run_fn
+from paddle_cluster.elastic.state import ObjectState, run
 
 
 def train(state: ObjectState, steps: int) -> float:
@@ -36,7 +35,7 @@ def train(state: ObjectState, steps: int) -> float:
 def main(steps: int) -> None:
     hvd.init()
     state = ObjectState(step=0, total=0.0)
-    lost = run_fn(train, reset_worker, WORKER.finish)(state, steps)
+    lost = run(train)(state, steps)
     print(f"{hvd.size()} workers, steps lost or counted twice: {lost:g}")
 
 

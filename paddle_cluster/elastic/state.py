@@ -366,3 +366,15 @@ def reset_worker() -> None:
     """Leave the group and join the next generation."""
     WORKER.shutdown()
     WORKER.init()
+
+
+def run(func: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Wrap a function `train(state, ...)`; the wrapped function continues after a failure or a change of hosts.
+
+    HorovodInternalError and HostsUpdatedInterrupt restart `func` with the remaining workers. The wrapped function ends
+    when `func` returns or raises any other exception. No collective may run before the wrapped function, except those
+    of `hvd.init`.
+
+    Raises: RemovedFromJobError: the driver no longer has a slot for this worker; the worker must end.
+    """
+    return run_fn(func, reset_worker, WORKER.finish)

@@ -17,8 +17,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.saves import pass_name
 from paddle_cluster.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
-from paddle_cluster.elastic.process.membership import WORKER
-from paddle_cluster.elastic.state import reset_worker, run_fn
+from paddle_cluster.elastic.state import run
 from trainer.collective.divided_source import BatchShare, DividedSource
 from trainer.collective.state import TrainingState
 from trainer.collective.updater import DividedUpdater
@@ -83,7 +82,7 @@ class DividedTraining(BatchLoop):
         """Train all passes. Each batch is divided among the trainers that are in the job at that time."""
         # numpy's warnings are unnecessary, because a cost that is not finite ends the run with an error
         with np.errstate(all="ignore"):
-            run_fn(self._train, reset_worker, WORKER.finish)(self._state)
+            run(self._train)(self._state)
         self._updater.finish()
 
     def _train(self, state: TrainingState) -> None:

@@ -23,9 +23,8 @@ import os, sys
 from pathlib import Path
 import numpy as np
 from paddle_cluster.elastic.process import operations as hvd
-from paddle_cluster.elastic.state import reset_worker
 from paddle_cluster.elastic.process.membership import WORKER
-from paddle_cluster.elastic.state import ObjectState, run_fn
+from paddle_cluster.elastic.state import ObjectState, run
 
 def train(state):
     while not state.over:
@@ -46,7 +45,7 @@ hvd.init()
 assert hvd.allgather_object({hvd.rank()}, unsafe_pickle=True) == [{0}, {1}]
 assert hvd.broadcast_object({hvd.rank()}, 1, unsafe_pickle=True) == {1}
 state = ObjectState(step=0, values=np.linspace(-1, 1, 64, dtype=np.float32), over=False)
-run_fn(train, reset_worker, WORKER.finish)(state)
+run(train)(state)
 print(state.values.tobytes().hex()[:64], WORKER.placement.generation)
 """
 

@@ -9,8 +9,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError
 from paddle_cluster.elastic.errors import HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
-from paddle_cluster.elastic.process.membership import WORKER
-from paddle_cluster.elastic.state import reset_worker, run_fn
+from paddle_cluster.elastic.state import run
 from trainer.collective.divided_source import seed_generators, seed_of_pass
 from trainer.collective.state import TrainingState
 from trainer.collective.updater import DividedUpdater
@@ -57,7 +56,7 @@ class DividedLoop(TrainingLoop):
             while position.number < num_passes:
                 self._run_divided_pass(state, reader, whole)
 
-        run_fn(train, reset_worker, WORKER.finish)(state)
+        run(train)(state)
 
     def _run_divided_pass(self, state: TrainingState, reader: Reader, whole: Accumulator) -> None:
         position = state.position
