@@ -71,15 +71,18 @@ def sgd(model: torch.nn.Module, **more: Any) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), **{"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, **more})
 
 
-def train_alone(steps: int = 5, **more: Any) -> torch.Tensor:
-    """Returns the parameters after steps of one process with the whole batch."""
-    model = make_model()
-    optimizer = sgd(model, **more)
-    x, y = make_batch()
-    for _ in range(steps):
+def take_steps(model: torch.nn.Module, optimizer: Any, x: torch.Tensor, y: torch.Tensor, count: int = 5) -> None:
+    """Takes steps with a batch."""
+    for _ in range(count):
         optimizer.zero_grad()
         loss_of(model, x, y).backward()
         optimizer.step()
+
+
+def train_alone(steps: int = 5, **more: Any) -> torch.Tensor:
+    """Returns the parameters after steps of one process with the whole batch."""
+    model = make_model()
+    take_steps(model, sgd(model, **more), *make_batch(), steps)
     return flat(model)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,6 @@ from paddle_cluster.elastic.process import operations  # noqa: E402
 OnRanks = Callable[[Callable[[int], Any]], list[Any]]
 REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[OnRanks]:
-    with torch_ranks(3) as on_ranks:
-        yield on_ranks
 
 
 def values(rank: int, dtype: Any = torch.float32, shape: tuple[int, ...] = (4, 3)) -> Any:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="paddle.elastic.torch is an extra (make test installs torch)")
 
-from torch_ranks import torch_ranks  # noqa: E402
 
 import paddle.elastic.torch as hvd  # noqa: E402
 from paddle.elastic.torch import asynchronous  # noqa: E402
 
 OnRanks = Callable[[Callable[[int], Any]], list[Any]]
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[OnRanks]:
-    with torch_ranks(3) as on_ranks:
-        yield on_ranks
 
 
 def leaf(rank: int, *shape: int) -> Any:

@@ -23,6 +23,7 @@ from torch_models import (  # noqa: E402
     same_on_all,
     seeded,
     sgd,
+    take_steps,
     train,
     train_alone,
 )  # fmt: skip
@@ -92,11 +93,7 @@ def test_lists_of_groups_may_leave_parameters_out() -> None:
     optimizer = hvd.DistributedOptimizer(
         sgd(model), model.named_parameters(), groups=[[parameters[3], parameters[0]], [parameters[1]]]
     )
-    x, y = map(own, make_batch())
-    for _ in range(5):
-        optimizer.zero_grad()
-        loss_of(model, x, y).backward()
-        optimizer.step()
+    take_steps(model, optimizer, *map(own, make_batch()))
     close(flat(model), train_alone())
 
 
@@ -173,10 +170,7 @@ def test_a_parameter_that_is_thawed_or_added_later_is_reduced() -> None:
     assert torch.equal(flat(first), frozen), "no weight decay of a frozen parameter"
     first.requires_grad_(True)
     optimizer.add_param_group({"params": list(model[2].parameters())})
-    for _ in range(5):
-        optimizer.zero_grad()
-        loss_of(model, x, y).backward()
-        optimizer.step()
+    take_steps(model, optimizer, x, y)
     close(flat(model), train_alone())
 
 
