@@ -1,1 +1,1 @@
-"""Collectives of a job's workers: all-reduce, all-gather, broadcast and barrier. A repeated sum has the same bits."""
+"""The group of a job's workers, which runs collectives in an agreed order. A repeated sum has the same bits."""

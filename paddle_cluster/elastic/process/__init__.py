@@ -1,1 +1,1 @@
-"""This process as a worker of a job: its rank, its collectives, and the loop around the user's training function."""
+"""This process as a worker of a job: its place in a generation, its process sets, and its collectives."""

@@ -13,8 +13,8 @@ WALKS = ROOT / "docs/walks.md"
 LINK = re.compile(r"\[`([^`]+)`\]\(([^()\s]+)\)")  # [`Server.run`](../pserver/server/event_loop.py)
 FILE = re.compile(r"`([\w./-]+\.(?:py|sh|yaml|toml|md))`")  # a file that is named without a link
 ROOMS_INSIDE = (  # packages whose rooms the page lists, too
-    "paddle_base", "paddle_base/messages", "paddle_cluster", "paddle_cluster/launcher", "paddle_cluster/master",
-    "pserver", "trainer",
+    "paddle_base", "paddle_base/messages", "paddle_cluster", "paddle_cluster/elastic", "paddle_cluster/launcher",
+    "paddle_cluster/master", "pserver", "trainer",
 )  # fmt: skip
 
 
