@@ -6,6 +6,7 @@ Source: spec/v2.md section 3.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ import numpy.typing as npt
 from paddle_base.runtime.errors import DataError
 from trainer.data.checks import SampleError, shorten
 from trainer.data.columns import ColumnSet
-from trainer.data.input_types import InputType, Slot, to_input_type
+from trainer.data.input_types import DataType, InputType, SequenceType, Slot, to_input_type
 from trainer.v2.errors import DATA_LAYER, WrongTypeError
-from trainer.v2.slots import Slots
+from trainer.v2.slots import Frame, Slots
 
 Feeding = Mapping[str, int] | Sequence[str] | None
 Encoded = list[tuple[npt.NDArray[Any], ...]]  # for each data layer, the arrays of its column
@@ -32,7 +33,8 @@ class DataFeeder:
 
     def __init__(self, data_types: Sequence[tuple[str, InputType]], feeding: Feeding = None) -> None:
         kinds = {name: to_input_type(name, kind, DATA_LAYER) for name, kind in data_types}
-        self._encoder = ColumnSet([Slot(name, kind, size=kind.dim) for name, kind in kinds.items()], DATA_LAYER)
+        self._kinds = kinds
+        self._encoder = _make_encoder(kinds)
         names = list(kinds)
         if feeding is None:
             feeding = names
@@ -72,16 +74,7 @@ class DataFeeder:
         Raises: DataError: see a call.
         """
         batch = batch if isinstance(batch, list | tuple) else list(batch)  # a generator can be read only once
-        try:
-            slots = [[sample[column] for sample in batch] for column in self._columns]
-        except (IndexError, KeyError, TypeError):
-            self._name_wrong_sample(batch)
-            raise
-        try:
-            return self._encoder.encode_slots(slots)
-        except SampleError as error:
-            where = "" if error.row is None else f"sample {error.row}: "
-            raise DataError(f"{where}{error}") from None
+        return _encode(self._encoder, self._pick(batch))
 
     def join(self, parts: Sequence[Encoded]) -> Slots:
         """Return {data layer: its values} for the samples of all parts, in order."""
@@ -90,6 +83,17 @@ class DataFeeder:
         columns = zip(*parts, strict=True)
         whole = [tuple(map(np.concatenate, zip(*column, strict=True))) for column in columns]
         return Slots(self._encoder.convert(whole))
+
+    def _pick(self, batch: Sequence[Any]) -> list[list[Any]]:
+        """Return the values of each data layer.
+
+        Raises: DataError: a sample lacks a column.
+        """
+        try:
+            return [[sample[column] for sample in batch] for column in self._columns]
+        except (IndexError, KeyError, TypeError):
+            self._name_wrong_sample(batch)
+            raise
 
     def _name_wrong_sample(self, batch: Sequence[Any]) -> None:
         """Raise DataError for the first sample that lacks a column, if there is one."""
@@ -105,3 +109,62 @@ class DataFeeder:
                     f"sample {number} is {shorten(sample)}; it must be a list or tuple of {max(self._columns) + 1} "
                     f"columns, of which the data layers {names} take {self._columns}{batched}"
                 ) from None
+
+
+class FrameFeeder(DataFeeder):
+    """The feeder that a program makes itself: as in v0.11, its pictures may have any size, and the result tells it.
+
+    A network takes the size of its data layer alone: `SGD` and `infer` convert by `DataFeeder`, which refuses others.
+    """
+
+    def convert(self, batch: Sequence[Any]) -> Slots:
+        """Return {data layer: its values} for a list of samples.
+
+        Arrays (height, width) and (channels, height, width) become rows of all their numbers.
+
+        Raises: DataError: as for a call, or the pictures of a batch have different shapes.
+        """
+        slots = self._pick(batch if isinstance(batch, list | tuple) else list(batch))
+        kinds, frames = dict(self._kinds), {}
+        for number, ((name, kind), values) in enumerate(zip(self._kinds.items(), slots, strict=True)):
+            shape = _picture_shape(kind, values)
+            if shape:
+                frames[number] = Frame(*shape[-2:])
+                kinds[name] = replace(kind, dim=int(np.prod(shape)))
+        encoder = _make_encoder(kinds) if frames else self._encoder
+        return Slots(encoder.convert(_encode(encoder, slots)), frames)
+
+
+def _picture_shape(kind: InputType, values: Sequence[Any]) -> tuple[int, ...]:
+    """Return the shape that all values have if they are arrays of 2 or 3 dimensions, otherwise ().
+
+    Raises: DataError: the first value is such an array, and another one has another shape.
+    """
+    if kind.type != DataType.Dense or kind.seq_type != SequenceType.NO_SEQUENCE or not values:
+        return ()
+    shape: tuple[int, ...] = np.shape(values[0])
+    if len(shape) not in (2, 3):
+        return ()
+    for row, value in enumerate(values):
+        if np.shape(value) != shape:
+            raise DataError(
+                f"sample {row} has the shape {np.shape(value)} and sample 0 {shape}: The data shape must be same in "
+                "one mini-batch."
+            )
+    return shape
+
+
+def _make_encoder(kinds: Mapping[str, InputType]) -> ColumnSet:
+    return ColumnSet([Slot(name, kind, size=kind.dim) for name, kind in kinds.items()], DATA_LAYER)
+
+
+def _encode(encoder: ColumnSet, slots: Sequence[Sequence[Any]]) -> Encoded:
+    """Return the values of each data layer as arrays.
+
+    Raises: DataError: a value does not have the type; the text names the sample.
+    """
+    try:
+        return encoder.encode_slots(slots)
+    except SampleError as error:
+        where = "" if error.row is None else f"sample {error.row}: "
+        raise DataError(f"{where}{error}") from None
