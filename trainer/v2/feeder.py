@@ -5,17 +5,19 @@ Source: spec/v2.md section 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from paddle_base.runtime.errors import DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.data.checks import SampleError, shorten
 from trainer.data.columns import ColumnSet
 from trainer.data.input_types import DataType, InputType, SequenceType, Slot, to_input_type
+from trainer.network.pictures import Shapes
 from trainer.v2.errors import DATA_LAYER, WrongTypeError
 from trainer.v2.slots import Frame, Slots
 
@@ -112,10 +114,20 @@ class DataFeeder:
 
 
 class FrameFeeder(DataFeeder):
-    """The feeder that a program makes itself: as in v0.11, its pictures may have any size, and the result tells it.
+    """A feeder for pictures of any size, as in v0.11: the arrays of a batch tell their height and width.
 
-    A network takes the size of its data layer alone: `SGD` and `infer` convert by `DataFeeder`, which refuses others.
+    Args: take: is told before each batch the shapes of its pictures that have another size than their data layer, and
+        raises ConfigError if they cannot be used. By default they can, as in a feeder that a program makes itself.
     """
+
+    def __init__(
+        self,
+        data_types: Sequence[tuple[str, InputType]],
+        feeding: Feeding = None,
+        take: Callable[[Shapes], None] = lambda _: None,
+    ) -> None:
+        super().__init__(data_types, feeding)
+        self._take = take
 
     def convert(self, batch: Sequence[Any]) -> Slots:
         """Return {data layer: its values} for a list of samples.
@@ -124,34 +136,56 @@ class FrameFeeder(DataFeeder):
 
         Raises: DataError: as for a call, or the pictures of a batch have different shapes.
         """
-        slots = self._pick(batch if isinstance(batch, list | tuple) else list(batch))
-        kinds, frames = dict(self._kinds), {}
-        for number, ((name, kind), values) in enumerate(zip(self._kinds.items(), slots, strict=True)):
-            shape = _picture_shape(kind, values)
-            if shape:
-                frames[number] = Frame(*shape[-2:])
-                kinds[name] = replace(kind, dim=int(np.prod(shape)))
-        encoder = _make_encoder(kinds) if frames else self._encoder
-        return Slots(encoder.convert(_encode(encoder, slots)), frames)
+        columns = self._pick(batch if isinstance(batch, list | tuple) else list(batch))
+        shapes = {name: _picture_shape(kind, values) for (name, kind), values in self._pairs(columns)}
+        frames = {number: Frame(*shape[-2:]) for number, shape in enumerate(shapes.values()) if shape}
+        others = {name: shape for name, shape in shapes.items() if shape and math.prod(shape) != self._kinds[name].dim}
+        try:
+            self._take(others)
+        except ConfigError as error:
+            self._take({})
+            try:
+                _encode(self._encoder, columns)
+            except DataError as wrong:
+                raise DataError(f"{wrong}; as a picture it does not fit: {error}") from None
+            raise
+        if not others:
+            return Slots(self._encoder.convert(_encode(self._encoder, columns)), frames)
+        for (name, _), values in self._pairs(columns):
+            if name in others:
+                _compare_shapes(values, others[name])
+        kinds = {
+            name: replace(kind, dim=math.prod(others.get(name, (kind.dim,)))) for name, kind in self._kinds.items()
+        }
+        encoder = _make_encoder(kinds)
+        return Slots(encoder.convert(_encode(encoder, columns)), frames)
+
+    def _pairs(self, columns: Sequence[Any]) -> Iterator[tuple[tuple[str, InputType], Any]]:
+        return zip(self._kinds.items(), columns, strict=True)
 
 
 def _picture_shape(kind: InputType, values: Sequence[Any]) -> tuple[int, ...]:
-    """Return the shape that all values have if they are arrays of 2 or 3 dimensions, otherwise ().
-
-    Raises: DataError: the first value is such an array, and another one has another shape.
-    """
+    """Return the shape of the first value if it is an array of 2 or 3 dimensions, otherwise ()."""
     if kind.type != DataType.Dense or kind.seq_type != SequenceType.NO_SEQUENCE or not values:
         return ()
-    shape: tuple[int, ...] = np.shape(values[0])
-    if len(shape) not in (2, 3):
+    first = values[0]
+    if not isinstance(first, np.ndarray) and not (isinstance(first, list | tuple) and np.ndim(first[:1]) > 1):
+        return ()  # most rows are flat, and np.shape would convert them
+    try:
+        shape: tuple[int, ...] = np.shape(first)
+    except ValueError:  # lists of different lengths
         return ()
+    return shape if len(shape) in (2, 3) else ()
+
+
+def _compare_shapes(values: Sequence[Any], shape: tuple[int, ...]) -> None:
+    """Raise DataError for the first picture of a batch that has another shape than the first one."""
     for row, value in enumerate(values):
         if np.shape(value) != shape:
             raise DataError(
                 f"sample {row} has the shape {np.shape(value)} and sample 0 {shape}: The data shape must be same in "
                 "one mini-batch."
             )
-    return shape
 
 
 def _make_encoder(kinds: Mapping[str, InputType]) -> ColumnSet:

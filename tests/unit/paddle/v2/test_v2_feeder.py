@@ -108,8 +108,8 @@ def test_pictures_of_any_size_come_back_with_their_height_and_width():
         assert slots.getSlotValue(0).copyToNumpyMat().tolist() == [picture.reshape(-1).tolist() for picture in pictures]
     flat = feeder([[list(range(24)), [1]]])
     assert (flat.getSlotFrameHeight(0), flat.getSlotFrameWidth(0)) == (0, 0)
-    with pytest.raises(DataError, match=r"sample 1 has the shape \(3, 2, 5\) and sample 0 \(3, 2, 4\): The data shape"):
-        feeder([[np.zeros((3, 2, 4)), [0]], [np.zeros((3, 2, 5)), [0]]])
+    with pytest.raises(DataError, match=r"sample 1 has the shape \(3, 2, 4\) and sample 0 \(3, 2, 5\): The data shape"):
+        feeder([[np.zeros((3, 2, 5)), [0]], [np.zeros((3, 2, 4)), [0]]])
     with pytest.raises(DataError, match=r"sample 0: .* it has 30 numbers instead of 24"):
         NetworkFeeder([("picture", types[0])])([[np.zeros((3, 2, 5))]])
     with pytest.raises(IndexError, match="there is no slot 2"):
