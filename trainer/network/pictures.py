@@ -7,6 +7,7 @@ its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.errors import ConfigError
@@ -41,7 +42,7 @@ class PictureNetworks:
         if network is None:
             model = self._resize(shapes)
             self._compare_parameters(model)
-            network = Network(model, self._own.parameters, self._further)
+            network = _ResizedNetwork(model, self._own, self._further)
         self._latest[key] = network
         if len(self._latest) > KEPT:
             del self._latest[next(iter(self._latest))]
@@ -53,3 +54,19 @@ class PictureNetworks:
             size = self._own.parameters[one.name].size
             if one.size != size:
                 raise ConfigError(f"for it, parameter {one.name} would have {one.size} numbers instead of {size}")
+
+
+class _ResizedNetwork(Network):
+    """A network in place of another one, of which checkpoints have the state."""
+
+    def __init__(self, model: ModelConfig, own: AnyNetwork, further: Collection[str]) -> None:
+        super().__init__(model, own.parameters, further)
+        self._own = own
+
+    def carried(self) -> dict[str, Any]:
+        """Return the state of the other network."""
+        return self._own.carried()
+
+    def carry_on(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of the other network."""
+        self._own.carry_on(state)

@@ -30,7 +30,7 @@ def make_batches(*widths):
     return [[(random.rand(8, width), number % 2) for number in range(3)] for width in widths]
 
 
-def train(cost, batches, values=None):
+def train(cost, batches, values=None, passes=2, **more):
     parameters = paddle.parameters.create(cost)
     for name, value in (values or {}).items():
         parameters.set(name, value)
@@ -41,7 +41,7 @@ def train(cost, batches, values=None):
         if isinstance(event, paddle.event.EndIteration):
             costs.append(event.cost)
 
-    trainer.train(lambda: iter(batches), num_passes=2, event_handler=note)
+    trainer.train(lambda: iter(batches), num_passes=passes, event_handler=note, **more)
     return trainer, parameters, costs
 
 
@@ -76,12 +76,20 @@ def test_batches_may_have_different_sizes():
     assert trainer.test(lambda: iter(batches[2:4])).cost > 0
 
 
-def test_threads_and_pictures_of_several_sizes():
+def test_a_training_of_threads_goes_on_from_a_checkpoint_after_a_picture_of_another_size(tmp_path, capfd):
+    """The checkpoint has the random streams of all threads, also if one thread computed the last batch."""
     batches = make_batches(8, 12)
     paddle.init(trainer_count=2)
     cost, _ = declare(64)
-    _, _, costs = train(cost, batches)
-    assert len(costs) == 4 and np.isfinite(costs).all()
+    shapes = paddle.parameters.create(cost)
+    values = {name: np.full(shapes.get_shape(name), 0.1) for name in shapes.names()}
+    _, whole, costs = train(cost, batches, values, passes=3)
+    assert len(costs) == 6 and np.isfinite(costs).all()
+    train(cost, batches, values, passes=1, checkpoint_dir=tmp_path)
+    _, resumed, later = train(cost, batches, values, passes=3, checkpoint_dir=tmp_path)
+    assert later == costs[2:]
+    assert all((whole[name] == resumed[name]).all() for name in whole.names())
+    assert "the checkpoint was written with" not in capfd.readouterr().err
 
 
 def test_a_picture_that_a_layer_cannot_take_is_named_with_the_reason():
