@@ -109,17 +109,27 @@ class Session:
         self.is_open = False
         self.is_connected = False
         self._gradients = nan_checks.GradientCheck(self.table)
-        if updater is not None:  # without training there is no gradient to print or to clip
-            printers = [one for one in evaluators if isinstance(one, GradientPrinter)]
-            network.watch(
-                gradients_of={name for one in printers for name in one.config.input_layers}, clipping=logs_clipping
-            )
+        self._logs_clipping = logs_clipping
+        self._watch()
 
     # ----- Training
 
     def use(self, updater: Updater) -> None:
         """Train with another updater from now on. It is not connected yet."""
         self.updater, self.is_connected = updater, False
+        self._watch()
+
+    def use_network(self, network: AnyNetwork) -> None:
+        """Compute the next batches with another network, which has the same parameters."""
+        if network is not self.network:
+            self.network = network
+            self._watch()
+
+    def _watch(self) -> None:
+        """Let the network store the gradients that are printed, and log those that are clipped, if it trains."""
+        if self.updater is not None:
+            asked = (one.config.input_layers for one in self.evaluators if isinstance(one, GradientPrinter))
+            self.network.watch(gradients_of=set[str]().union(*asked), clipping=self._logs_clipping)
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Connect the updater, with the present values of the parameters. The first `step` does so if nothing else did.

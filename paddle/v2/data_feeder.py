@@ -1,5 +1,5 @@
 """Conversion of batches for a network."""
 
-from trainer.v2.feeder import DataFeeder
+from trainer.v2.feeder import FrameFeeder as DataFeeder
 
 __all__ = ["DataFeeder"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -46,6 +47,14 @@ class Data(LayerCall):
                     )
                 return result
         return super().make(made, counts)
+
+    def _call(self, made: Made) -> Any:
+        shape = made.shapes.get(self.name)
+        if shape is None:
+            return super()._call(made)
+        height, width = shape[-2:]
+        given = {**self.arguments, "size": math.prod(shape), "height": height, "width": width}
+        return self.function(**given)
 
 
 class Mixed(LayerCall):

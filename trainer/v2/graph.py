@@ -28,10 +28,12 @@ class Made(dict["LayerCall", Any]):
     """What the config language returned for each layer in one parse.
 
     Attributes: settled: the layers whose names became final, with the numbers that their names had before.
+        shapes: data layers whose pictures have another shape than the program says.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         super().__init__()
+        self.shapes = shapes or {}
         self.settled: list[tuple[LayerCall, int]] = []
 
 

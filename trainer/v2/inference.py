@@ -12,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
-from paddle_base.runtime.errors import DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.data.input_types import InputType
 from trainer.network.network import Network
+from trainer.network.pictures import PictureNetworks, Resize, Shapes
 from trainer.session import Session
 from trainer.v2.errors import WrongKeyError, WrongValueError, advising
-from trainer.v2.feeder import DataFeeder, Feeding
+from trainer.v2.feeder import Feeding, FrameFeeder
 from trainer.v2.fields import FIELDS, fields_of, select
 from trainer.v2.parameters import Parameters
 from trainer.v2.process import process
@@ -32,20 +33,35 @@ Batch = Sequence[Any]
 class Predictor:
     """A network that computes some layers for batches, without labels and costs.
 
-    Args: outputs: the names of the layers. table: the parameters with their values.
+    Args: outputs: the names of the layers. table: the parameters with their values. resize: returns the model for
+        pictures of other sizes than those of its data layers; None: there are none.
     Raises: ConfigError: the network is not supported.
     """
 
-    def __init__(self, model: ModelConfig, outputs: Sequence[str], table: ParameterTable) -> None:
+    def __init__(
+        self, model: ModelConfig, outputs: Sequence[str], table: ParameterTable, resize: Resize | None = None
+    ) -> None:
         # the matrix from which a layer takes the columns of the largest numbers
         chosen = {one.name: one.inputs[0].input_layer_name for one in model.layers if one.type == "maxid"}
         self._needed = [(name, chosen.get(name)) for name in outputs]
+        network = Network(self._without_costs(model), table)
+        self._session = Session(network, [], process().stream)
+        self._networks = PictureNetworks(network, lambda shapes: self._without_costs((resize or _refuse)(shapes)))
+
+    def _without_costs(self, model: ModelConfig) -> ModelConfig:
+        """Return a model that computes only what is needed."""
         computed = ModelConfig()
         computed.CopyFrom(model)
-        names = [*outputs, *(matrix for _, matrix in self._needed if matrix is not None)]
-        computed.output_layer_names[:] = list(dict.fromkeys(names))
+        computed.output_layer_names[:] = list(dict.fromkeys(name for pair in self._needed for name in pair if name))
         del computed.evaluators[:]
-        self._session = Session(Network(computed, table), [], process().stream)
+        return computed
+
+    def take_pictures(self, shapes: Shapes) -> None:
+        """Compute the next batch with the network for pictures of these shapes.
+
+        Raises: ConfigError: there can be none.
+        """
+        self._session.use_network(self._networks.find(shapes))
 
     def compute(self, batch: Mapping[str, Argument]) -> list[tuple[Argument, Argument | None]]:
         """Return, for each output, what `fields_of` takes: the output, and the matrix that its ids were chosen from.
@@ -69,7 +85,7 @@ class Inference:
             parameters, output_layer = output_layer, parameters
         if output_layer is not None:
             topology = Topology(output_layer)
-            self._open(topology.proto(), topology.data_type(), topology.output_names(), parameters)
+            self._open(topology.proto(), topology.data_type(), topology.output_names(), parameters, topology.resized)
         elif fileobj is not None:
             model, types = read_topology(fileobj)
             self._open(model, types, list(model.output_layer_names), parameters)
@@ -77,17 +93,23 @@ class Inference:
             raise WrongValueError("Either output_layer or fileobj must be set")
 
     def _open(
-        self, model: ModelConfig, types: list[tuple[str, InputType]], outputs: list[str], parameters: Parameters
+        self,
+        model: ModelConfig,
+        types: list[tuple[str, InputType]],
+        outputs: list[str],
+        parameters: Parameters,
+        resize: Resize | None = None,
     ) -> None:
         self._types, self._outputs = types, outputs
-        self._predictor = Predictor(model, outputs, parameters.make_table(model))
+        self._predictor = Predictor(model, outputs, parameters.make_table(model), resize)
 
     def iter_infer(self, input: Any, feeding: Feeding = None) -> Iterator[list[dict[str, npt.NDArray[Any]]]]:
         """Yield the fields of each output for all samples: one batch. See `infer`."""
         samples = list(input)
         if not samples:
             return
-        computed = self._predictor.compute(DataFeeder(self._types, feeding)(samples))
+        feeder = FrameFeeder(self._types, feeding, self._predictor.take_pictures)
+        computed = self._predictor.compute(feeder(samples))
         yield [fields_of(*one) for one in computed]
 
     def iter_infer_field(self, field: str | Sequence[str], **kwargs: Any) -> Iterator[list[npt.NDArray[Any]]]:
@@ -139,3 +161,7 @@ def _join(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 def infer(output_layer: Any, parameters: Parameters, input: Any, feeding: Feeding = None, field: Any = "value") -> Any:
     """Return the outputs of layers for samples; see `Inference.infer`."""
     return Inference(output_layer=output_layer, parameters=parameters).infer(field=field, input=input, feeding=feeding)
+
+
+def _refuse(_: Shapes) -> ModelConfig:
+    raise ConfigError("the file has the network for the sizes of its data layers alone")

@@ -9,7 +9,7 @@ import io
 import math
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -70,6 +70,11 @@ class Parameters:
         self._configs[config.name] = config
 
     __append_config__ = append_config  # the name of v0.10
+
+    @property
+    def __param_conf__(self) -> Mapping[str, ParameterConfig]:
+        """The message of each parameter by name, from which programs of the models print the initial deviation."""
+        return self._configs
 
     def update_param_conf(self, model_config: ModelConfig) -> None:
         """Take the attributes of parameters from a network."""

@@ -22,13 +22,14 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.data.checks import shorten
 from trainer.evaluators import Accumulator, make_evaluators
 from trainer.flags import Values
+from trainer.network.pictures import PictureNetworks, Shapes
 from trainer.session import Session, build_network, pool_of
 from trainer.updaters.local import LocalUpdater
 from trainer.updaters.optimizer_settings import read_optimization
 from trainer.v2 import events
 from trainer.v2.checkpoints import Checkpoints
 from trainer.v2.errors import WrongTypeError, advising
-from trainer.v2.feeder import DataFeeder, Feeding
+from trainer.v2.feeder import Feeding, FrameFeeder
 from trainer.v2.jobs.reports import Reports, add_test, open_reports, testing
 from trainer.v2.jobs.stores import store_flags
 from trainer.v2.loop import Handler, Reader, TrainingLoop, fetch_tables, read_batches
@@ -87,6 +88,7 @@ class SGD:
             use_global_seed=state.flags.thread_local_rand_use_global_seed,
             further=self._topology.extra_names(),
         )
+        self._networks = PictureNetworks(network, self._topology.resized, self._topology.extra_names())
         table.randomize(state.stream)
         parameters.append_table(table)
         self._parameters, self._optimizer, self._model = parameters, update_equation, model
@@ -133,7 +135,7 @@ class SGD:
         handler = (lambda event: None) if event_handler is None else event_handler
         if not callable(handler):
             raise WrongTypeError("event handler should be a function")
-        feeder = DataFeeder(self._topology.data_type(), feeding)
+        feeder = FrameFeeder(self._topology.data_type(), feeding, self._take_pictures)
         self._begin()
         reports = self._open_reports(prints=event_handler is None)
         directory = None if checkpoint_dir is None else Path(checkpoint_dir)
@@ -164,7 +166,7 @@ class SGD:
         Raises: TypeError: the reader is no function. DataError: there is no sample, a sample is wrong, or the cost is
             not finite.
         """
-        feeder = DataFeeder(self._topology.data_type(), feeding)
+        feeder = FrameFeeder(self._topology.data_type(), feeding, self._take_pictures)
         if self._servers is not None:
             fetch_tables(self._session)
         total = Accumulator(self._session.evaluators)
@@ -192,6 +194,15 @@ class SGD:
         with self._session.updater.averaged():
             self._parameters.to_tar(f)
 
+    def _take_pictures(self, shapes: Shapes) -> None:
+        """Let the session compute the next batch with the network for pictures of these shapes.
+
+        Raises: ConfigError: there can be none.
+        """
+        if shapes and self._servers is not None and self._servers.divides:
+            raise ConfigError("workers that come and go divide batches of one size")
+        self._session.use_network(self._networks.find(shapes))
+
     def _open_reports(self, *, prints: bool) -> Reports:
         if self._servers is not None and self._servers.divides:
             return Reports()  # the driver's file tells of workers that come and go, as with `paddle train --collective`
@@ -201,7 +212,7 @@ class SGD:
 
     def _begin(self) -> None:
         """Give the session its updater: a new one with the moments of the last one, or that of the servers."""
-        network, message = self._session.network, self._optimizer.message
+        network, message = self._networks.find({}), self._optimizer.message
         if not self._flags.local:
             if self._servers is None:
                 connect, divided = _import_servers()

@@ -5,7 +5,8 @@ Source: spec/v2.md section 15, the tests of the data feeder.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,25 @@ import numpy.typing as npt
 from trainer.arrays.arguments import Argument
 
 
+class Frame(NamedTuple):
+    """The size of the pictures of a slot, in pixels."""
+
+    height: int
+    width: int
+
+
+_NO_FRAME = Frame(0, 0)
+
+
 class Slots(dict[str, Argument]):
-    """{data layer: its values}, in the order of the data layers, whose numbers are those of the slots."""
+    """{data layer: its values}, in the order of the data layers, whose numbers are those of the slots.
+
+    Args: frames: {number of a slot: the size of its pictures}, for slots whose samples are arrays of pictures.
+    """
+
+    def __init__(self, values: Mapping[str, Argument], frames: Mapping[int, Frame] | None = None) -> None:
+        super().__init__(values)
+        self._frames = frames or {}
 
     def _slot(self, number: int) -> Argument:
         if not 0 <= number < len(self):
@@ -24,6 +42,16 @@ class Slots(dict[str, Argument]):
     def getSlotNum(self) -> int:
         """Return the number of slots."""
         return len(self)
+
+    def getSlotFrameHeight(self, number: int) -> int:
+        """Return the height of the pictures of a slot in pixels; 0 if its rows are no pictures."""
+        self._slot(number)
+        return self._frames.get(number, _NO_FRAME).height
+
+    def getSlotFrameWidth(self, number: int) -> int:
+        """Return the width of the pictures of a slot in pixels; 0 if its rows are no pictures."""
+        self._slot(number)
+        return self._frames.get(number, _NO_FRAME).width
 
     def getSlotValue(self, number: int) -> Matrix:
         """Return the dense or sparse rows of a slot."""

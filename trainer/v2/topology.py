@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.config.scripts.python2 import binary
 from trainer.data.input_types import InputType
+from trainer.network.pictures import Shapes
 from trainer.v2.errors import WrongValueError
 from trainer.v2.functions import Data
 from trainer.v2.graph import COUNTS, LayerCall, Made, check_layers, job_parse, make_layers
@@ -22,15 +24,16 @@ class Topology:
     """The layers that some outputs need, in the order of v0.10's walk: from the outputs to the data.
 
     Args: layers: the outputs, one layer or several. extra_layers: further layers to compute, which are no outputs.
+        shapes: see `resized`.
 
     Attributes: layers: the outputs. initializers: the functions that give initial values, by the name of the parameter.
     Raises: ValueError: an argument is no layer. ConfigError: a layer has wrong arguments.
     """
 
-    def __init__(self, layers: Any, extra_layers: Any = None) -> None:
+    def __init__(self, layers: Any, extra_layers: Any = None, *, shapes: Shapes | None = None) -> None:
         self.layers = check_layers(layers, "the topology")
         self._extra = [] if extra_layers is None else check_layers(extra_layers, "extra_layers")
-        made = Made()
+        made = Made(shapes)
         with job_parse() as parse:
             make_layers(self.layers, made)
             make_layers(self._extra, made)
@@ -47,6 +50,18 @@ class Topology:
     def proto(self) -> ModelConfig:
         """Return the message of the network."""
         return self._model
+
+    def resized(self, shapes: Shapes) -> ModelConfig:
+        """Return the message of the network for pictures of other sizes; this object does not change.
+
+        Raises: ConfigError: a layer cannot take them.
+        """
+        counts = Counter(COUNTS)
+        try:
+            return Topology(self.layers, self._extra, shapes=shapes).proto()
+        finally:
+            COUNTS.clear()
+            COUNTS.update(counts)
 
     def get_layer(self, name: str) -> LayerCall:
         """Return the layer of this name.

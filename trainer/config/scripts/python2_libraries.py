@@ -7,9 +7,12 @@ import collections
 import collections.abc
 import configparser
 import contextlib
+import copyreg
 import errno
 import functools
+import html.entities
 import html.parser
+import http.client
 import importlib.machinery
 import inspect
 import io
@@ -82,7 +85,12 @@ def install_modules() -> None:
         "HTMLParser": html.parser,
         "Queue": queue,
         "StringIO": _module("StringIO", StringIO=StringIO),
+        "UserDict": _module("UserDict", UserDict=collections.UserDict, DictMixin=collections.abc.MutableMapping),
         "commands": _module("commands", getoutput=subprocess.getoutput, getstatusoutput=subprocess.getstatusoutput),
+        "copy_reg": copyreg,
+        "htmlentitydefs": html.entities,
+        "httplib": http.client,
+        "sets": _module("sets", Set=set, ImmutableSet=frozenset),
         "thread": _thread,
         "urllib2": _module("urllib2", **vars(urllib.request), **_public(urllib.error)),
         "urlparse": urllib.parse,

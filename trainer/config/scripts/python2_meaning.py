@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 _BAD_BYTES = "surrogateescape"
-_BUILTINS = ("filter", "input", "map", "range", "round", "sorted", "zip")
+_BUILTINS = ("filter", "input", "map", "next", "range", "round", "sorted", "zip")
 _METHOD_NAMES = """
     decode encode items keys sort tostring translate values viewitems viewkeys viewvalues write"""
 _METHODS = frozenset(_METHOD_NAMES.split())
@@ -211,6 +211,13 @@ def _filter(function: Any, items: Any) -> Any:
     return tuple(kept) if isinstance(items, tuple) else list(kept)
 
 
+def _next(thing: Any, *default: Any) -> Any:
+    """Return the next item. `thing.next()` has become this call, also if it is no iterator, as a TarFile."""
+    if not hasattr(thing, "__next__") and hasattr(thing, "next"):
+        return thing.next()
+    return next(thing, *default)
+
+
 def _round(number: Any, digits: int = 0) -> float:
     """Round half away from zero."""
     rounded = float(round(abs(number), digits))
@@ -270,6 +277,7 @@ NAMES: Mapping[str, Any] = {
     "__filter_of_python_2__": _filter,
     "__input_of_python_2__": lambda *prompt: eval(input(*prompt)),
     "__map_of_python_2__": _map,
+    "__next_of_python_2__": _next,
     "__range_of_python_2__": lambda *numbers: list(range(*numbers)),
     "__round_of_python_2__": _round,
     "__sorted_of_python_2__": _sorted,

@@ -8,6 +8,7 @@ import pytest
 from paddle.v2 import data_type
 from paddle.v2.data_feeder import DataFeeder
 from paddle_base.runtime.errors import DataError
+from trainer.v2.feeder import DataFeeder as NetworkFeeder
 
 TYPES = [
     ("dense", data_type.dense_vector(2)),
@@ -93,6 +94,26 @@ def test_ids_come_back_with_the_starts_of_their_sequences():
     assert slots.getSlotSequenceStartPositions(1).copyToNumpyArray().tolist() == [0, 2, 2]
     assert slots.getSlotSequenceStartPositions(2).copyToNumpyArray().tolist() == [0, 3, 4]
     assert slots.getSlotSubSequenceStartPositions(2).copyToNumpyArray().tolist() == [0, 1, 3, 4]
+
+
+def test_pictures_of_any_size_come_back_with_their_height_and_width():
+    """v0.11 looked at the array alone; a network takes the size of its data layer."""
+    types = data_type.dense_array(24), data_type.dense_vector(1)
+    feeder = DataFeeder([("picture", types[0]), ("y", types[1])])
+    for shape in ((3, 2, 4), (3, 5, 7), (4, 6), (5, 8)):
+        pictures = [np.arange(float(np.prod(shape))).reshape(shape) + number for number in range(2)]
+        slots = feeder([[picture, [0.5]] for picture in pictures])
+        assert (slots.getSlotFrameHeight(0), slots.getSlotFrameWidth(0)) == shape[-2:]
+        assert (slots.getSlotFrameHeight(1), slots.getSlotFrameWidth(1)) == (0, 0)
+        assert slots.getSlotValue(0).copyToNumpyMat().tolist() == [picture.reshape(-1).tolist() for picture in pictures]
+    flat = feeder([[list(range(24)), [1]]])
+    assert (flat.getSlotFrameHeight(0), flat.getSlotFrameWidth(0)) == (0, 0)
+    with pytest.raises(DataError, match=r"sample 1 has the shape \(3, 2, 4\) and sample 0 \(3, 2, 5\): The data shape"):
+        feeder([[np.zeros((3, 2, 5)), [0]], [np.zeros((3, 2, 4)), [0]]])
+    with pytest.raises(DataError, match=r"sample 0: .* it has 30 numbers instead of 24"):
+        NetworkFeeder([("picture", types[0])])([[np.zeros((3, 2, 5))]])
+    with pytest.raises(IndexError, match="there is no slot 2"):
+        slots.getSlotFrameHeight(2)
 
 
 def test_slots_and_rows_that_are_not_there_are_said():

@@ -211,6 +211,18 @@ def test_a_bomb_is_not_unpacked(monkeypatch):
         Parameters.from_tar(_Pipe(tar_of(parameters_of((1 << 15,)))))
 
 
+def test_the_messages_of_parameters_have_the_name_of_v010():
+    """globally_normalized_reader of the models prints the initial deviation of each parameter."""
+    x = paddle.layer.data(name="x", type=paddle.data_type.dense_vector(3))
+    attribute = paddle.attr.Param(name="w", initial_mean=0.5, initial_std=0.25)
+    parameters = paddle.parameters.create(paddle.layer.fc(input=x, size=2, param_attr=attribute, bias_attr=False))
+    found = [
+        (p, parameters.__param_conf__[p].initial_mean, parameters.__param_conf__[p].initial_std) for p in parameters
+    ]
+    assert found == [("w", 0.5, 0.25)]
+    assert list(parameters.__param_conf__["w"].dims) == [3, 2]
+
+
 def test_an_initializer_gives_the_values_of_a_parameter():
     x = paddle.layer.data(name="x", type=paddle.data_type.dense_vector(3))
     attr = paddle.attr.Param(name="w", initializer=lambda name: np.full((3, 2), len(name), np.float32))

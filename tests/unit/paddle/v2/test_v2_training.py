@@ -279,6 +279,17 @@ def test_a_reader_that_yields_nothing_is_said(capfd):
     assert "pass 0: the reader has yielded no batch, so nothing is trained" in capfd.readouterr().err
 
 
+def test_gradients_are_printed_and_clipped_errors_are_logged(capfd):
+    """The session of a program gets its updater late; it printed and logged nothing."""
+    paddle.init(log_error_clipping=True)
+    line = Line(layer_attr=paddle.attr.Extra(error_clipping_threshold=1e-6))
+    paddle.evaluator.gradient_printer(input=line.predict)
+    line.trainer = paddle.trainer.SGD(line.cost, line.parameters, line.optimizer)
+    said = line.train() and capfd.readouterr().err
+    assert f"layer={line.predict.name} grad matrix:" in said
+    assert f"layer={line.predict.name} need clipping" in said
+
+
 def test_init_says_which_flags_have_no_meaning_here(capfd):
     paddle.init(use_gpu=True)
     assert "--use_gpu has no meaning here (there is no GPU here)" in capfd.readouterr().err

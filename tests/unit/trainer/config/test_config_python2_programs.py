@@ -1,7 +1,9 @@
 """Programs in the syntax of Python 2: converted in memory, with Python 2's results and their own line numbers."""
 
+import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +149,8 @@ file = cStringIO.StringIO()
 file.write('text')
 print file.getvalue(), struct.unpack('i', cStringIO.StringIO(struct.pack('i', 7)).read())
 print isinstance('a', types.StringTypes), string.zfill('3', 2), issubclass(dict, collections.Mapping)
+import copy_reg, htmlentitydefs, httplib, sets, UserDict
+print sets.Set([1]) == set([1]), UserDict.UserDict(a=1)['a'], httplib.OK == 200, htmlentitydefs.entitydefs['amp']
 """
 
 
@@ -155,6 +159,7 @@ def test_libraries_have_what_programs_of_2017_used(tmp_path):
     ended = run(tmp_path, "train.py")
     assert (ended.stderr, ended.stdout.splitlines()) == ("", [
         "[0 0] [0.] True", "{'a': 1}", "[['a', 'b']]", "[7]", "text (7,)", "True 03 True",
+        "True 1 True &",
     ])  # fmt: skip
 
 
@@ -297,6 +302,32 @@ def evaluate(expression, **names):
 def test_python_2_computed(expression, value):
     found = evaluate(expression)
     assert (found, type(found)) == (value, type(value))
+
+
+def test_next_of_what_is_no_iterator_is_its_own_method(tmp_path):
+    """The tokenizer of imdb asks a tar file for its next member; `next(tar)` was a TypeError."""
+    (tmp_path / "a.txt").write_text("x")
+    with tarfile.open(tmp_path / "all.tar", "w") as tar:
+        tar.add(tmp_path / "a.txt", "a.txt")
+    with tarfile.open(tmp_path / "all.tar") as tar:
+        assert evaluate("[tar.next().name, tar.next(), iter([3]).next(), next(iter([]), 4)]", tar=tar) == [
+            "a.txt", None, 3, 4,
+        ]  # fmt: skip
+
+
+def test_sets_of_texts_have_the_same_order_in_every_run(tmp_path):
+    """A program that numbers the words of a set got other numbers in each run, and in each pod of a job."""
+    (tmp_path / "train.py").write_text("import sys\nprint hash('abc'), sys.flags.hash_randomization\n")
+    wrapper = Path(python2_syntax.__file__).parents[3] / "paddle" / "bin" / "paddle"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    printed = []
+    for seed in ({}, {"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "7"}):
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+        environ |= {"PATH": path, **seed}
+        command = [wrapper, "run", "train.py"]
+        printed.append(subprocess.check_output(command, cwd=tmp_path, env=environ, text=True).split())
+    assert printed[0] == printed[1] and printed[0][1] == "0"
+    assert printed[2][0] != printed[0][0], "a seed of the user counts"
 
 
 def test_a_file_that_imports_division_divides_truly():
