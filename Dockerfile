@@ -39,8 +39,19 @@ COPY examples/ /src/examples/
 # removed: a dependency of etcd3gw also needs it only for its own build
 RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps --no-index --no-build-isolation /src \
     && /pip/bin/pip --python /opt/venv/bin/python uninstall --yes setuptools \
-    && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
-    && mkdir -p /image/usr/bin /image/opt/paddle /image/root \
+    && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
+# Extras of setup.py, separated by commas, such as torch, which the image also gets. Their packages have the versions of the list,
+# if it names them, but no digests. pip also looks for them in PIP_EXTRA_INDEX_URL, such as PyTorch's index of builds for the CPU
+ARG EXTRAS=
+ARG PIP_EXTRA_INDEX_URL
+COPY requirements/constraints.txt /src/requirements/
+RUN if [ -n "${EXTRAS}" ]; then \
+        /opt/venv/bin/python -c "import sys, importlib.metadata as found; known = found.metadata('paddle-on-kubernetes').get_all('Provides-Extra'); \
+unknown = sorted({*sys.argv[1].split(',')} - {*known}); sys.exit(f'EXTRAS has {unknown}, but setup.py has only {known}' if unknown else 0)" "${EXTRAS}" \
+        && /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --only-binary :all: \
+            --constraint /src/requirements/constraints.txt "paddle-on-kubernetes[${EXTRAS}]"; \
+    fi
+RUN mkdir -p /image/usr/bin /image/opt/paddle /image/root \
     && cp /usr/bin/tini-static /image/usr/bin/tini \
     && cp -R /src/examples /image/opt/paddle/ \
     && install -m 0755 /src/start.sh /src/start_paddle.py /image/root/ \

@@ -149,6 +149,32 @@ class Namespace:
         return self.wait(f"log line {pattern!r}", found, job=job, seconds=seconds)
 
 
+def host_volume(
+    name: str, namespace: str, claim: str, directory: Path, *, size: str = "100Gi", mode: str = "ReadWriteMany"
+) -> dict[str, Any]:
+    """Return a PersistentVolume for a claim: a directory of the nodes, which they share with this machine."""
+    spec = {
+        "capacity": {"storage": size},
+        "accessModes": [mode],
+        "storageClassName": "",
+        "persistentVolumeReclaimPolicy": "Retain",
+        "claimRef": {"namespace": namespace, "name": claim},
+        "hostPath": {"path": str(directory), "type": "Directory"},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+
+
+def make_volume_before_its_claim(cluster: Cluster, volume: dict[str, Any]) -> None:
+    """Make a PersistentVolume, and wait until it is Available.
+
+    If a claim is created before its volume is Available, minutes may pass until Kubernetes binds it.
+    """
+    name = volume["metadata"]["name"]
+    cluster.kubectl("delete", "pv", name, "--ignore-not-found")  # a kept cluster may have one
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(volume))
+    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Available", f"pv/{name}", "--timeout=60s")
+
+
 @contextlib.contextmanager
 def namespace_with_volume(
     cluster: Cluster, name: str, volume: Path, host_path: Path | None = None, *, secret: bool = True
@@ -161,15 +187,7 @@ def namespace_with_volume(
     space = Namespace(cluster, name, volume)
     cluster.kubectl("delete", "namespace", name, "--ignore-not-found")  # a kept cluster may have one
     cluster.kubectl("create", "namespace", name)
-    spec = {
-        "capacity": {"storage": "100Gi"},
-        "accessModes": ["ReadWriteMany"],
-        "storageClassName": "",
-        "persistentVolumeReclaimPolicy": "Retain",
-        "claimRef": {"namespace": name, "name": "mfs"},
-        "hostPath": {"path": str(host_path or volume), "type": "Directory"},
-    }
-    space.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"mfs-{name}"}, "spec": spec})
+    space.create(host_volume(f"mfs-{name}", name, "mfs", host_path or volume))
     if secret:
         make_secret(space)
     try:

@@ -65,6 +65,22 @@ def test_another_build_makes_the_same_files(cluster: Cluster, image: Image) -> N
     assert one == other
 
 
+@pytest.mark.faults
+def test_an_extra_is_added_to_the_packages_of_the_image(cluster: Cluster, image: Image) -> None:
+    """Install tensorboardX, which takes seconds and not the gigabytes of torch."""
+    build = ("docker", "build", *BUILD_OPTIONS, "-t", f"{image.reference}-more", "--build-arg")
+    cluster.run(*build, "EXTRAS=tensorboard", REPOSITORY)
+    question = "import importlib.metadata as m; print(*sorted(f'{d.name}=={d.version}' for d in m.distributions()))"
+    ask = (*READ_ONLY, "--entrypoint", "python3")
+    plain, more = (
+        set(cluster.run(*ask, name, "-c", question).split()) for name in (image.reference, f"{image.reference}-more")
+    )
+    assert plain < more and {name.partition("==")[0] for name in more - plain} >= {"tensorboardX"}
+    cluster.run(*ask, f"{image.reference}-more", "-c", "import tensorboardX, paddle.elastic")
+    with pytest.raises(AssertionError, match=r"EXTRAS has \['torhc'\], but setup.py has only \[.*'torch'"):
+        cluster.run(*build, "EXTRAS=torhc", REPOSITORY)
+
+
 @pytest.mark.parametrize(
     ("command", "expected"),
     [

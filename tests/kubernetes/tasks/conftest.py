@@ -2,14 +2,32 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import allreduce_script
 import pytest
-from allreduce_run import JOB, NAMESPACE, AllreduceRun, write_allreduce_overlay
+from allreduce_run import (
+    JOB,
+    LEDGER,
+    AllreduceRun,
+    TorchRun,
+    command_of_numpy,
+    command_of_torch,
+    find_torch,
+    machine_volumes,
+    write_allreduce_overlay,
+)
 from etcd_process import BINARY
-from kubernetes_cluster import BASE, Cluster, Image, Once, give, namespace_with_volume
+from kubernetes_cluster import (
+    BASE,
+    Cluster,
+    Image,
+    Namespace,
+    Once,
+    give,
+    make_volume_before_its_claim,
+    namespace_with_volume,
+)
 from pod_watch import PodWatch
 from tasks_run import (
     PASSES,
@@ -22,6 +40,9 @@ from tasks_run import (
     restricted_namespace,
     write_overlay,
 )
+
+HERE = Path(__file__).parent
+PACE_S = 1.5  # seconds of a step of the job of torch, before it hurries; all steps of the job would take 200 s
 
 
 @pytest.fixture(scope="session")
@@ -104,26 +125,53 @@ def start_program(create: Callable[..., ElasticRun], volume: Path, tmp_path: Pat
     return begin
 
 
+@contextlib.contextmanager
+def allreduce_job(
+    cluster: Cluster, image: Image, name: str, directory: Path, command: list[str], machine: Sequence[Path] = ()
+) -> Iterator[tuple[Namespace, PodWatch]]:
+    """Create a job of k8s/allreduce in a namespace `name`, and delete it after the block.
+
+    directory: where its files may be.  command: that of a worker.  machine: directories of this machine that the
+    workers see, at the same paths.
+    """
+    volume, overlay = directory / "volume", directory / "overlay"
+    for made in (volume, overlay, volume / JOB, volume / JOB / "output", volume / JOB / "output" / LEDGER):
+        made.mkdir()
+        made.chmod(0o755)
+    shutil.copy(HERE / "allreduce_script.py", volume / JOB / "train.py")
+    give(volume)
+    write_allreduce_overlay(overlay, image.reference, name, command, machine)
+    with namespace_with_volume(cluster, name, volume) as space, contextlib.ExitStack() as stack:
+        for mode in ("enforce", "warn"):
+            cluster.kubectl("label", "namespace", name, f"pod-security.kubernetes.io/{mode}=restricted", "--overwrite")
+        for each in machine_volumes(machine, name):
+            make_volume_before_its_claim(cluster, each)
+            stack.callback(cluster.kubectl, "delete", "pv", each["metadata"]["name"], "--wait=false")
+        watch = stack.enter_context(PodWatch(space, selector="app.kubernetes.io/part-of=paddle"))
+        said = space.kubectl("create", "--validate=strict", "-k", overlay)
+        assert "violate" not in said
+        try:
+            yield space, watch
+        finally:
+            space.kubectl("delete", "statefulsets,jobs", "--all", "--timeout=120s")
+            cluster.kubectl("delete", "priorityclass", "paddle-workers", "--ignore-not-found")
+
+
 @pytest.fixture
 def allreduce(cluster: Cluster, image: Image, tmp_path: Path) -> Iterator[AllreduceRun]:
-    volume, overlay = tmp_path / "volume", tmp_path / "overlay"
-    for directory in (volume, overlay):
-        directory.mkdir()
-        directory.chmod(0o755)
-    (volume / JOB).mkdir()
-    shutil.copy(allreduce_script.__file__ or "", volume / JOB / "train.py")
-    give(volume)
-    write_allreduce_overlay(overlay, image.reference)
-    with namespace_with_volume(cluster, NAMESPACE, volume) as space:
-        for mode in ("enforce", "warn"):
-            cluster.kubectl(
-                "label", "namespace", NAMESPACE, f"pod-security.kubernetes.io/{mode}=restricted", "--overwrite"
-            )
-        with PodWatch(space, selector="app.kubernetes.io/part-of=paddle") as watch:
-            said = space.kubectl("create", "--validate=strict", "-k", overlay)
-            assert "violate" not in said
-            try:
-                yield AllreduceRun(space, watch)
-            finally:
-                space.kubectl("delete", "statefulsets,jobs", "--all", "--timeout=120s")
-                cluster.kubectl("delete", "priorityclass", "paddle-workers", "--ignore-not-found")
+    """Return a job of numpy, which trains until the file `stop` is in its output."""
+    with allreduce_job(cluster, image, "allreduce", tmp_path, command_of_numpy()) as (space, watch):
+        yield AllreduceRun(space, watch)
+
+
+@pytest.fixture
+def allreduce_of_torch(cluster: Cluster, image: Image, tmp_path: Path) -> Iterator[TorchRun]:
+    """Return a job of torch, which hurries when the file `hurry` is in its output. Its workers run this Python."""
+    machine = find_torch()
+    if not machine:
+        pytest.skip("this Python has no torch, which the pods would share (make test installs it)")
+    if Path("/usr") in machine:
+        pytest.skip("this Python is that of the system, whose /usr a pod cannot share: make setup PYTHON=another one")
+    command = command_of_torch(PACE_S, "hurry")
+    with allreduce_job(cluster, image, "allreduce-torch", tmp_path, command, machine) as (space, watch):
+        yield TorchRun(space, watch)

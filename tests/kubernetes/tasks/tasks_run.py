@@ -25,7 +25,16 @@ from chaos.tasks import verdict
 from chaos.tasks.job import stage
 from chaos.tasks.model import measure_error
 from chaos.tasks.plan import ElasticTrial
-from kubernetes_cluster import REPOSITORY, Cluster, Namespace, give, namespace_with_volume, run
+from kubernetes_cluster import (
+    REPOSITORY,
+    Cluster,
+    Namespace,
+    give,
+    host_volume,
+    make_volume_before_its_claim,
+    namespace_with_volume,
+    run,
+)
 from pod_watch import PodWatch
 
 from paddle_base.recordio.writing import RecordIOWriter
@@ -285,28 +294,16 @@ def make_secrets(space: Namespace) -> None:
     space.kubectl("create", "-f", "-", stdin=made)
 
 
-def etcd_volume(namespace: str, directory: Path) -> dict[str, Any]:
-    """Return the volume for the claim of etcd; in a cluster with a StorageClass, the cluster makes it."""
-    spec = {
-        "capacity": {"storage": "4Gi"},
-        "accessModes": ["ReadWriteOnce"],
-        "persistentVolumeReclaimPolicy": "Retain",
-        "claimRef": {"namespace": namespace, "name": "data-paddle-etcd-0"},
-        "hostPath": {"path": str(directory), "type": "Directory"},
-    }
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"etcd-{namespace}"}, "spec": spec}
-
-
 @contextlib.contextmanager
 def restricted_namespace(cluster: Cluster, name: str, volume: Path) -> Iterator[Namespace]:
     """Make a namespace with the volumes of a job, in which pods must be `restricted`."""
     with namespace_with_volume(cluster, name, volume, secret=False) as space:
         for mode in ("enforce", "warn"):
             cluster.kubectl("label", "namespace", name, f"pod-security.kubernetes.io/{mode}=restricted", "--overwrite")
-        cluster.kubectl("delete", "pv", f"etcd-{name}", "--ignore-not-found")
-        space.create(etcd_volume(name, volume / "etcd"))
-        # If a claim is created before its volume is Available, minutes may pass until Kubernetes binds it.
-        cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Available", f"pv/etcd-{name}", "--timeout=60s")
+        etcd = host_volume(
+            f"etcd-{name}", name, "data-paddle-etcd-0", volume / "etcd", size="4Gi", mode="ReadWriteOnce"
+        )
+        make_volume_before_its_claim(cluster, etcd)
         try:
             yield space
         finally:

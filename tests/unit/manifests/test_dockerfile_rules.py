@@ -87,7 +87,15 @@ def test_8_nothing_is_the_latest() -> None:
 def test_8_the_project_is_built_without_a_download() -> None:
     (build,) = [run for run in values("RUN") if "--no-build-isolation" in run]
     assert "--no-deps --no-index --no-build-isolation /src &&" in build
-    assert len(re.findall(r"\bpip --python \S+ install\b", TEXT)) == 2
+
+
+def test_8_nothing_but_extras_is_installed_without_digests() -> None:
+    """The build argument EXTRAS adds packages; without it, the image has only those of the list."""
+    others = [run for run in values("RUN") if "--require-hashes" not in run and "--no-index" not in run]
+    (extras,) = [run for run in others if re.search(r"\bpip\b.* install\b", run)]
+    assert "EXTRAS=" in values("ARG")
+    assert extras.startswith('if [ -n "${EXTRAS}" ]; then ') and extras.endswith("fi")
+    assert "--only-binary :all: --constraint /src/requirements/constraints.txt" in extras
 
 
 def test_9_package_lists_go_in_the_layer_that_fetched_them() -> None:
