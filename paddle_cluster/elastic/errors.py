@@ -25,6 +25,10 @@ class CollectiveMismatchError(PaddleError, RuntimeError):
     exit_code = 70
 
 
+class ScalarError(ValueError, RuntimeError):
+    """A collective that distributes rows got an array without a dimension: a RuntimeError in Horovod, found later."""
+
+
 class RemovedFromJobError(PaddleError):
     """The driver has answered the request for a rank with -1, because this worker is not in the job any more."""
 

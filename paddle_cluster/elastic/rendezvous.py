@@ -7,6 +7,7 @@
   that has the place of the worker, because it has asked first. With {"is_newcomer": true} it has to ask for its rank.
 - `PUT /leaving/<host>:<local_rank>` has the body {"incarnation"}, and is answered with {"leaves"}: whether a worker
   that has received SIGTERM is to leave at its next commit.
+- `GET /newcomers/all` is answered with {"start"}: whether new workers start that have not joined yet.
 - `PUT /heartbeat/<host>:<local_rank>` has the body {"incarnation", "generation", "addresses", "holder"}.
 - `PUT /done/<host>:<local_rank>` has the body {"incarnation"}.
 """
@@ -19,7 +20,7 @@ from http import HTTPStatus
 from paddle_base.runtime import glog
 from paddle_base.runtime.schema import Integer, Items, Record, Row, SchemaError, Shape, Such, Text, parse_object
 from paddle_cluster.elastic.http_server import MOST_WAIT_S, PUT_PLACES, HttpAnswer, HttpRequest, RendezvousHandler
-from paddle_cluster.elastic.rendezvous_client import GENERATION_HEADER, GROUP_SCOPE
+from paddle_cluster.elastic.rendezvous_client import GENERATION_HEADER, GROUP_SCOPE, NEWCOMERS_SCOPE
 from paddle_cluster.elastic.worker_reports import WorkerReports
 
 GET_RANK_AND_SIZE = "rank_and_size"
@@ -69,6 +70,8 @@ def answer_worker(driver: WorkerReports, request: HttpRequest) -> HttpAnswer | N
     match request.method, request.scope:
         case "GET", scope if scope == GET_RANK_AND_SIZE:
             return _answer_rank(driver, request)
+        case "GET", scope if scope == NEWCOMERS_SCOPE:
+            return HttpAnswer(HTTPStatus.OK, json.dumps({"start": driver.has_newcomers()}).encode())
         case "PUT", scope if scope in ("heartbeat", "done", "leaving", PUT_PLACES, PUT_WORKER_ADDRESSES):
             host, local_rank = _read_slot(request.key)
             return _take(driver, request, host, local_rank)

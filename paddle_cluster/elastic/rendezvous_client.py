@@ -33,6 +33,8 @@ GONE_S = 6
 _GOOD = (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
 _CLAIMED = Record("is_newcomer", holder=Text(MOST_VALUE_BYTES), is_newcomer=Truth())
 _LEAVES = Record(leaves=Truth())
+_NEWCOMERS = Record(start=Truth())
+NEWCOMERS_SCOPE, NEWCOMERS_KEY = "newcomers", "all"
 LONGEST_POLL_S = 25.0  # seconds that a single request waits; a longer wait uses several requests
 
 
@@ -125,6 +127,11 @@ class RendezvousClient:
         path = _path("leaving", f"{host}:{local_rank}")
         _, _, body = self._ask("PUT", path, json.dumps({"incarnation": incarnation}).encode())
         return bool(self._parse(body, _LEAVES)["leaves"])
+
+    def has_newcomers(self) -> bool:
+        """Return whether new workers start that have not joined yet."""
+        body = self.get(NEWCOMERS_SCOPE, NEWCOMERS_KEY)
+        return body is not None and bool(self._parse(body, _NEWCOMERS)["start"])
 
     def register_addresses(
         self, host: str, local_rank: int, incarnation: str, addresses: Sequence[tuple[str, int]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import queue
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -35,6 +36,32 @@ notification_manager = WorkerNotificationManager()  # the only manager of this p
 
 # ----- States -----
 
+ASK_S = 0.5  # seconds between two questions whether new workers start
+
+
+class HostMessages(queue.Queue[tuple[float, int]]):
+    """The notices of the driver that a state has not handled yet.
+
+    Horovod's own test scripts wait some seconds until the queue is not empty, because Horovod sends the notice before
+    it starts a new worker. Here the new worker has to be ready first, which takes as long as its imports.
+    """
+
+    def empty(self) -> bool:
+        """Return whether there is no notice; while new workers start, wait for the notice that they are ready."""
+        until = time.monotonic() + WORKER.settings.elastic_timeout
+        while super().empty() and time.monotonic() < until and WORKER.has_newcomers():
+            with self.not_empty:
+                if not self._qsize():
+                    self.not_empty.wait(ASK_S)
+        return super().empty()
+
+    def take_all(self) -> list[tuple[float, int]]:
+        """Remove all notices, and return them in their order."""
+        with self.mutex:
+            found = list(self.queue)
+            self.queue.clear()
+        return found
+
 
 class State:
     """The base class of all states; a subclass implements `save`, `restore`, `sync` and `reset`.
@@ -47,7 +74,7 @@ class State:
     ) -> None:
         self._bcast_object = bcast_object or operations.broadcast_object
         self._rank = get_rank or operations.rank
-        self._host_messages: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
+        self._host_messages = HostMessages()
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], None]] = []
 
@@ -74,8 +101,7 @@ class State:
 
     def forget_host_updates(self) -> None:
         """Drop all notices, because the ranks that were just assigned already account for every earlier notice."""
-        while not self._host_messages.empty():
-            self._host_messages.get_nowait()
+        self._host_messages.take_all()
 
     def commit(self) -> None:
         """Save the state, then check for a change of hosts.
@@ -91,8 +117,7 @@ class State:
         Raises: HostsUpdatedInterrupt: rank 0 has a notice.
         """
         last, update = self._last_updated_timestamp, _NO_UPDATE
-        while not self._host_messages.empty():
-            timestamp, flags = self._host_messages.get_nowait()
+        for timestamp, flags in self._host_messages.take_all():
             if timestamp > last:
                 last = timestamp
                 update |= int(flags)

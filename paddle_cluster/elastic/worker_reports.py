@@ -198,6 +198,10 @@ class WorkerReports:
         member = self._find_member((host, local_rank), incarnation)
         return member is not None and member.is_newcomer
 
+    def has_newcomers(self) -> bool:
+        """Return whether new processes have been started that have no place yet."""
+        return bool(self._newcomers.list_all())
+
     def claim_place(self, host: str, local_rank: int, incarnation: str, holder: str) -> str:
         """Give the place of a worker to the first process that asks for it; return the process that has the place."""
         member = self._find_member((host, local_rank), incarnation)

@@ -65,8 +65,7 @@ class TrainingState(State):
     def has_news(self) -> bool:
         """Return whether the driver has reported a change of hosts since the last call."""
         last = self._last_updated_timestamp
-        while not self._host_messages.empty():
-            stamp, _ = self._host_messages.get_nowait()
+        for stamp, _ in self._host_messages.take_all():
             self._last_updated_timestamp = max(self._last_updated_timestamp, stamp)
         return self._last_updated_timestamp > last
 

@@ -113,8 +113,8 @@ class GradientExchange:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a backward pass has run since the last exchange."""
-        return bool(self._round.passes)
+        """Whether a backward pass has run since the last exchange, in this generation."""
+        return bool(self._round.passes) and self._round.group is self.plan.process_set.group
 
     def detach(self) -> None:
         """Remove the hooks."""

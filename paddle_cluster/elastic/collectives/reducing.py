@@ -1,9 +1,10 @@
 """The arithmetic of reductions: scale factors, types of partial results, and roundings.
 
 Sums, averages, products, minima and maxima of the arrays of several ranks are always computed in the same order. Those
-of float16 and bfloat16, and their scale factors, are computed in float32 and rounded once. Averages of integers, and
-integers that are multiplied by a scale factor, are rounded toward zero, as in Horovod. Averages of integers of 8 or 16
-bits do not overflow, because their sums have 32 bits. No I/O.
+of float16 and bfloat16, and their scale factors, are computed in float32 and rounded once; of float16 the products with
+the first factor are rounded, too. Averages of integers, and integers that are multiplied by a scale factor, are rounded
+toward zero. Both are as in Horovod. Averages of integers of 8 or 16 bits do not overflow, because their sums have 32
+bits. No I/O.
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ class Arithmetic(NamedTuple):
             if part.dtype.kind == "f":
                 _widen(source[begin : begin + step], part)
                 np.multiply(part, self.prescale, out=part)
+                if self.dtype == _FLOAT16:  # as Horovod, which has no larger numbers there
+                    rounded = part.astype(_FLOAT16)
+                    np.copyto(part, rounded, where=np.isfinite(rounded))
             else:
                 _truncate(source[begin : begin + step], self.prescale, part)
 

@@ -173,6 +173,18 @@ class WorkerMembership:
             place = self.placement
             self.client.done(place.hostname, place.local_rank, self.settings.incarnation)
 
+    def has_newcomers(self) -> bool:
+        """Return whether the driver has started workers of whose join rank 0, which this worker is, gets a notice.
+
+        The result is False if this worker has another rank, or if the driver does not answer.
+        """
+        if self.client is None or not self.settings.is_elastic or self.placement.rank:
+            return False
+        try:
+            return self.client.has_newcomers()
+        except PaddleError:
+            return False
+
     def end(self) -> None:
         """Leave the group and stop the heartbeats before the end of the process."""
         self.shutdown()

@@ -14,6 +14,7 @@ from paddle_cluster.elastic.collectives.dtypes import DTYPES, name_dtype
 from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, split_evenly
 from paddle_cluster.elastic.collectives.waiting import CollectiveHandle, GroupHandle
+from paddle_cluster.elastic.errors import ScalarError
 from paddle_cluster.elastic.process.process_sets import ProcessSet
 
 AnyArray = npt.NDArray[Any]
@@ -154,11 +155,11 @@ def read_summand(tensor: npt.ArrayLike, argument: int, prescale: float, postscal
 def read_rows(tensor: npt.ArrayLike, what: str) -> AnyArray:
     """Return the argument of a collective that distributes the rows of an array.
 
-    Raises: TypeError: see `read_array`.  ValueError: the array has no dimension.
+    Raises: TypeError: see `read_array`.  ScalarError: the array has no dimension.
     """
     array = read_array(tensor)
     if not array.shape:
-        raise ValueError(f"{what} needs an array with at least one dimension, whose rows are distributed")
+        raise ScalarError(f"{what} needs an array with at least one dimension, whose rows are distributed")
     return array
 
 

@@ -13,10 +13,14 @@ import pytest
 from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
 from waiting import until
 
-from paddle_cluster.elastic import worker_reports
+from paddle_cluster.elastic import state, worker_reports
 from paddle_cluster.elastic.discovery import FixedHosts, FoundHosts
 from paddle_cluster.elastic.hosts import INVALID_SLOT_INFO, SlotInfo
+from paddle_cluster.elastic.http_server import RendezvousServer
 from paddle_cluster.elastic.membership import newcomers
+from paddle_cluster.elastic.process.membership import ProcessPlacement, WorkerMembership, WorkerSettings
+from paddle_cluster.elastic.rendezvous import create_rendezvous_handler
+from paddle_cluster.elastic.rendezvous_client import RendezvousClient
 from paddle_cluster.elastic.worker import HostUpdateResult
 
 
@@ -353,3 +357,49 @@ def test_a_worker_that_the_driver_ends_does_not_wait_for_a_commit() -> None:
     assert not job.driver.record_leaving(*a.place, "an earlier process")
     job.end()
     assert not job.driver.record_leaving(*a.place, a.incarnation)
+
+
+# ----- a script waits for a notice -----
+
+
+def test_a_script_that_asks_for_notices_waits_while_new_workers_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Horovod's own elastic tests wait 3 s for the notice of an added host; importing torch took longer."""
+    job = make_job({"a": 1})
+    job.start(1)
+    server = RendezvousServer(secret="s")
+    port = server.start(create_rendezvous_handler(job.driver), address="127.0.0.1")
+    worker = WorkerMembership()
+    worker.settings = WorkerSettings("127.0.0.1", port, is_elastic=True)
+    worker.client = RendezvousClient("127.0.0.1", port, "s")
+    monkeypatch.setattr(state, "WORKER", worker)
+    one = state.ObjectState(lambda value: value, lambda: 0)
+    try:
+        assert one._host_messages.empty(), "no new worker starts"
+        job.discovery.set({"a": 1, "b": 1})
+        b = job.wait_for(2)[1]
+        has_newcomers = worker.has_newcomers
+
+        def ask() -> bool:
+            if has_newcomers():
+                job.ask_first(b)
+                notice = job.wait_for_notice(0)
+                one.on_hosts_updated(notice.revision, notice.result)
+                return True
+            return False
+
+        with mock.patch.object(worker, "has_newcomers", ask):
+            assert not one._host_messages.empty()
+        worker.placement = ProcessPlacement(rank=1, size=2)
+        assert not worker.has_newcomers(), "the notice goes to rank 0 only"
+        assert one._host_messages.take_all() == [(1, HostUpdateResult.added)]
+    finally:
+        worker.client.close()
+        server.stop()
+        job.end()
+
+
+def test_a_script_does_not_wait_for_notices_of_a_driver_that_is_gone() -> None:
+    worker = WorkerMembership()
+    worker.settings = WorkerSettings("127.0.0.1", 1, is_elastic=True)
+    worker.client = RendezvousClient("127.0.0.1", 1, "s", timeout=0.1)
+    assert not worker.has_newcomers()

@@ -272,6 +272,16 @@ def test_factors_of_short_floats_count_in_float32_and_are_rounded_once() -> None
             np.testing.assert_array_equal(widen(results[0]), widen(large))
 
 
+def test_the_products_with_the_first_factor_have_the_precision_of_float16() -> None:
+    """Horovod's test of `prescale_factor` with 3 processes has 3 * float16(71 * 0.3), and got float16(3 * 71 * 0.3)."""
+    own = np.array([71, -94, 68], np.float16)
+    scaled = (own.astype(np.float32) * np.float32(0.3)).astype(np.float16)
+    expected = (scaled.astype(np.float32) * 3).astype(np.float16)
+    with groups(3) as made:
+        for one in on_all(made, lambda group: add(group, own, prescale=0.3)):
+            np.testing.assert_array_equal(one, expected)
+
+
 @given(st.lists(st.floats(width=32), min_size=1, max_size=50))
 def test_bfloat16_is_the_nearest_one_and_a_tie_is_even(values: list[float]) -> None:
     given_values = np.array(values, np.float32)

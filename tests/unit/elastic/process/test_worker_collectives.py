@@ -114,6 +114,8 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: hvd.alltoall(np.float32(1), process_set=ALONE), ValueError, "at least one dimension"),
     (lambda: hvd.alltoall(np.broadcast_to(np.int8(1), 1 << 31), process_set=ALONE), ValueError, "2147483648 rows"),
     (lambda: hvd.reducescatter(np.float32(1), process_set=ALONE), ValueError, "at least one dimension"),
+    # Horovod's test of a scalar catches a RuntimeError
+    (lambda: hvd.grouped_reducescatter([np.float32(1)], process_set=ALONE), RuntimeError, "at least one dimension"),
     (lambda: hvd.reducescatter(np.ones(2), op=hvd.Max), ValueError, "only supports AVERAGE and SUM"),
     (lambda: hvd.allreduce(np.ones(2), average=True, op=hvd.Sum), ValueError, "The op parameter supersedes average"),
     (lambda: hvd.allreduce(np.ones(2), op=2), ValueError, r"op is 2; use hvd\.Average"),

@@ -410,7 +410,7 @@ def test_gradients_of_a_lost_generation_are_forgotten_in_the_next_one(monkeypatc
         loss_of(model, *make_batch()).backward()
 
     def go_on(_: int) -> None:
-        model.zero_grad()
+        kept[0].zero_grad()  # was refused, because the round of the lost generation had begun
         loss_of(model, *make_batch()).backward()
         kept[0].step()
 
