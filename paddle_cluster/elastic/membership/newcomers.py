@@ -1,7 +1,7 @@
 """The processes that start during a generation and join a later one; no worker waits for their start.
 
-A newcomer has the variables of a worker, but no place. The first call of `hvd.init()` asks for the place, which shows
-that the newcomer is ready. Only then the other workers are notified.
+A newcomer has the variables of a worker, but no place. It asks for the place when it is ready, at the beginning of
+`hvd.elastic.run` or with its first collective. Only then the other workers are notified.
 """
 
 from __future__ import annotations

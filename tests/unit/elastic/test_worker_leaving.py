@@ -111,20 +111,3 @@ def test_sigterm_ends_a_forked_child_and_a_worker_without_a_driver() -> None:
     root = Path(membership.__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", ALONE], cwd=root, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.returncode) == ("15\n", -15), done.stderr
-
-
-def test_a_newcomer_asks_for_its_rank_before_it_connects(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its variables are those of the time at which it was started."""
-    monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
-    job.job.discovery.set({"a": 1, "b": 2})
-    new = job.job.wait_for(3)[2]
-    job.take_place(new, SlotInfo("b", 2, 1, 0, 3, 2, 1))
-    groups = []
-    monkeypatch.setattr(membership, "form", lambda plan, *_: groups.append((plan.rank, plan.size, plan.scope)))
-    inited = job.job._pool.submit(job.worker.init)
-    job.job.wait_for_notice(0)
-    answers = [job.job.ask(one) for one in (job.first, job.one)]
-    assert [one.result(LIMIT_S)[0].rank for one in answers] == [0, 1]  # type: ignore[index]
-    inited.result(LIMIT_S)
-    assert groups == [(2, 3, "group_2")]
-    assert job.worker.placement.generation == 2
