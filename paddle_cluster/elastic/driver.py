@@ -102,7 +102,7 @@ class ElasticDriver(WorkerReports):
         registry = WorkerStateRegistry(self, hosts, reset_limit, verbose, policy.failures_per_host)
         super().__init__(registry, hosts, secret, getattr(discovery, "hearing", None))
         self._newcomers = Newcomers(self._members, hosts, policy.failures_per_host, policy.waits)
-        registry.is_blamed = self._is_blamed
+        registry.is_blamed, registry.is_refill = self._is_blamed, self._is_refill
         self._journal, self.port = journal, 0
         self._planning = threading.Lock()  # serialises the handling of changed hosts and the making of plans
         self._watch = HostWatch(
@@ -139,6 +139,7 @@ class ElasticDriver(WorkerReports):
         for host in record.blacklist:
             self._host_manager.blacklist(host)
         self.notices.continue_from(record.revision)
+        self._newcomers.owed = frozenset(record.owed)
         with self._planning:
             self._set_plan(slots)
             self._worker_registry.restore(record.generation, len(slots), record.resets)
@@ -264,7 +265,8 @@ class ElasticDriver(WorkerReports):
         new = tuple(MemberRecord.of(one, len(members) + more) for more, one in enumerate(self._newcomers.list_all()))
         blacklist = tuple(self._host_manager.list_blacklisted())
         resets, revision = self._worker_registry.resets, self.notices.revision
-        self._journal.save(DriverRecord(generation, resets, self.port, members, blacklist, revision, new))
+        owed = tuple(sorted(self._newcomers.owed))
+        self._journal.save(DriverRecord(generation, resets, self.port, members, blacklist, revision, new, owed))
 
     def _update_host_assignments(self, current_hosts: DiscoveredHosts) -> list[SlotInfo]:
         """Assign a rank to every slot; return the slots that need a new process.
@@ -282,6 +284,7 @@ class ElasticDriver(WorkerReports):
         if self._plan.ranks and not holders.keys() & survivors:
             raise RuntimeError(NO_STATE)
         self._members.keep(survivors.union(one.slot for one in newcomers))
+        self._newcomers.begin_generation(self._plan.slots, places)
         self._set_plan(slots)
         for one in newcomers:
             one.is_awaited = one.slot not in places
@@ -339,6 +342,16 @@ class ElasticDriver(WorkerReports):
         slots = self._assign(hosts, self._list_survivors(hosts))
         stay = present - leaving
         return GenerationPlan.of(self._newcomers.choose(slots, stay, stay, self._bounds.least)), bool(leaving)
+
+    def _is_refill(self) -> bool:
+        """Return whether all present workers stay, and those that come replace lost ones."""
+        with self._planning:
+            if not self._newcomers.owed:
+                return False
+            plan, is_left = self._foresee()
+            present, expected = self._plan.slots.keys(), self.notices.list_expected()
+            stays = not is_left and present <= plan.slots.keys()
+            return stays and self._newcomers.are_owed(expected - present, plan.slots.keys() - present)
 
     # ---- processes
 

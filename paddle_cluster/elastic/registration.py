@@ -49,7 +49,9 @@ class WorkerStateRegistry:
 
     Args: failures_per_host: number of failures at which a host is blacklisted.
 
-    Attributes: is_blamed: returns whether a failure of a slot counts against its host.  history: records the reports.
+    Attributes: is_blamed: returns whether a failure of a slot counts against its host.  is_refill: returns whether the
+        next generation only replaces lost workers. Their loss was a reset already, and the limit counts it once.
+        history: records the reports.
 
     Thread safety: every method may be called from any thread.
     """
@@ -65,6 +67,7 @@ class WorkerStateRegistry:
         self._driver, self._hosts, self._reset_limit = driver, host_manager, reset_limit
         self._failures_per_host = failures_per_host
         self.is_blamed: Callable[[Slot], bool] = lambda _: True
+        self.is_refill: Callable[[], bool] = lambda: False
         self.history = JobHistory()
         self._changed = threading.Condition(threading.RLock())
         self._states: dict[Slot, str] = {}
@@ -193,10 +196,10 @@ class WorkerStateRegistry:
         try:
             with self._changed:
                 states = dict(self._states)
-            decision = decide(
-                states, self._charge_once(states), self._hosts.is_blacklisted, self.resets, self._reset_limit
-            )
-            self._carry_out(decision)
+            is_refill = set(states.values()) == {READY} and self.is_refill()
+            limit = None if is_refill else self._reset_limit
+            decision = decide(states, self._charge_once(states), self._hosts.is_blacklisted, self.resets, limit)
+            self._carry_out(decision, is_refill)
         finally:
             with self._changed:
                 self._is_deciding = False
@@ -211,14 +214,14 @@ class WorkerStateRegistry:
                 counts[host] = self._hosts.charge(host)
         return lambda host: counts.get(host, 0) >= self._failures_per_host
 
-    def _carry_out(self, decision: MembershipDecision) -> None:
+    def _carry_out(self, decision: MembershipDecision, is_refill: bool) -> None:
         for host in decision.blacklist:
             self._hosts.blacklist(host)
         if decision.is_over:
             glog.info(f"generation {self._generation} is the last one: {decision.reason}")
             self._driver.stop(error_message=decision.error)
             return
-        self.resets += 1
+        self.resets += not is_refill
         try:
             self._driver.resume()
         except Exception as exc:  # a job that cannot continue ends with this reason

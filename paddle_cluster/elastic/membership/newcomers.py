@@ -30,8 +30,10 @@ class Newcomers:
     Args: failures_per_host: number of failures at which a host gets no more newcomers.  is_off: whether, as in Horovod,
         new processes start with the generation to which they belong, and all others wait for them.
 
-    Thread safety: the driver calls `list_free` and `fail` while it makes plans, one at a time; any thread may call the
-    other methods.
+    Attributes: owed: slots whose workers have failed or left, and whose new workers have not joined.
+
+    Thread safety: the driver calls `list_free`, `fail`, `begin_generation` and `are_owed` while it makes plans, one at
+    a time; any thread may call the other methods.
     """
 
     def __init__(self, members: MemberTable, hosts: HostManager, failures_per_host: int, is_off: bool) -> None:
@@ -39,6 +41,7 @@ class Newcomers:
         self._lock = threading.Lock()
         self._left: dict[Slot, tuple[str, float]] = {}  # by slot: unique id of the host, and time of `time.monotonic`
         self._spent: dict[str, str] = {}  # by host: unique id of the host on which too many newcomers have failed
+        self.owed: frozenset[Slot] = frozenset()
 
     def list_all(self) -> list[Incarnation]:
         """Return the live processes that have no place yet."""
@@ -65,6 +68,21 @@ class Newcomers:
         chosen = keep_slots(slots, self.list_ready().union(present))
         has_holder = any((one.hostname, one.local_rank) in holders for one in chosen)
         return chosen if has_holder and len(chosen) >= least else slots
+
+    def begin_generation(self, before: Collection[Slot], after: Collection[Slot]) -> None:
+        """Record the slots of a generation and of the next one."""
+        hosts = self._hosts.current_hosts
+        if self.is_off:
+            return
+        self.owed = frozenset(
+            slot
+            for slot in self.owed.union(before).difference(after)
+            if slot[0] in hosts.available_hosts and slot[1] < hosts.get_slots(slot[0])
+        )
+
+    def are_owed(self, slots: Collection[Slot], *further: Collection[Slot]) -> bool:
+        """Return whether there are slots, and these and further ones only fill the places of lost workers."""
+        return bool(slots) and self.owed.issuperset(slots) and all(map(self.owed.issuperset, further))
 
     def list_unwanted(self, slots: Collection[Slot]) -> list[Incarnation]:
         """Return the newcomers outside of the given slots."""
