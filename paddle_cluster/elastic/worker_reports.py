@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -265,12 +265,13 @@ class WorkerReports:
 
     # ---- the start and the end of processes
 
-    def _start_worker_process(self, slot_info: SlotInfo, member: Incarnation) -> None:
-        events = WorkerEvents(member.ends, member.name, member.generation, member.host_uid)
-        name = f"{slot_info.hostname}[{slot_info.local_rank}]"
-        thread = ServiceThread(partial(self._run_worker, slot_info, events, member), name)
-        thread.start()
-        self._results.expect(thread)
+    def _start_processes(self, found: Iterable[tuple[SlotInfo, Incarnation]]) -> None:
+        for slot_info, member in found:
+            events = WorkerEvents(member.ends, member.name, member.generation, member.host_uid)
+            name = f"{slot_info.hostname}[{slot_info.local_rank}]"
+            thread = ServiceThread(partial(self._run_worker, slot_info, events, member), name)
+            thread.start()
+            self._results.expect(thread)
 
     def _run_worker(self, slot_info: SlotInfo, events: WorkerEvents, member: Incarnation) -> None:
         assert self._create_worker_fn is not None

@@ -21,6 +21,7 @@ from paddle_base.registry.keeping import ClaimKeeper
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError
 from paddle_base.runtime.schema import Integer, Items, Record, Row, SchemaError, Such, Text, Truth, parse_object
+from paddle_cluster.elastic.hosts import SlotInfo, complete_slots
 from paddle_cluster.elastic.membership.decisions import Slot
 from paddle_cluster.elastic.membership.members import Incarnation
 
@@ -102,6 +103,17 @@ class DriverRecord(NamedTuple):
     revision: int = 0  # the value for records of older drivers without this field
     newcomers: tuple[MemberRecord, ...] = ()  # as above
     owed: tuple[Slot, ...] = ()  # as above
+
+    def list_slots(self) -> tuple[list[SlotInfo], list[SlotInfo]]:
+        """Return the slots of the generation by rank, and those of the newcomers, which count the generation, too."""
+        members = sorted(self.members, key=lambda one: one.rank)
+        slots, also, new = (
+            [SlotInfo(one.host, one.rank, one.local_rank, 0) for one in some]
+            for some in (members, members, self.newcomers)
+        )
+        complete_slots(slots)
+        complete_slots([*also, *new])
+        return slots, new
 
     @property
     def text(self) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 
 from paddle_base.runtime import glog
 from paddle_cluster.elastic.discovery import HostManager
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.membership.decisions import Slot, keep_slots
+from paddle_cluster.elastic.membership.history import NewcomerEntry
 from paddle_cluster.elastic.membership.members import Incarnation, MemberTable
 
 # Seconds for which a ready newcomer waits for newcomers that still start. Newcomers of one change start together, and
@@ -46,6 +47,13 @@ class Newcomers:
     def list_all(self) -> list[Incarnation]:
         """Return the live processes that have no place yet."""
         return [one for one in self._members.list_live(self._hosts.current_hosts.uids) if one.is_awaited]
+
+    def describe(self) -> list[NewcomerEntry]:
+        """Return the entries of these processes for the record of the job."""
+        found = sorted(self.list_all(), key=lambda one: one.slot)
+        return [
+            NewcomerEntry(f"{one.host}[{one.local_rank}]", one.name, one.began, one.asked is not None) for one in found
+        ]
 
     def list_ready(self) -> set[Slot]:
         """Return the slots of the newcomers that have asked for their places."""
@@ -80,9 +88,14 @@ class Newcomers:
             if slot[0] in hosts.available_hosts and slot[1] < hosts.get_slots(slot[0])
         )
 
-    def are_owed(self, slots: Collection[Slot], *further: Collection[Slot]) -> bool:
-        """Return whether there are slots, and these and further ones only fill the places of lost workers."""
-        return bool(slots) and self.owed.issuperset(slots) and all(map(self.owed.issuperset, further))
+    def are_owed(self, present: Set[Slot], following: Set[Slot], expected: Set[Slot]) -> bool:
+        """Return whether all workers stay, and those that come only fill the slots of lost ones.
+
+        Args: following: slots of the next generation.  expected: those of the last notice; a newcomer may have ended
+            since the notice.
+        """
+        come = (following | expected) - present
+        return present <= following and bool(expected - present) and come <= self.owed
 
     def list_unwanted(self, slots: Collection[Slot]) -> list[Incarnation]:
         """Return the newcomers outside of the given slots."""
