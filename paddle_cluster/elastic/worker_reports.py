@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -29,6 +30,7 @@ from paddle_cluster.elastic.membership.results import (
 from paddle_cluster.elastic.registration import WorkerStateRegistry
 from paddle_cluster.elastic.worker import HostUpdateResult, WorkerNotificationClient
 
+SIGTERM_CODES = -signal.SIGTERM, 128 + signal.SIGTERM  # exit codes of a process, and of a shell with a process
 NOT_DONE = 1  # exit code for a process that exits with 0 before its work is done
 
 
@@ -181,7 +183,7 @@ class WorkerReports:
     def record_leaving(self, host: str, local_rank: int, incarnation: str) -> bool:
         """Record that a worker has received SIGTERM; return whether it is to leave at its next commit.
 
-        If the driver itself ends the worker, the worker is to end at once.
+        If the driver itself ends the worker, or the worker has no place yet, it is to end at once.
         """
         member = self._find_member((host, local_rank), incarnation)
         if member is None or not member.is_live or not self.has_rank_assignment(host, local_rank):
@@ -303,6 +305,9 @@ class WorkerReports:
         host, slot = slot_info.hostname, slot_info.local_rank
         name = f"{host}[{slot}]"
         is_member = self._members.end(member)
+        if member.is_awaited and exit_code in SIGTERM_CODES and not was_stopped:
+            self._newcomers.leave(member)  # its machine is about to go, as that of a worker that leaves
+            was_stopped = True
         if self._lose_newcomer(member, counts=member.is_silent or not was_stopped):
             glog.info(f"the process {member.name} of {name} {describe_exit(exit_code)} before it had a place")
             return

@@ -5,6 +5,7 @@ Horovod's driver stops all workers when a host is added or a slot has failed, un
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from unittest import mock
@@ -363,6 +364,25 @@ def test_a_host_that_comes_back_after_its_worker_has_left_gets_a_new_one() -> No
     assert answer(job, a)[0].size == 1
     discovery.set(FoundHosts({"a": 1, "pod": 1}, {"pod": "uid-2"}))
     assert job.wait_for(3)[2].place == ("pod", 0)
+    job.end()
+
+
+def test_a_newcomer_that_gets_sigterm_is_no_failure_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its host was blacklisted, though a preempted machine is gone anyway and the next one may have its name."""
+    job = make_job({"a": 1}, failures=1)
+    (a,) = job.start(1)
+    job.discovery.set({"a": 1, "b": 1})
+    b = job.wait_for(2)[1]
+    place = job.ask_first(b)
+    job.wait_for_notice(0)
+    assert not job.driver.record_leaving(*b.place, b.incarnation), "it has nothing to commit"
+    b.commands.put(-signal.SIGTERM)
+    assert place.result(LIMIT_S) == (INVALID_SLOT_INFO, 1)
+    assert not job.driver._host_manager.is_blacklisted("b")
+    assert answer(job, a)[0].size == 1
+    assert len(job.processes) == 2, "its machine may be about to go"
+    monkeypatch.setattr(newcomers, "REFILL_S", 0.0)
+    assert job.wait_for(3)[2].place == ("b", 0)
     job.end()
 
 
