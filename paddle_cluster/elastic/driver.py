@@ -45,8 +45,8 @@ from paddle_cluster.elastic.worker_reports import WorkerReports
 DISCOVER_HOSTS_FREQUENCY_SECS = 1.0
 ELASTIC_TIMEOUT_SECS = 600
 NO_STATE = (
-    "no worker is left that has the state of the job: the hosts of all such workers are gone or blacklisted; look at "
-    "the output of the workers"
+    "no worker is left that has the state of the job: all such workers have left after SIGTERM, or their hosts are "
+    "gone or blacklisted; look at the output of the workers"
 )
 
 

@@ -241,7 +241,7 @@ def describe_cause(one: dict[str, Any]) -> str:
     """Return the reason why a generation has ended or is about to end; empty: no reason is known."""
     if one["first_code"]:
         return describe_failure(one)
-    return "the hosts changed" if one["hosts"] else ""
+    return "the workers changed" if one["hosts"] else ""
 
 
 def describe_failure(one: dict[str, Any]) -> str:

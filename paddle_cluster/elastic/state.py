@@ -506,7 +506,7 @@ def _repeat(train: Callable[[], R], state: Any, reset: Callable[[], None], finis
             state.restore()
             skip_sync = False
         except HostsUpdatedInterrupt as exc:
-            glog.info("the hosts have changed, and training continues in the next generation")
+            glog.info("the workers change, and training continues in the next generation")
             skip_sync = exc.skip_sync
         else:
             finish()

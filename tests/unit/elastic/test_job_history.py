@@ -80,7 +80,7 @@ def test_a_job_with_a_failure_and_a_host_that_comes_is_told_at_every_moment() ->
     assert "  rank 2: c[0], since generation 3, works" in lines
     assert [line.split(" from ")[0] for line in lines[-3:]] == ["  3: 3 workers", "  2: 2 workers", "  1: 2 workers"]
     assert lines[-3].endswith("; came c[0]; 1.0 s lost")
-    assert lines[-2].endswith("; came b[0]; went b[0]; 2.5 s lost; until the hosts changed")
+    assert lines[-2].endswith("; came b[0]; went b[0]; 2.5 s lost; until the workers changed")
     assert lines[-1].endswith(f"; until {first}")
 
     for host in "abc":
@@ -141,7 +141,8 @@ def test_new_workers_for_which_nobody_waits_are_told_until_they_join() -> None:
     assert again.record()["newcomers"][0]["began"] == job.now - 3, "the next driver knows when it was started"
 
 
-def test_the_driver_tells_of_its_newcomers() -> None:
+def test_the_driver_tells_of_its_newcomers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
     job = ScriptedJob({"a": 1}, waits=False)
     job.start(1)
     job.discovery.set({"a": 1, "b": 1, "c": 1})
