@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from paddle_base.runtime.health.steady_time import steady_time
@@ -105,7 +105,7 @@ class JobHistory:
         self._earlier: dict[str, MemberEntry] = {}  # by name of the process: the entry from an earlier driver
         self._joined: set[int] = set()  # ranks whose workers have begun to connect to the newest generation
         self._wanted: tuple[int, float] | None = None  # number of awaited slots, and start of the wait
-        self._begins: dict[str, float] = {}  # by name of a newcomer's process: its start, from an earlier driver
+        self._starting: list[NewcomerEntry] = []  # those of an earlier driver
         self.list_newcomers: Callable[[], list[NewcomerEntry]] = list
         self.changed = threading.Event()
 
@@ -195,11 +195,14 @@ class JobHistory:
         """Return the history as data; see `paddle_cluster.elastic.membership_file`."""
         newcomers = self.list_newcomers()[:MOST_NEWCOMERS]
         with self._lock:
-            for one in newcomers:
-                one.began = self._begins.get(one.process, one.began)
+            began = {one.process: one.began for one in self._starting}
+            newcomers = [replace(one, began=began.get(one.process, one.began)) for one in newcomers]
+            members = list(self._members.values())
+            if self._generations and not members:  # this driver has not taken over the workers yet
+                members, newcomers = list(self._earlier.values()), self._starting
             return {
                 "wanted": None if self._wanted is None else {"slots": self._wanted[0], "since": self._wanted[1]},
-                "members": [asdict(one) for one in sorted(self._members.values(), key=lambda one: one.rank)],
+                "members": [asdict(one) for one in sorted(members, key=lambda one: one.rank)],
                 "joined": len(self._joined),
                 "newcomers": [asdict(one) for one in newcomers],
                 "generations": [asdict(one) for one in self._generations],
@@ -212,7 +215,7 @@ class JobHistory:
         with self._lock:
             self._generations = [GenerationEntry(**one) for one in record["generations"]]
             self._earlier = {one["process"]: MemberEntry(**one) for one in record["members"]}
-            self._begins = {one["process"]: one["began"] for one in record.get("newcomers", [])}
+            self._starting = [NewcomerEntry(**one) for one in record.get("newcomers", [])]
             self._forgotten = record["forgotten"]
             self._lost = max(0.0, record["lost"] - sum(one.lost for one in self._generations))
 

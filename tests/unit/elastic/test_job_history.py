@@ -137,6 +137,9 @@ def test_new_workers_for_which_nobody_waits_are_told_until_they_join() -> None:
     again = StoryJob()
     again.now = job.now + 100
     again.history.restore(job.record())
+    assert again.record()["newcomers"] == job.record()["newcomers"], "the next driver waits to lead the job"
+    again.table, again.generation = job.table, 0
+    again.begin("a")
     again.history.list_newcomers = lambda: [NewcomerEntry("b[0]", "i1", again.now, is_ready=False)]
     assert again.record()["newcomers"][0]["began"] == job.now - 3, "the next driver knows when it was started"
 
@@ -197,6 +200,16 @@ def test_another_driver_goes_on_with_the_history() -> None:
         key: before[key] for key in ("generations", "lost", "members")
     }
     assert after["wanted"] is None
+
+
+def test_a_driver_that_waits_to_take_over_shows_the_workers_of_the_earlier_one() -> None:
+    """The list of workers was empty until the driver led the job, although all of them worked."""
+    job = StoryJob()
+    job.begin("a", "b")
+    again = StoryJob()
+    again.history.restore(job.record())
+    assert again.record()["members"] == job.record()["members"]
+    assert "  rank 1: b[0], since generation 1, works" in again.lines()
 
 
 def test_a_failure_that_two_drivers_have_seen_counts_once() -> None:
