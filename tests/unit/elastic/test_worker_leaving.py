@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
 from waiting import until
 
-from paddle_cluster.elastic.errors import LeftJobError
+from paddle_cluster.elastic.errors import LeftJobError, RemovedFromJobError
 from paddle_cluster.elastic.hosts import SlotInfo, list_slot_variables
 from paddle_cluster.elastic.http_server import RendezvousServer
 from paddle_cluster.elastic.process import leaving, membership
@@ -93,6 +94,25 @@ def test_sigterm_leaves_at_the_next_commit(job: Job) -> None:
         job.worker._ask_for_place()
     assert caught.value.exit_code == 143
     assert job.job.ask(job.first).result(LIMIT_S) == (SlotInfo("a", 0, 0, 0, 1, 1, 1), 2)
+
+
+def test_a_worker_that_has_left_before_the_driver_answers_ends_with_143(job: Job) -> None:
+    """The driver notifies rank 0 before it answers; if all were quick, the worker ended as removed, with status 75."""
+    job.take_place(job.one, SlotInfo("b", 1, 0, 1, 2, 1, 2))
+    job.worker._begin()
+    errors: list[BaseException] = []
+
+    class SlowClient(leaving.RendezvousClient):
+        def leave(self, *place: Any) -> bool:
+            answer = super().leave(*place)
+            with pytest.raises(RemovedFromJobError) as caught:
+                job.worker._ask_for_place()
+            errors.append(caught.value)
+            return answer
+
+    job.monkeypatch.setattr(leaving, "RendezvousClient", SlowClient)
+    leaving._LeavingHandler()._ask()
+    assert [type(one) for one in errors] == [LeftJobError]
 
 
 def test_a_handler_of_the_program_stays(job: Job) -> None:
