@@ -2,7 +2,7 @@
 
 usage: bench/recovery_torch.py [--plain] [--turns N] [--processes N ...] [--parameters N] [--wait-for-replacement]
 
-Each job trains a model of 25 million parameters, whose workers have child processes, as with a DataLoader. Four times
+Each job has a model of 25 million parameters, whose workers have child processes, as with a DataLoader. Four times
 are measured, each as the longest of all workers that were there before and after:
 1. from SIGKILL of a worker to the next step of the others (goal: 0.1 s)
 2. the interval between the two steps around the return of the killed worker's slot (goal: 0.3 s)
@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,15 +43,24 @@ GOALS = {"kill to next step": 0.1, "slot filled again": 0.3, "host removed": 0.2
 # ----- A worker
 
 
-def make_model(count: int, *, is_plain: bool) -> dict[str, np.ndarray]:
-    """Returns the parameters of a model; with torch, the arrays share the memory of its tensors."""
+def make_state(count: int, *, is_plain: bool) -> Any:
+    """Joins the job first, as most scripts do; returns a state with a model, an optimizer, and the number of steps."""
     if is_plain:
         time.sleep(IMPORT_S)
-        return {f"layer-{number}": np.zeros(count // LAYERS, np.float32) for number in range(LAYERS)}
+        import paddle.elastic as hvd
+
+        hvd.init()
+        model = {f"layer-{number}": np.zeros(count // LAYERS, np.float32) for number in range(LAYERS)}
+        return hvd.elastic.ArrayState(model=model, steps=0)
     import torch
 
+    import paddle.elastic.torch as hvd_torch
+
+    hvd_torch.init()
     torch.set_num_threads(1)
-    return {f"layer-{number}": torch.zeros(count // LAYERS).numpy() for number in range(LAYERS)}
+    layers = torch.nn.ParameterList(torch.zeros(count // LAYERS) for _ in range(LAYERS))
+    optimizer = torch.optim.SGD(layers.parameters(), lr=0.1, momentum=0.9)
+    return hvd_torch.elastic.TorchState(layers, hvd_torch.DistributedOptimizer(optimizer), steps=0)
 
 
 def hold_children(*, is_plain: bool) -> object:
@@ -73,24 +82,22 @@ def hold_children(*, is_plain: bool) -> object:
 
 def work(directory: Path, count: int, *, is_plain: bool) -> None:
     """Runs as a worker: writes the time in seconds of `time.monotonic`, and the number of workers, after each step."""
-    model = make_model(count, is_plain=is_plain)
+    state = make_state(count, is_plain=is_plain)
     import paddle.elastic as hvd
 
-    hvd.init()
-    state = hvd.elastic.ArrayState(model=model, steps=np.zeros(1))
     children = hold_children(is_plain=is_plain)
     own = directory / f"steps.{os.getpid()}"
 
     @hvd.elastic.run
-    def train(state: hvd.elastic.ArrayState) -> None:
+    def train(state: Any) -> None:
         (directory / f"pid.{os.environ['HOROVOD_HOSTNAME']}.{os.environ['HOROVOD_LOCAL_RANK']}").write_text(
             str(os.getpid())
         )
         with own.open("a", buffering=1) as file:
             while not (directory / "stop").exists():
-                state.steps += hvd.allreduce(np.ones(1), name="step")
+                state.steps += int(hvd.allreduce(np.ones(1), name="step")[0])
                 file.write(f"{time.monotonic()} {hvd.size()}\n")
-                if int(state.steps[0]) % COMMIT == 0:
+                if state.steps % COMMIT == 0:
                     state.commit()
                 time.sleep(STEP_S)
         os._exit(0)  # the job is over, and its result is of no interest

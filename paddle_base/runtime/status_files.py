@@ -80,6 +80,12 @@ def tabulate(title: str, rows: Sequence[str], where: str, count: int | None = No
         yield f"  and {total - len(shown)} more: see {where}"
 
 
+def list_names(names: Sequence[str], most: int = 10) -> str:
+    """Return the first `most` names, and the number of the others, as text."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
 def clock(seconds: float) -> str:
     """Return a time as text, in the time zone of this machine."""
     try:

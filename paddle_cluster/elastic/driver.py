@@ -23,10 +23,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from paddle_base.runtime import glog
+from paddle_base.runtime.status_files import list_names
 from paddle_cluster.elastic.collectives.joining import LOST
 from paddle_cluster.elastic.constants import HOROVOD_ELASTIC_TIMEOUT, read_seconds
 from paddle_cluster.elastic.discovery import DiscoveredHosts, HostDiscovery, HostManager
-from paddle_cluster.elastic.hosts import HostInfo, SlotInfo, complete_slots
+from paddle_cluster.elastic.hosts import HostInfo, SlotInfo
 from paddle_cluster.elastic.membership.decisions import FAILURE, GenerationPlan, Slot, assign_slots
 from paddle_cluster.elastic.membership.host_watch import HostWatch
 from paddle_cluster.elastic.membership.journal import DriverJournal, DriverRecord, MemberRecord
@@ -36,7 +37,7 @@ from paddle_cluster.elastic.membership.results import (
     CreateWorker,
     Results,
 )
-from paddle_cluster.elastic.registration import HeartbeatWatch, WorkerStateRegistry
+from paddle_cluster.elastic.registration import HeartbeatWatch, Judge, WorkerStateRegistry
 from paddle_cluster.elastic.rendezvous_client import GROUP_SCOPE
 from paddle_cluster.elastic.worker import HostUpdateResult
 from paddle_cluster.elastic.worker_reports import WorkerReports
@@ -44,8 +45,8 @@ from paddle_cluster.elastic.worker_reports import WorkerReports
 DISCOVER_HOSTS_FREQUENCY_SECS = 1.0
 ELASTIC_TIMEOUT_SECS = 600
 NO_STATE = (
-    "no worker is left that has the state of the job: the hosts of all such workers are gone or blacklisted; look at "
-    "the output of the workers"
+    "no worker is left that has the state of the job: all such workers have left after SIGTERM, or their hosts are "
+    "gone or blacklisted; look at the output of the workers"
 )
 
 
@@ -102,7 +103,8 @@ class ElasticDriver(WorkerReports):
         registry = WorkerStateRegistry(self, hosts, reset_limit, verbose, policy.failures_per_host)
         super().__init__(registry, hosts, secret, getattr(discovery, "hearing", None))
         self._newcomers = Newcomers(self._members, hosts, policy.failures_per_host, policy.waits)
-        registry.is_blamed = self._is_blamed
+        registry.judge = Judge(self._is_blamed, self._is_refill)
+        self.history.list_newcomers = self._newcomers.describe
         self._journal, self.port = journal, 0
         self._planning = threading.Lock()  # serialises the handling of changed hosts and the making of plans
         self._watch = HostWatch(
@@ -132,13 +134,11 @@ class ElasticDriver(WorkerReports):
         self._create_worker_fn = create_worker_fn
         self._heartbeats.start()
         found = sorted(record.members, key=lambda one: one.rank)
-        slots = [SlotInfo(one.host, one.rank, one.local_rank, 0) for one in found]
-        complete_slots(slots)
-        new = [SlotInfo(one.host, one.rank, one.local_rank, 0) for one in record.newcomers]
-        complete_slots([*(SlotInfo(one.host, one.rank, one.local_rank, 0) for one in found), *new])
+        slots, new = record.list_slots()
         for host in record.blacklist:
             self._host_manager.blacklist(host)
         self.notices.continue_from(record.revision)
+        self._newcomers.owed = frozenset(record.owed)
         with self._planning:
             self._set_plan(slots)
             self._worker_registry.restore(record.generation, len(slots), record.resets)
@@ -149,8 +149,7 @@ class ElasticDriver(WorkerReports):
             self.history.begin(record.generation, slots, self._members)
         self.is_open = True
         glog.info(f"generation {record.generation} continues with {len(slots)} workers of a driver that has ended")
-        for slot, member in zip([*slots, *new], members, strict=True):
-            self._start_worker_process(slot, member)
+        self._start_processes(zip([*slots, *new], members, strict=True))
         if self._host_manager.current_hosts.host_slots:  # hosts may have changed while no driver ran
             self._note_change(HostUpdateResult.mixed)
 
@@ -205,8 +204,7 @@ class ElasticDriver(WorkerReports):
             self._worker_registry.reset(self.world_size())
             self.history.begin(self._worker_registry.last_rendezvous(), self._plan.ranks.values(), self._members)
             recruited = self._recruit()
-        for slot, member in [*zip(pending, members, strict=True), *recruited]:
-            self._start_worker_process(slot, member)
+        self._start_processes([*zip(pending, members, strict=True), *recruited])
 
     def _recruit(self) -> list[tuple[SlotInfo, Incarnation]]:
         """End the newcomers that are not wanted any more; return new ones for all free slots, which are not started."""
@@ -221,9 +219,8 @@ class ElasticDriver(WorkerReports):
         free = self._newcomers.list_free(wanted, self._plan.slots)
         if not free or self.finished():
             return []
-        names = ", ".join(f"{one.hostname}[{one.local_rank}]" for one in free[:10])
-        more = f" and {len(free) - 10} more" if len(free) > 10 else ""
-        glog.info(f"new workers start: {names}{more}; the others continue without them until they are ready")
+        names = list_names([f"{one.hostname}[{one.local_rank}]" for one in free])
+        glog.info(f"new workers start: {names}; the others continue without them until they are ready")
         found = [(one, self._begin_process(one, is_newcomer=True)) for one in free]
         self._save_record(self._worker_registry.last_rendezvous())
         return found
@@ -233,8 +230,7 @@ class ElasticDriver(WorkerReports):
         if self._newcomers.end_refusals():
             with self._planning:
                 recruited = self._recruit()
-            for slot, member in recruited:
-                self._start_worker_process(slot, member)
+            self._start_processes(recruited)
 
     def _lose_newcomer(self, member: Incarnation, counts: bool) -> bool:
         with self._planning:
@@ -247,8 +243,7 @@ class ElasticDriver(WorkerReports):
                 self._newcomers.fail(member, self._plan.hosts)
             recruited = self._recruit()
             self._save_record(self._worker_registry.last_rendezvous())
-        for slot, new in recruited:
-            self._start_worker_process(slot, new)
+        self._start_processes(recruited)
         return True
 
     def _announce(self) -> None:
@@ -264,7 +259,8 @@ class ElasticDriver(WorkerReports):
         new = tuple(MemberRecord.of(one, len(members) + more) for more, one in enumerate(self._newcomers.list_all()))
         blacklist = tuple(self._host_manager.list_blacklisted())
         resets, revision = self._worker_registry.resets, self.notices.revision
-        self._journal.save(DriverRecord(generation, resets, self.port, members, blacklist, revision, new))
+        owed = tuple(sorted(self._newcomers.owed))
+        self._journal.save(DriverRecord(generation, resets, self.port, members, blacklist, revision, new, owed))
 
     def _update_host_assignments(self, current_hosts: DiscoveredHosts) -> list[SlotInfo]:
         """Assign a rank to every slot; return the slots that need a new process.
@@ -282,6 +278,7 @@ class ElasticDriver(WorkerReports):
         if self._plan.ranks and not holders.keys() & survivors:
             raise RuntimeError(NO_STATE)
         self._members.keep(survivors.union(one.slot for one in newcomers))
+        self._newcomers.begin_generation(self._plan.slots, places)
         self._set_plan(slots)
         for one in newcomers:
             one.is_awaited = one.slot not in places
@@ -320,11 +317,8 @@ class ElasticDriver(WorkerReports):
                 self._save_record(self._worker_registry.last_rendezvous())
             if is_news:
                 self.history.note_hosts()
-        for slot, member in recruited:
-            self._start_worker_process(slot, member)
-        if not is_news:
-            return
-        coordinator = self.get_coordinator_info()
+        self._start_processes(recruited)
+        coordinator = self.get_coordinator_info() if is_news else None
         client = None if coordinator is None else self.get_worker_client(coordinator)
         if client is not None and notice is not None:
             self.notices.tell_soon(client, notice)
@@ -339,6 +333,13 @@ class ElasticDriver(WorkerReports):
         slots = self._assign(hosts, self._list_survivors(hosts))
         stay = present - leaving
         return GenerationPlan.of(self._newcomers.choose(slots, stay, stay, self._bounds.least)), bool(leaving)
+
+    def _is_refill(self) -> bool:
+        """Return whether all present workers stay, and those that come replace lost ones."""
+        with self._planning:
+            plan, is_left = self._foresee() if self._newcomers.owed else (self._plan, True)
+            slots = self._plan.slots.keys(), plan.slots.keys(), self.notices.list_expected()
+            return not is_left and self._newcomers.are_owed(*slots)
 
     # ---- processes
 

@@ -39,6 +39,13 @@ NOT_BEGUN = 69  # exit code of a job that could not begin
 LEASE_S = 5.0  # seconds of silence of a driver after which another driver may lead the job
 
 
+class JobServer(RendezvousServer):
+    """The server of a job, which stays open when the driver stops: its workers ask whether their SIGTERM is the end."""
+
+    def stop(self) -> None:
+        """Do nothing; `JobWorkers` closes the server when all workers have ended."""
+
+
 class JobWorkers:
     """Starts the workers of a job as processes of this machine, and through agents on other machines.
 
@@ -51,7 +58,7 @@ class JobWorkers:
         self._settings, self._program = settings, program
         self.secret = read_environment(program.environ).secret
         self._store = Path(settings.store_dir).resolve() if settings.store_dir else None
-        self._lock: DriverLock | None = None
+        self._closing = ExitStack()  # what ends after all workers
         self._journal, self._record = self._open_journal()
         policy = AgentPolicy(settings.agent_port, settings.agent_timeout, settings.has_agents)
         if policy.is_everywhere and not self.secret:
@@ -68,7 +75,8 @@ class JobWorkers:
         self._writer = OutputWriter(
             directory, width, settings.prefix_output_with_timestamp, is_continued=self._record is not None
         )
-        rendezvous = RendezvousServer(settings.verbose, self.secret)
+        rendezvous = JobServer(settings.verbose, self.secret)
+        self._closing.callback(rendezvous.shutdown_server)
         self.driver = ElasticDriver(
             rendezvous,
             self._hosts,
@@ -102,8 +110,7 @@ class JobWorkers:
     def _abandon(self) -> None:
         """End this driver before it has begun; keep the record and the workers of an earlier driver."""
         self.driver.stop()
-        if self._lock is not None:
-            self._lock.close()
+        self._closing.close()
         if self._journal is not None:
             self._journal.close()
 
@@ -117,7 +124,7 @@ class JobWorkers:
         record = journal.lead()
         if not self._settings.has_agents:  # an agent detects the end of a driver without the lock
             try:
-                self._lock = DriverLock(self._store / "workers")
+                self._closing.callback(DriverLock(self._store / "workers").close)
             except PaddleError:
                 journal.close()
                 raise
@@ -143,9 +150,8 @@ class JobWorkers:
                 if self._journal is not None and self._store is not None:
                     self._journal.save(None)
                     shutil.rmtree(self._store / "workers", ignore_errors=True)
-                    if self._lock is not None:
-                        self._lock.close()
                     self._journal.close()
+                self._closing.close()
 
     def hand_over(self) -> NoReturn:
         """End this driver, and leave the workers to the next driver at once."""

@@ -24,13 +24,22 @@ from paddle_base.runtime.schema import (
     Items,
     Maybe,
     Number,
+    Record,
     SchemaError,
     Text,
     Truth,
     Word,
     parse_object,
 )
-from paddle_base.runtime.status_files import INTERVAL_S, MOST_ROWS, clock, describe_duration, tabulate, write_record
+from paddle_base.runtime.status_files import (
+    INTERVAL_S,
+    MOST_ROWS,
+    clock,
+    describe_duration,
+    list_names,
+    tabulate,
+    write_record,
+)
 from paddle_cluster.elastic.launching.output import unwritable
 from paddle_cluster.elastic.membership.history import (
     DONE,
@@ -49,6 +58,7 @@ VERSION = 1
 MOST_BYTES, MOST_DEPTH, MOST_VALUES = 16 << 20, 6, 1 << 18
 MOST_MEMBERS, MOST_TEXT, MOST_REASON = 4096, 300, 4000
 WHERE = "report.html, which `paddle report` writes"
+NEW = "new workers, for which the others do not wait"
 
 _NAMES = Items(Text(MOST_TEXT), MOST_NAMED)
 _MEMBER = Fields(
@@ -75,7 +85,9 @@ _GENERATION = Fields(
     hosts=Truth(),
     lost=Number(0.0),
 )
-RECORD = Fields(
+_NEWCOMER = Record(name=Text(MOST_TEXT), process=Text(MOST_TEXT), began=Number(0.0), is_ready=Truth())
+RECORD = Record(
+    "newcomers",  # older drivers have not written them
     version=Integer(VERSION, VERSION),
     driver=Text(MOST_TEXT),
     began=Number(0.0),
@@ -87,6 +99,7 @@ RECORD = Fields(
     wanted=Maybe(Fields(slots=Integer(0), since=Number(0.0))),
     members=Items(_MEMBER, MOST_MEMBERS),
     joined=Integer(0),
+    newcomers=Items(_NEWCOMER, MOST_MEMBERS),
     generations=Items(_GENERATION, MOST_GENERATIONS),
     forgotten=Integer(0),
     lost=Number(0.0),
@@ -128,6 +141,7 @@ def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[s
         is_over = record["end"] is not None
         rows = [describe_member(one, is_over=is_over) for one in choose_members(record["members"])]
         yield from tabulate(f"workers of generation {newest[0]['number']}", rows, WHERE, len(record["members"]))
+    yield from tabulate(NEW, list_newcomers(record), WHERE)
     rows = [describe_generation(one, is_newest=one is newest[-1]) for one in reversed(record["generations"])]
     yield from tabulate("generations, the last first", rows, WHERE, record["forgotten"] + len(rows))
 
@@ -201,10 +215,21 @@ def describe_member(member: dict[str, Any], *, is_over: bool) -> str:
     return f"rank {member['rank']}: {member['name']}, since generation {member['since']}, {shown.get(state, state)}"
 
 
+def list_newcomers(record: dict[str, Any]) -> list[str]:
+    """Return a line about each process that has not joined the job yet."""
+    if record["end"] is not None:  # they have ended with the job
+        return []
+    return [
+        f"{one['name']}: {'is ready, and joins at the next commit' if one['is_ready'] else 'starts'}, "
+        f"begun {describe_duration(record['written'] - one['began'])} ago"
+        for one in record.get("newcomers", [])
+    ]
+
+
 def describe_generation(one: dict[str, Any], *, is_newest: bool) -> str:
     """Return a line about a generation."""
     parts = [f"{one['number']}: {_count(one['size'])} from {clock(one['began'])}"]
-    parts += [f"{word} {_list(one[key])}" for key, word in (("came", "came"), ("went", "went")) if one[key]]
+    parts += [f"{word} {list_names(one[key])}" for key, word in (("came", "came"), ("went", "went")) if one[key]]
     if one["lost"]:
         parts.append(f"{describe_loss(one['lost'])} lost")
     if why := describe_cause(one):
@@ -216,7 +241,7 @@ def describe_cause(one: dict[str, Any]) -> str:
     """Return the reason why a generation has ended or is about to end; empty: no reason is known."""
     if one["first_code"]:
         return describe_failure(one)
-    return "the hosts changed" if one["hosts"] else ""
+    return "the workers changed" if one["hosts"] else ""
 
 
 def describe_failure(one: dict[str, Any]) -> str:
@@ -233,11 +258,6 @@ def describe_loss(seconds: float) -> str:
 
 def _count(size: int) -> str:
     return "1 worker" if size == 1 else f"{size} workers"
-
-
-def _list(names: list[str]) -> str:
-    shown = ", ".join(names[:10])
-    return f"{shown} and {len(names) - 10} more" if len(names) > 10 else shown
 
 
 # ----- Writing -----

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.health.service_threads import ServiceThread
@@ -44,12 +44,23 @@ class Workforce(Protocol):
         """End the job."""
 
 
+class Judge(NamedTuple):
+    """What the driver knows of failures and resets.
+
+    Attributes: is_blamed: returns whether a failure of a slot counts against its host.  is_refill: returns whether the
+        next generation only replaces lost workers. Their loss was a reset already, and the limit counts it once.
+    """
+
+    is_blamed: Callable[[Slot], bool]
+    is_refill: Callable[[], bool]
+
+
 class WorkerStateRegistry:
     """The reports of the present generation.
 
     Args: failures_per_host: number of failures at which a host is blacklisted.
 
-    Attributes: is_blamed: returns whether a failure of a slot counts against its host.  history: records the reports.
+    Attributes: judge: what the driver knows of failures and resets.  history: records the reports.
 
     Thread safety: every method may be called from any thread.
     """
@@ -64,7 +75,7 @@ class WorkerStateRegistry:
     ) -> None:
         self._driver, self._hosts, self._reset_limit = driver, host_manager, reset_limit
         self._failures_per_host = failures_per_host
-        self.is_blamed: Callable[[Slot], bool] = lambda _: True
+        self.judge = Judge(lambda _: True, lambda: False)
         self.history = JobHistory()
         self._changed = threading.Condition(threading.RLock())
         self._states: dict[Slot, str] = {}
@@ -193,10 +204,10 @@ class WorkerStateRegistry:
         try:
             with self._changed:
                 states = dict(self._states)
-            decision = decide(
-                states, self._charge_once(states), self._hosts.is_blacklisted, self.resets, self._reset_limit
-            )
-            self._carry_out(decision)
+            is_refill = set(states.values()) == {READY} and self.judge.is_refill()
+            limit = None if is_refill else self._reset_limit
+            decision = decide(states, self._charge_once(states), self._hosts.is_blacklisted, self.resets, limit)
+            self._carry_out(decision, is_refill)
         finally:
             with self._changed:
                 self._is_deciding = False
@@ -206,19 +217,19 @@ class WorkerStateRegistry:
         """Count the failures of this generation; return a function that returns whether a host has too many."""
         counts: dict[str, int] = {}
         for slot, state in states.items():
-            if state == FAILURE and self.is_blamed(slot):
+            if state == FAILURE and self.judge.is_blamed(slot):
                 host = slot[0]
                 counts[host] = self._hosts.charge(host)
         return lambda host: counts.get(host, 0) >= self._failures_per_host
 
-    def _carry_out(self, decision: MembershipDecision) -> None:
+    def _carry_out(self, decision: MembershipDecision, is_refill: bool) -> None:
         for host in decision.blacklist:
             self._hosts.blacklist(host)
         if decision.is_over:
             glog.info(f"generation {self._generation} is the last one: {decision.reason}")
             self._driver.stop(error_message=decision.error)
             return
-        self.resets += 1
+        self.resets += not is_refill
         try:
             self._driver.resume()
         except Exception as exc:  # a job that cannot continue ends with this reason

@@ -334,7 +334,8 @@ def run_fn(
 ) -> Callable[Concatenate[Any, P], R]:
     """Return a function that runs `func` in a loop: sync, train, and repeat after a failure or a change of hosts.
 
-    1. Start to receive notices of the driver.
+    1. Start to receive notices of the driver. A newcomer asks for its place, and calls `state.on_reset()` if the place
+       is not the expected one.
     2. Call `state.sync()`, which sends the state of rank 0 to every rank.
     3. Call `func(state)`. If `func` returns, call `finish`, and end the loop.
     4. After HorovodInternalError call `state.restore()`. After HostsUpdatedInterrupt keep the present state.
@@ -355,6 +356,9 @@ def run_fn(
         WORKER.on_placed = getattr(state, "forget_host_updates", lambda: None)
         try:
             with leaving_on_sigterm():
+                # a newcomer asks for its place only here, so that nobody waits while it loads its data
+                if WORKER.join():
+                    state.on_reset()
                 return _repeat(functools.partial(func, state, *args, **kwargs), state, reset, finish)
         finally:
             WORKER.on_placed = lambda: None
@@ -378,7 +382,7 @@ def _repeat(train: Callable[[], R], state: Any, reset: Callable[[], None], finis
             state.restore()
             skip_sync = False
         except HostsUpdatedInterrupt as exc:
-            glog.info("the hosts have changed, and training continues in the next generation")
+            glog.info("the workers change, and training continues in the next generation")
             skip_sync = exc.skip_sync
         else:
             finish()

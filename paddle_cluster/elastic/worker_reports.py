@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,7 @@ from paddle_cluster.elastic.membership.results import (
 from paddle_cluster.elastic.registration import WorkerStateRegistry
 from paddle_cluster.elastic.worker import HostUpdateResult, WorkerNotificationClient
 
+SIGTERM_CODES = -signal.SIGTERM, 128 + signal.SIGTERM  # exit codes of a process, and of a shell with a process
 NOT_DONE = 1  # exit code for a process that exits with 0 before its work is done
 
 
@@ -181,7 +183,7 @@ class WorkerReports:
     def record_leaving(self, host: str, local_rank: int, incarnation: str) -> bool:
         """Record that a worker has received SIGTERM; return whether it is to leave at its next commit.
 
-        If the driver itself ends the worker, the worker is to end at once.
+        If the driver itself ends the worker, or the worker has no place yet, it is to end at once.
         """
         member = self._find_member((host, local_rank), incarnation)
         if member is None or not member.is_live or not self.has_rank_assignment(host, local_rank):
@@ -269,12 +271,13 @@ class WorkerReports:
 
     # ---- the start and the end of processes
 
-    def _start_worker_process(self, slot_info: SlotInfo, member: Incarnation) -> None:
-        events = WorkerEvents(member.ends, member.name, member.generation, member.host_uid)
-        name = f"{slot_info.hostname}[{slot_info.local_rank}]"
-        thread = ServiceThread(partial(self._run_worker, slot_info, events, member), name)
-        thread.start()
-        self._results.expect(thread)
+    def _start_processes(self, found: Iterable[tuple[SlotInfo, Incarnation]]) -> None:
+        for slot_info, member in found:
+            events = WorkerEvents(member.ends, member.name, member.generation, member.host_uid)
+            name = f"{slot_info.hostname}[{slot_info.local_rank}]"
+            thread = ServiceThread(partial(self._run_worker, slot_info, events, member), name)
+            thread.start()
+            self._results.expect(thread)
 
     def _run_worker(self, slot_info: SlotInfo, events: WorkerEvents, member: Incarnation) -> None:
         assert self._create_worker_fn is not None
@@ -306,6 +309,9 @@ class WorkerReports:
         host, slot = slot_info.hostname, slot_info.local_rank
         name = f"{host}[{slot}]"
         is_member = self._members.end(member)
+        if member.is_awaited and exit_code in SIGTERM_CODES and not was_stopped:
+            self._newcomers.leave(member)  # its machine is about to go, as that of a worker that leaves
+            was_stopped = True
         if self._lose_newcomer(member, counts=member.is_silent or not was_stopped):
             glog.info(f"the process {member.name} of {name} {describe_exit(exit_code)} before it had a place")
             return

@@ -105,9 +105,11 @@ class ExchangingOptimizer:
         Raises: ConfigError: `hvd.init` was not called.  ValueError: the process set is not registered.
         """
         process_set = self._exchange.plan.process_set
-        if process_set.included() is False:
+        is_member = process_set.included()
+        if is_member is False:
             return False
-        return process_set.group.size > 1 or WORKER.settings.is_elastic
+        # the group comes last, because a newcomer that asks for it joins the job
+        return (is_member is True and WORKER.settings.is_elastic) or process_set.group.size > 1
 
     def step_alone(self, closure: Closure | None = None) -> Any:
         """Let the wrapped optimizer take its step with the gradients as they are."""

@@ -34,7 +34,9 @@ from pserver.wire.connection import Pool
 
 HANDSHAKE_S = 5.0  # maximum seconds of a handshake, which has four messages
 PAUSE_S = 0.1  # seconds without accepting connections after the process ran out of file descriptors
-LOOK_S = 1.0  # seconds between two looks whether a rank that is waited for is lost
+# Seconds until the first look whether a rank that is waited for is lost, and the most between two later looks. Each
+# look is a request of each waiting rank to the driver.
+FIRST_LOOK_S, LOOK_S = 0.05, 1.0
 LOST = "lost"  # key in the scope of a group: the driver's text about a worker that has failed
 MAX_UNPROVEN = 128  # maximum number of connections with an unfinished handshake
 # name of a connection: hash of the group's scope and of the called rank's incarnation, rank of the client, group's size
@@ -126,11 +128,11 @@ def _token(plan: GroupPlan, caller: int, called: str) -> bytes:
 def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadline: float) -> tuple[PeerRank, str]:
     """Connect to a lower rank with repeated attempts until the deadline; return the connection and the incarnation."""
     why = "the rank has not published its address"
-    for delay in exponential_backoff(0.05, 1.0):
+    for delay in exponential_backoff(FIRST_LOOK_S, LOOK_S):
         left = deadline - time.monotonic()
         if left <= 0:
             break
-        value = store.get(plan.scope, str(number), min(left, LOOK_S))
+        value = store.get(plan.scope, str(number), min(left, delay))
         if value is None:
             check_lost(plan, store)
             continue
@@ -231,13 +233,16 @@ class Acceptor:
     def wait(self, deadline: float, check: Callable[[], None] = lambda: None) -> dict[int, PeerRank]:
         """Wait for the connections of all higher ranks, and return the connections.
 
-        Args: check: called each LOOK_S seconds; raises an error that ends the wait.
+        Args: check: called at least each LOOK_S seconds; raises an error that ends the wait.
         Raises: HorovodInternalError: a rank has not connected by the deadline.
         """
-        while (left := deadline - time.monotonic()) > 0:
+        for pause in exponential_backoff(FIRST_LOOK_S, LOOK_S):
+            left = deadline - time.monotonic()
             with self._changed:
-                if self._changed.wait_for(lambda: self._wanted <= self._peers.keys(), min(left, LOOK_S)):
+                if self._changed.wait_for(lambda: self._wanted <= self._peers.keys(), max(0.0, min(left, pause))):
                     break
+            if left <= pause:
+                break
             check()
         with self._changed:
             missing = sorted(self._wanted - self._peers.keys())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from paddle_base.runtime.health.steady_time import steady_time
@@ -18,6 +18,7 @@ from paddle_cluster.elastic.membership.decisions import FAILURE, READY, SUCCESS,
 from paddle_cluster.elastic.membership.members import MemberTable
 
 MOST_GENERATIONS = 500  # maximum number of generations with a full entry
+MOST_NEWCOMERS = 1000  # maximum number of newcomers in a record
 MOST_NAMED = 50  # maximum number of names in a list of workers that came or went
 WORKS, WAITS, FAILED, DONE = "works", "waits", "failed", "done"
 _STATES = {READY: WAITS, FAILURE: FAILED, SUCCESS: DONE}
@@ -74,8 +75,23 @@ class GenerationEntry:
     lost: float = 0.0
 
 
+@dataclass
+class NewcomerEntry:
+    """A process that has not joined the job yet.
+
+    Attributes: began: time of its start in seconds since 1970.  is_ready: whether it has asked for its place.
+    """
+
+    name: str
+    process: str
+    began: float
+    is_ready: bool
+
+
 class JobHistory:
     """Records the decisions of the driver and the reports of the workers.
+
+    Attributes: list_newcomers: returns the processes that have not joined yet.  changed: set after each change.
 
     Thread safety: every method may be called from any thread; no method waits or calls the driver.
     """
@@ -89,6 +105,8 @@ class JobHistory:
         self._earlier: dict[str, MemberEntry] = {}  # by name of the process: the entry from an earlier driver
         self._joined: set[int] = set()  # ranks whose workers have begun to connect to the newest generation
         self._wanted: tuple[int, float] | None = None  # number of awaited slots, and start of the wait
+        self._starting: list[NewcomerEntry] = []  # those of an earlier driver
+        self.list_newcomers: Callable[[], list[NewcomerEntry]] = list
         self.changed = threading.Event()
 
     def wait_for(self, slots: int) -> None:
@@ -175,11 +193,18 @@ class JobHistory:
 
     def describe(self) -> dict[str, Any]:
         """Return the history as data; see `paddle_cluster.elastic.membership_file`."""
+        newcomers = self.list_newcomers()[:MOST_NEWCOMERS]
         with self._lock:
+            began = {one.process: one.began for one in self._starting}
+            newcomers = [replace(one, began=began.get(one.process, one.began)) for one in newcomers]
+            members = list(self._members.values())
+            if self._generations and not members:  # this driver has not taken over the workers yet
+                members, newcomers = list(self._earlier.values()), self._starting
             return {
                 "wanted": None if self._wanted is None else {"slots": self._wanted[0], "since": self._wanted[1]},
-                "members": [asdict(one) for one in sorted(self._members.values(), key=lambda one: one.rank)],
+                "members": [asdict(one) for one in sorted(members, key=lambda one: one.rank)],
                 "joined": len(self._joined),
+                "newcomers": [asdict(one) for one in newcomers],
                 "generations": [asdict(one) for one in self._generations],
                 "forgotten": self._forgotten,
                 "lost": self._lost + sum(one.lost for one in self._generations),
@@ -190,6 +215,7 @@ class JobHistory:
         with self._lock:
             self._generations = [GenerationEntry(**one) for one in record["generations"]]
             self._earlier = {one["process"]: MemberEntry(**one) for one in record["members"]}
+            self._starting = [NewcomerEntry(**one) for one in record.get("newcomers", [])]
             self._forgotten = record["forgotten"]
             self._lost = max(0.0, record["lost"] - sum(one.lost for one in self._generations))
 

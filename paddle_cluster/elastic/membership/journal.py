@@ -21,6 +21,8 @@ from paddle_base.registry.keeping import ClaimKeeper
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError
 from paddle_base.runtime.schema import Integer, Items, Record, Row, SchemaError, Such, Text, Truth, parse_object
+from paddle_cluster.elastic.hosts import SlotInfo, complete_slots
+from paddle_cluster.elastic.membership.decisions import Slot
 from paddle_cluster.elastic.membership.members import Incarnation
 
 LEAD, STATE = "elastic/lead", "elastic/state"
@@ -32,10 +34,11 @@ MOST_VALUES = MOST_VALUE_BYTES // 4  # maximum number of JSON values; a process 
 _NUMBER = Integer(0, MOST_NUMBER)
 _TEXT = Such(Text(MOST_TEXT), str.isprintable, "a printable text")
 _MEMBER = Row((_TEXT, _NUMBER, _NUMBER, _TEXT, _TEXT, _NUMBER, Truth(), Truth(), Truth()), optional=2)
-# older drivers have written neither a revision, nor newcomers, nor the last two values of a member
+# older drivers have written no revision, newcomers and owed slots, and not the last two values of a member
 _DRIVER = Record(
     "revision",
     "newcomers",
+    "owed",
     generation=_NUMBER,
     resets=_NUMBER,
     port=Integer(1, 65535),
@@ -43,6 +46,7 @@ _DRIVER = Record(
     newcomers=Items(_MEMBER, MOST_VALUES),
     blacklist=Items(_TEXT, MOST_VALUES),
     revision=_NUMBER,
+    owed=Items(Row((_TEXT, _NUMBER)), MOST_VALUES),
 )
 
 
@@ -88,6 +92,7 @@ class DriverRecord(NamedTuple):
 
     Attributes: resets: number of times that the workers have resumed.  port: port of the rendezvous server.  blacklist:
         excluded hosts.  revision: number of notices of changed hosts.  newcomers: processes that have no place yet.
+        owed: see `Newcomers`.
     """
 
     generation: int
@@ -97,6 +102,18 @@ class DriverRecord(NamedTuple):
     blacklist: tuple[str, ...]
     revision: int = 0  # the value for records of older drivers without this field
     newcomers: tuple[MemberRecord, ...] = ()  # as above
+    owed: tuple[Slot, ...] = ()  # as above
+
+    def list_slots(self) -> tuple[list[SlotInfo], list[SlotInfo]]:
+        """Return the slots of the generation by rank, and those of the newcomers, which count the generation, too."""
+        members = sorted(self.members, key=lambda one: one.rank)
+        slots, also, new = (
+            [SlotInfo(one.host, one.rank, one.local_rank, 0) for one in some]
+            for some in (members, members, self.newcomers)
+        )
+        complete_slots(slots)
+        complete_slots([*also, *new])
+        return slots, new
 
     @property
     def text(self) -> str:
@@ -122,7 +139,8 @@ def read_record(text: str) -> DriverRecord:
     if any(one.rank >= len(members) for one in members):
         raise _damaged(f"{STATE} has the rank of a worker for a process without a place")
     numbers = (fields["generation"], fields["resets"], fields["port"])
-    return DriverRecord(*numbers, members, tuple(fields["blacklist"]), fields.get("revision", 0), newcomers)
+    owed = tuple((host, local_rank) for host, local_rank in fields.get("owed", ()))
+    return DriverRecord(*numbers, members, tuple(fields["blacklist"]), fields.get("revision", 0), newcomers, owed)
 
 
 def _damaged(what: str) -> DamagedError:

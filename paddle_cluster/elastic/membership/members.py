@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from paddle_base.runtime.health.steady_time import steady_time
 from paddle_cluster.elastic.membership.decisions import Slot
 
 
@@ -30,6 +31,7 @@ class Incarnation:
     - is_leaving: whether the process has received SIGTERM, and leaves at its next commit.
     - holder: the operating system's process that has called `hvd.init()`; "": none has. The variables of the worker are
       also in its children, which must not take part in its place.
+    - began: time in seconds since 1970 at which this driver has started the process, or taken it over.
     """
 
     host: str
@@ -48,6 +50,7 @@ class Incarnation:
     asked: float | None = None
     is_leaving: bool = False
     holder: str = ""
+    began: float = field(default_factory=steady_time)
 
     @property
     def slot(self) -> Slot:

@@ -1,19 +1,20 @@
 """The processes that start during a generation and join a later one; no worker waits for their start.
 
-A newcomer has the variables of a worker, but no place. The first call of `hvd.init()` asks for the place, which shows
-that the newcomer is ready. Only then the other workers are notified.
+A newcomer has the variables of a worker, but no place. It asks for the place when it is ready, at the beginning of
+`hvd.elastic.run` or with its first collective. Only then the other workers are notified.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 
 from paddle_base.runtime import glog
 from paddle_cluster.elastic.discovery import HostManager
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.membership.decisions import Slot, keep_slots
+from paddle_cluster.elastic.membership.history import NewcomerEntry
 from paddle_cluster.elastic.membership.members import Incarnation, MemberTable
 
 # Seconds for which a ready newcomer waits for newcomers that still start. Newcomers of one change start together, and
@@ -30,8 +31,10 @@ class Newcomers:
     Args: failures_per_host: number of failures at which a host gets no more newcomers.  is_off: whether, as in Horovod,
         new processes start with the generation to which they belong, and all others wait for them.
 
-    Thread safety: the driver calls `list_free` and `fail` while it makes plans, one at a time; any thread may call the
-    other methods.
+    Attributes: owed: slots whose workers have failed or left, and whose new workers have not joined.
+
+    Thread safety: the driver calls `list_free`, `fail`, `begin_generation` and `are_owed` while it makes plans, one at
+    a time; any thread may call the other methods.
     """
 
     def __init__(self, members: MemberTable, hosts: HostManager, failures_per_host: int, is_off: bool) -> None:
@@ -39,10 +42,18 @@ class Newcomers:
         self._lock = threading.Lock()
         self._left: dict[Slot, tuple[str, float]] = {}  # by slot: unique id of the host, and time of `time.monotonic`
         self._spent: dict[str, str] = {}  # by host: unique id of the host on which too many newcomers have failed
+        self.owed: frozenset[Slot] = frozenset()
 
     def list_all(self) -> list[Incarnation]:
         """Return the live processes that have no place yet."""
         return [one for one in self._members.list_live(self._hosts.current_hosts.uids) if one.is_awaited]
+
+    def describe(self) -> list[NewcomerEntry]:
+        """Return the entries of these processes for the record of the job."""
+        found = sorted(self.list_all(), key=lambda one: one.slot)
+        return [
+            NewcomerEntry(f"{one.host}[{one.local_rank}]", one.name, one.began, one.asked is not None) for one in found
+        ]
 
     def list_ready(self) -> set[Slot]:
         """Return the slots of the newcomers that have asked for their places."""
@@ -65,6 +76,26 @@ class Newcomers:
         chosen = keep_slots(slots, self.list_ready().union(present))
         has_holder = any((one.hostname, one.local_rank) in holders for one in chosen)
         return chosen if has_holder and len(chosen) >= least else slots
+
+    def begin_generation(self, before: Collection[Slot], after: Collection[Slot]) -> None:
+        """Record the slots of a generation and of the next one."""
+        hosts = self._hosts.current_hosts
+        if self.is_off:
+            return
+        self.owed = frozenset(
+            slot
+            for slot in self.owed.union(before).difference(after)
+            if slot[0] in hosts.available_hosts and slot[1] < hosts.get_slots(slot[0])
+        )
+
+    def are_owed(self, present: Set[Slot], following: Set[Slot], expected: Set[Slot]) -> bool:
+        """Return whether all workers stay, and those that come only fill the slots of lost ones.
+
+        Args: following: slots of the next generation.  expected: those of the last notice; a newcomer may have ended
+            since the notice.
+        """
+        come = (following | expected) - present
+        return present <= following and bool(expected - present) and come <= self.owed
 
     def list_unwanted(self, slots: Collection[Slot]) -> list[Incarnation]:
         """Return the newcomers outside of the given slots."""

@@ -65,6 +65,11 @@ class Notifier:
         with self._lock:
             return self._expected.issuperset(slots)
 
+    def list_expected(self) -> frozenset[Slot]:
+        """Return the slots that the workers expect in the next generation."""
+        with self._lock:
+            return self._expected
+
     def post(self, slots: Collection[Slot], result: int) -> HostsNotice:
         """Store a notice about the slots of the next generation; from now on the workers expect these slots.
 

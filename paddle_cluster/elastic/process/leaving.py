@@ -41,6 +41,7 @@ class _LeavingHandler:
     def _ask(self) -> None:
         place, settings = WORKER.placement, WORKER.settings
         client = RendezvousClient(settings.address, settings.port, WORKER.secret, ANSWER_S)
+        WORKER.is_leaving = True  # before the answer, because the next generation may begin without this worker first
         try:
             leaves = client.leave(place.hostname, place.local_rank, settings.incarnation)
         except PaddleError as exc:
@@ -50,7 +51,6 @@ class _LeavingHandler:
             client.close()
         if leaves:
             glog.info("this worker leaves the job at its next commit, after SIGTERM")
-            WORKER.is_leaving = True
             return
         self._is_to_end = True
         os.kill(self._pid, signal.SIGTERM)

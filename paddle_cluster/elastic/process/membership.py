@@ -1,7 +1,8 @@
 """The membership of this worker, which forms the group of a generation, sends heartbeats, and joins new generations.
 
 - `WORKER.init()` joins the first generation, which the environment describes. After `shutdown`, `init` joins the next
-  generation.
+  generation. A newcomer joins only in `join`, or with its first collective, so that nobody waits for it while it builds
+  its model and loads its data.
 - `WORKER.group` runs the collectives.
 - `WORKER.shutdown()` leaves the group.
 """
@@ -32,7 +33,7 @@ from paddle_cluster.elastic.collectives.joining import LOST, AddressStore, Group
 from paddle_cluster.elastic.errors import HorovodInternalError, LeftJobError, RemovedFromJobError
 from paddle_cluster.elastic.hosts import SLOT_NUMBERS
 from paddle_cluster.elastic.process.placement import ProcessPlacement, WorkerSettings, read_placement, read_settings
-from paddle_cluster.elastic.process.set_registry import ProcessSet, SetRegistry
+from paddle_cluster.elastic.process.set_registry import Deferred, ProcessSet, SetRegistry
 from paddle_cluster.elastic.rendezvous_client import GROUP_SCOPE, RendezvousClient
 
 
@@ -136,6 +137,8 @@ class WorkerMembership:
 
         If a rank is lost during the call, the worker joins the next generation instead. This may happen several times.
 
+        In a newcomer without process sets, the first call only takes the rank that the newcomer probably gets.
+
         Args: process_sets: the process sets of this and all later generations; None: those of the last call; "dynamic":
             the script adds them later.  All ranks give the same ones.
         Raises: RemovedFromJobError: the driver has no slot for this worker any more.
@@ -147,8 +150,27 @@ class WorkerMembership:
         self._check_process()
         if self.is_initialised:
             return
-        is_known = not self._process and not self._begin()
+        is_first = not self._process
+        is_newcomer = is_first and self._begin()
         self.sets.declare(process_sets, is_dynamic=self.settings.is_dynamic)
+        if is_newcomer and self.settings.is_elastic and not self.sets.has_declared:
+            self.sets.whole.defer(Deferred(self.placement.rank, self.placement.size, self._join))
+            return
+        self._join(is_known=is_first and not is_newcomer)
+
+    def join(self) -> bool:
+        """Let a newcomer that has called `init` ask for its place now; do nothing in other processes.
+
+        Returns: whether its place differs from the one that it expected.
+        Raises: see `init`.
+        """
+        expected = self.placement
+        self.sets.whole.join()
+        return self.placement._replace(generation=0) != expected._replace(generation=0)
+
+    def _join(self, *, is_known: bool = False) -> None:
+        """Form the group. Args: is_known: whether this process knows its place in the generation."""
+        self._check_process()
         while True:
             if not is_known and self.settings.is_elastic:
                 self._ask_for_place()

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from paddle_base.runtime.errors import DataError
+from paddle_base.runtime.errors import ConfigError, DataError
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, check_name
 from paddle_cluster.elastic.process.membership import WORKER
 from paddle_cluster.elastic.process.memory import allocate
@@ -34,6 +34,7 @@ from paddle_cluster.elastic.process.pending import (
 from paddle_cluster.elastic.process.placement import ProcessPlacement
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 from paddle_cluster.elastic.process.seals import PickleSeal, dump_sealed, load_sealed
+from paddle_cluster.elastic.process.set_registry import NOT_INITIALISED
 
 Average, Sum, Min, Max, Product = Reduction.AVERAGE, Reduction.SUM, Reduction.MIN, Reduction.MAX, Reduction.PRODUCT
 
@@ -61,12 +62,12 @@ def is_initialized() -> bool:
 
 def rank() -> int:
     """Return this worker's number in the job, from 0."""
-    return WORKER.group.rank
+    return _placement().rank
 
 
 def size() -> int:
     """Return the number of workers."""
-    return WORKER.group.size
+    return _placement().size
 
 
 def local_rank() -> int:
@@ -91,12 +92,14 @@ def cross_size() -> int:
 
 def mpi_threads_supported() -> bool:
     """Return False, because no job runs by MPI. Raises: ConfigError: this process has not called `init`."""
-    _ = WORKER.group
+    _placement()
     return False
 
 
 def _placement() -> ProcessPlacement:
-    _ = WORKER.group  # raises ConfigError before `init`
+    """Raises: ConfigError: this process has not called `init`."""
+    if not WORKER.is_initialised:
+        raise ConfigError(NOT_INITIALISED)
     return WORKER.placement
 
 

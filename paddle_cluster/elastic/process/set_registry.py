@@ -12,7 +12,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -82,12 +82,22 @@ class ProcessSet:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
 
 
+class Deferred(NamedTuple):
+    """The place that a newcomer probably gets. Attributes: join: asks for the place, and forms the group."""
+
+    rank: int
+    size: int
+    join: Callable[[], None]
+
+
 class GlobalProcessSet(ProcessSet):
     """The set of all ranks, which has the number 0; it has no ranks while this process is in no job."""
 
     def __init__(self) -> None:
         super().__init__(())
         self.process_set_id = 0
+        self._deferred: Deferred | None = None
+        self._joining = threading.RLock()  # threads of torch may want the first collective, too
 
     def _check(self) -> None:
         """Accept that there are no ranks before `hvd.init`."""
@@ -96,8 +106,10 @@ class GlobalProcessSet(ProcessSet):
     def group(self) -> RankGroup:
         """The collectives of all ranks.
 
-        Raises: ConfigError: `hvd.init` was not called.
+        Raises: ConfigError: `hvd.init` was not called.  See also `join`.
         """
+        if self._group is None:
+            self.join()
         if self._group is None:
             raise ConfigError(NOT_INITIALISED)
         return self._group
@@ -106,13 +118,31 @@ class GlobalProcessSet(ProcessSet):
         """Return the number of ranks in the job, or None before `hvd.init`."""
         return len(self.ranks) or None
 
+    def rank(self) -> int | None:
+        """Return the number of this rank, or None before `hvd.init`."""
+        deferred = self._deferred
+        return super().rank() if deferred is None else deferred.rank
+
     def included(self) -> bool | None:
         """Return True, or None before `hvd.init`."""
-        return self._group is not None or None
+        return self._group is not None or self._deferred is not None or None
+
+    def defer(self, deferred: Deferred) -> None:
+        """Take an expected rank until the first collective, or `join`, forms the group."""
+        self._deferred, self.ranks = deferred, list(range(deferred.size))
+
+    def join(self) -> None:
+        """Form the group now if it was deferred.
+
+        Raises: see `WorkerMembership.init`.
+        """
+        with self._joining:
+            if self._deferred is not None:
+                self._deferred.join()
 
     def register(self, number: int | None, group: RankGroup | None) -> None:
         """Set the group of all ranks, and thereby the ranks."""
-        self._group = group
+        self._group, self._deferred = group, None
         self.ranks = [] if group is None else list(range(group.size))
 
 
@@ -130,6 +160,11 @@ class SetRegistry:
         self._next = 1  # number of the next set, which no earlier set of the generation has had
         self._form: Callable[[ProcessSet, int], RankGroup] | None = None
         self._changing = threading.Lock()
+
+    @property
+    def has_declared(self) -> bool:
+        """Whether the script uses process sets, whose members are known only when the group is formed."""
+        return self.is_dynamic or bool(self._static)
 
     @property
     def terms(self) -> str:

@@ -21,6 +21,19 @@ from paddle_cluster.elastic.launching import durable
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 60.0
 WORKER = [sys.executable, elastic_worker.__file__]
+LOOP = """
+import pathlib, threading
+import paddle.elastic as hvd
+
+hvd.init()
+
+@hvd.elastic.run
+def train(state):
+    pathlib.Path("begun").write_text("1")
+    threading.Event().wait(60)
+
+train(hvd.elastic.ObjectState())
+"""
 
 
 @contextlib.contextmanager
@@ -149,6 +162,18 @@ def test_a_signal_ends_the_workers_and_the_job(tmp_path: Path, number: int, stat
         assert "to go on, run the same command again: the workers begin with what the script loads" in log
     wait_for_end(child)
     wait_for_end(grandchild)
+
+
+def test_workers_in_the_loop_end_at_once_with_the_job(tmp_path: Path) -> None:
+    """They asked the driver whether their SIGTERM was the end, and waited 2 s for a server that was closed already."""
+    (tmp_path / "loop.py").write_text(LOOP)
+    with started(tmp_path, "-np", "1", "--min-np", "1", worker=[sys.executable, "loop.py"]) as process:
+        wait_for(tmp_path / "begun")
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 143, log
+        assert "the driver does not answer" not in log
+        assert "localhost[0] ended by signal 15" in log
 
 
 def test_workers_end_with_a_driver_that_is_killed(tmp_path: Path) -> None:

@@ -324,3 +324,24 @@ def test_a_newcomer_with_a_place_still_asks_for_it_after_a_takeover(tmp_path: Pa
     assert again.ask_first(again.wait_for(2)[1]).result(LIMIT_S) == (SlotInfo("b", 1, 0, 1, 2, 1, 2), 2)
     again.end()
     next_journal.close()
+
+
+def test_a_replacement_is_no_further_reset_after_a_takeover(tmp_path: Path) -> None:
+    job, journal = begin(tmp_path, {"a": 1, "b": 1}, waits=False, failures=3)
+    a, b = job.start(2)
+    b.commands.put(1)
+    job.ask(a).result(LIMIT_S)
+    new = job.wait_for(3)[2]
+    journal.close()
+    job.end()
+
+    again, next_journal, record = take_over(tmp_path, {"a": 1, "b": 1}, waits=False, reset_limit=1)
+    assert (record.resets, record.owed) == (1, (("b", 0),))
+    first, second = again.wait_for(2)
+    assert (first.incarnation, second.incarnation) == (a.incarnation, new.incarnation)
+    place = again.ask_first(second)
+    again.wait_for_notice(again.driver.notices.base)
+    assert again.ask(first, 2).result(LIMIT_S) == (SlotInfo("a", 0, 0, 0, 2, 1, 2), 3)
+    assert place.result(LIMIT_S)
+    assert again.end() is None
+    next_journal.close()

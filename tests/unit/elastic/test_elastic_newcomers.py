@@ -5,6 +5,7 @@ Horovod's driver stops all workers when a host is added or a slot has failed, un
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from unittest import mock
@@ -219,6 +220,62 @@ def test_the_others_go_on_without_a_failed_worker_and_take_its_replacement_in() 
     assert finish(job, a1, b, new) == {"a[0]": 0, "a[1]": 0, "b[0]": 0}
 
 
+def lose_and_refill(job: ScriptedJob, lost: ScriptedProcess, others: list[ScriptedProcess], number: int) -> None:
+    """Let a worker of generation `number` fail, and let its new process join two generations later."""
+    count = len(job.processes)
+    lost.commands.put(1)
+    assert [answer(job, one, number)[0].size for one in others] == [len(others)] * len(others)
+    new = job.wait_for(count + 1)[-1]
+    place = job.ask_first(new)
+    job.wait_for_notice(job.driver.notices.base)
+    assert [answer(job, one, number + 1)[0].size for one in others] == [len(others) + 1] * len(others)
+    assert place.result(LIMIT_S)
+
+
+def test_a_failure_and_its_replacement_are_one_reset() -> None:
+    """They were two, so with `--reset-limit 1` the replacement ended a job that worked."""
+    job = make_job({"a": 1, "b": 1}, reset_limit=1, failures=3)
+    a, b = job.start(2)
+    lose_and_refill(job, b, [a], 1)
+    assert (job.driver._worker_registry.resets, job.driver._newcomers.owed) == (1, frozenset())
+    job.discovery.set({"a": 1, "b": 1, "c": 1})
+    c = job.wait_for(4)[-1]
+    place = job.ask_first(c)
+    job.wait_for_notice(job.driver.notices.base)
+    new = job.processes[2]
+    answers = [job.ask(one, 3) for one in (a, new)]
+    assert [one.result(LIMIT_S)[0] for one in (*answers, place)] == [INVALID_SLOT_INFO] * 3  # type: ignore[index]
+    assert "--reset-limit" in (job.end() or ""), "a new host is a change of its own"
+
+
+def test_a_worker_that_leaves_and_its_replacement_are_one_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = make_job({"a": 1, "b": 1}, reset_limit=1)
+    a, b = job.start(2)
+    assert job.driver.record_leaving(*b.place, b.incarnation)
+    answer(job, b)
+    answer(job, a)
+    monkeypatch.setattr(newcomers, "REFILL_S", 0.0)
+    place = job.ask_first(job.wait_for(3)[2])
+    job.wait_for_notice(job.driver.notices.base)
+    assert answer(job, a, 2)[0].size == 2
+    assert place.result(LIMIT_S)
+    assert (job.driver._worker_registry.resets, job.end()) == (1, None)
+
+
+def test_a_replacement_that_dies_after_the_notice_is_no_reset_either() -> None:
+    job = make_job({"a": 1, "b": 1}, reset_limit=1, failures=9)
+    a, b = job.start(2)
+    b.commands.put(1)
+    answer(job, a)
+    new = job.wait_for(3)[2]
+    job.ask_first(new)
+    job.wait_for_notice(job.driver.notices.base)
+    new.commands.put(1)
+    job.wait_for(4)
+    assert answer(job, a, 2)[0].size == 1
+    assert (job.driver._worker_registry.resets, job.end()) == (1, None)
+
+
 def test_fewer_than_the_minimum_wait_for_the_new_workers() -> None:
     job = make_job({"a": 1, "b": 1}, least=2, failures=2)
     a, b = job.start(2)
@@ -311,6 +368,25 @@ def test_a_host_that_comes_back_after_its_worker_has_left_gets_a_new_one() -> No
     assert answer(job, a)[0].size == 1
     discovery.set(FoundHosts({"a": 1, "pod": 1}, {"pod": "uid-2"}))
     assert job.wait_for(3)[2].place == ("pod", 0)
+    job.end()
+
+
+def test_a_newcomer_that_gets_sigterm_is_no_failure_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its host was blacklisted, though a preempted machine is gone anyway and the next one may have its name."""
+    job = make_job({"a": 1}, failures=1)
+    (a,) = job.start(1)
+    job.discovery.set({"a": 1, "b": 1})
+    b = job.wait_for(2)[1]
+    place = job.ask_first(b)
+    job.wait_for_notice(0)
+    assert not job.driver.record_leaving(*b.place, b.incarnation), "it has nothing to commit"
+    b.commands.put(-signal.SIGTERM)
+    assert place.result(LIMIT_S) == (INVALID_SLOT_INFO, 1)
+    assert not job.driver._host_manager.is_blacklisted("b")
+    assert answer(job, a)[0].size == 1
+    assert len(job.processes) == 2, "its machine may be about to go"
+    monkeypatch.setattr(newcomers, "REFILL_S", 0.0)
+    assert job.wait_for(3)[2].place == ("b", 0)
     job.end()
 
 

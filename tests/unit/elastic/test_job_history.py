@@ -22,11 +22,12 @@ from paddle_base.runtime.errors import DamagedError, DirectoryInUseError, Volume
 from paddle_cluster.elastic.discovery import FixedHosts
 from paddle_cluster.elastic.hosts import SlotInfo
 from paddle_cluster.elastic.membership.decisions import FAILURE, READY, SUCCESS
-from paddle_cluster.elastic.membership.history import MOST_GENERATIONS, JobHistory
+from paddle_cluster.elastic.membership.history import MOST_GENERATIONS, JobHistory, NewcomerEntry
 from paddle_cluster.elastic.membership_file import (
     LOCK,
     NAME,
     MembershipRecorder,
+    list_newcomers,
     lock_output,
     read_record,
     read_settled,
@@ -79,7 +80,7 @@ def test_a_job_with_a_failure_and_a_host_that_comes_is_told_at_every_moment() ->
     assert "  rank 2: c[0], since generation 3, works" in lines
     assert [line.split(" from ")[0] for line in lines[-3:]] == ["  3: 3 workers", "  2: 2 workers", "  1: 2 workers"]
     assert lines[-3].endswith("; came c[0]; 1.0 s lost")
-    assert lines[-2].endswith("; came b[0]; went b[0]; 2.5 s lost; until the hosts changed")
+    assert lines[-2].endswith("; came b[0]; went b[0]; 2.5 s lost; until the workers changed")
     assert lines[-1].endswith(f"; until {first}")
 
     for host in "abc":
@@ -111,6 +112,54 @@ def test_a_worker_that_was_ended_for_its_silence_is_named_so() -> None:
     job.begin("a", "b")
     job.history.fail(("a", 0), -15, BEGAN + 1, is_silent=True)
     assert job.lines()[-1].endswith("; then a[0], rank 0, was silent, and the driver has ended it")
+
+
+def test_new_workers_for_which_nobody_waits_are_told_until_they_join() -> None:
+    """A host was added, and nothing was told of it until its worker had joined, which may take minutes."""
+    job = StoryJob()
+    job.begin("a")
+    job.now += 60
+    found = [
+        NewcomerEntry("b[0]", "i1", job.now - 3, is_ready=False),
+        NewcomerEntry("c[0]", "i2", job.now - 40, is_ready=True),
+    ]
+    job.history.list_newcomers = lambda: found
+    assert job.lines()[-5:-2] == [
+        "new workers, for which the others do not wait:",
+        "  b[0]: starts, begun 3.0 s ago",
+        "  c[0]: is ready, and joins at the next commit, begun 40.0 s ago",
+    ]
+    assert not any("b[0]" in line for line in job.lines(end={"status": 0, "reason": ""}))
+    old = job.record()
+    del old["newcomers"]
+    assert list_newcomers(old) == [], "a record of an older driver"
+
+    again = StoryJob()
+    again.now = job.now + 100
+    again.history.restore(job.record())
+    assert again.record()["newcomers"] == job.record()["newcomers"], "the next driver waits to lead the job"
+    again.table, again.generation = job.table, 0
+    again.begin("a")
+    again.history.list_newcomers = lambda: [NewcomerEntry("b[0]", "i1", again.now, is_ready=False)]
+    assert again.record()["newcomers"][0]["began"] == job.now - 3, "the next driver knows when it was started"
+
+
+def test_the_driver_tells_of_its_newcomers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
+    job = ScriptedJob({"a": 1}, waits=False)
+    job.start(1)
+    job.discovery.set({"a": 1, "b": 1, "c": 1})
+    b = job.wait_for(3)[1]
+
+    def tell() -> list[tuple[str, bool]]:
+        return [(one["name"], one["is_ready"]) for one in job.driver.history.describe()["newcomers"]]
+
+    assert tell() == [("b[0]", False), ("c[0]", False)]
+    job.ask_first(b)
+    until(lambda: tell() == [("b[0]", True), ("c[0]", False)], "b to be ready")
+    job.discovery.set({"a": 1, "c": 1})
+    until(lambda: tell() == [("c[0]", False)], "b to be forgotten")
+    job.end()
 
 
 def test_a_driver_that_is_silent_comes_first_and_its_record_is_of_the_past() -> None:
@@ -151,6 +200,16 @@ def test_another_driver_goes_on_with_the_history() -> None:
         key: before[key] for key in ("generations", "lost", "members")
     }
     assert after["wanted"] is None
+
+
+def test_a_driver_that_waits_to_take_over_shows_the_workers_of_the_earlier_one() -> None:
+    """The list of workers was empty until the driver led the job, although all of them worked."""
+    job = StoryJob()
+    job.begin("a", "b")
+    again = StoryJob()
+    again.history.restore(job.record())
+    assert again.record()["members"] == job.record()["members"]
+    assert "  rank 1: b[0], since generation 1, works" in again.lines()
 
 
 def test_a_failure_that_two_drivers_have_seen_counts_once() -> None:

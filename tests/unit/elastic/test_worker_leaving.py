@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
 from waiting import until
 
-from paddle_cluster.elastic.errors import LeftJobError
+from paddle_cluster.elastic.errors import LeftJobError, RemovedFromJobError
 from paddle_cluster.elastic.hosts import SlotInfo, list_slot_variables
 from paddle_cluster.elastic.http_server import RendezvousServer
 from paddle_cluster.elastic.process import leaving, membership
@@ -96,6 +97,25 @@ def test_sigterm_leaves_at_the_next_commit(job: Job) -> None:
     assert job.job.ask(job.first).result(LIMIT_S) == (SlotInfo("a", 0, 0, 0, 1, 1, 1), 2)
 
 
+def test_a_worker_that_has_left_before_the_driver_answers_ends_with_143(job: Job) -> None:
+    """The driver notifies rank 0 before it answers; if all were quick, the worker ended as removed, with status 75."""
+    job.take_place(job.one, SlotInfo("b", 1, 0, 1, 2, 1, 2))
+    job.worker._begin()
+    errors: list[BaseException] = []
+
+    class SlowClient(leaving.RendezvousClient):
+        def leave(self, *place: Any) -> bool:
+            answer = super().leave(*place)
+            with pytest.raises(RemovedFromJobError) as caught:
+                job.worker._ask_for_place()
+            errors.append(caught.value)
+            return answer
+
+    job.monkeypatch.setattr(leaving, "RendezvousClient", SlowClient)
+    leaving._LeavingHandler()._ask()
+    assert [type(one) for one in errors] == [LeftJobError]
+
+
 def test_a_handler_of_the_program_stays(job: Job) -> None:
     job.take_place(job.one, SlotInfo("b", 1, 0, 1, 2, 1, 2))
     job.worker._begin()
@@ -112,20 +132,3 @@ def test_sigterm_ends_a_forked_child_and_a_worker_without_a_driver() -> None:
     root = Path(membership.__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", ALONE], cwd=root, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.returncode) == ("15\n", -15), done.stderr
-
-
-def test_a_newcomer_asks_for_its_rank_before_it_connects(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its variables are those of the time at which it was started."""
-    monkeypatch.setattr("paddle_cluster.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
-    job.job.discovery.set({"a": 1, "b": 2})
-    new = job.job.wait_for(3)[2]
-    job.take_place(new, SlotInfo("b", 2, 1, 0, 3, 2, 1))
-    groups = []
-    monkeypatch.setattr(membership, "form", lambda plan, *_: groups.append((plan.rank, plan.size, plan.scope)))
-    inited = job.job._pool.submit(job.worker.init)
-    job.job.wait_for_notice(0)
-    answers = [job.job.ask(one) for one in (job.first, job.one)]
-    assert [one.result(LIMIT_S)[0].rank for one in answers] == [0, 1]  # type: ignore[index]
-    inited.result(LIMIT_S)
-    assert groups == [(2, 3, "group_2")]
-    assert job.worker.placement.generation == 2

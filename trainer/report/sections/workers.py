@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from paddle_base.runtime.status_files import LATE_S
+from paddle_base.runtime.status_files import LATE_S, list_names
 from paddle_cluster.elastic.membership_file import (
+    NEW,
     describe_cause,
     describe_driver,
     describe_loss,
     describe_member,
     describe_state,
+    list_newcomers,
 )
 from trainer.report.facts import Facts
 from trainer.report.html.markup import Markup, join, tag
@@ -21,7 +23,6 @@ from trainer.report.html.tables import make_table
 from trainer.report.html.text import NONE, general, moment
 
 MOST = 200  # maximum number of generations that are shown, and of workers that are shown
-MOST_NAMES = 10  # maximum number of workers that a row names
 HEADS = ["generation", "began", "came", "went", "ended by", "workers", "time lost before this generation"]
 
 
@@ -44,6 +45,9 @@ def show_workers(facts: Facts) -> Markup | None:
         members = [tag("li", describe_member(one, is_over=is_over)) for one in record["members"][:MOST]]
         rest = len(record["members"]) - len(members)
         parts.append(tag("ul", *members, tag("li", f"and {rest} more") if rest else ""))
+        if new := list_newcomers(record):
+            parts.append(tag("p", f"{NEW}:"))
+            parts.append(tag("ul", *(tag("li", line) for line in new[:MOST])))
     return join(parts)
 
 
@@ -60,5 +64,4 @@ def _describe_row(one: dict[str, Any]) -> list[object]:
 
 
 def _list(names: list[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"{', '.join(names[:MOST_NAMES])}{more}" or NONE
+    return list_names(names) or NONE

@@ -176,8 +176,11 @@ def test_a_group_that_does_not_agree_on_its_memory_closes_it(monkeypatch: pytest
 
 
 def test_ranks_hear_of_a_lost_one_that_they_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A joiner that died before hvd.init() stopped the job for the 30 s in which ranks have to connect."""
-    monkeypatch.setattr(joining, "LOOK_S", 0.01)
+    """A joiner that died before hvd.init() stopped the job for the 30 s in which ranks have to connect.
+
+    The others first looked after a second, so a joiner that died just before it connected stopped them for a second.
+    """
+    monkeypatch.setattr(joining, "LOOK_S", 1000.0)
     store = MemoryStore()
     store.put("group_1", joining.LOST, b"the process of b[0] has ended")
     with ThreadPoolExecutor() as threads:  # rank 1 is lost: rank 0 waits for its call, and rank 2 for its address
