@@ -191,7 +191,7 @@ class RankGroup:
                         self._round()
                 finally:
                     self._driving.release()
-                    if self._waiting.of_name:
+                    if self._waiting:
                         self.start()
             else:
                 self._start_kin()
@@ -204,7 +204,7 @@ class RankGroup:
     def _start_kin(self) -> None:
         """Run the requests of the other groups; a later request finds that a thread has `_driving`, and runs, too."""
         for other in self._kin[:]:
-            if other is not self and other._waiting.of_name:
+            if other is not self and other._waiting:
                 other.start()
 
     def start(self) -> None:
@@ -245,11 +245,11 @@ class RankGroup:
         """Run rounds in the group's own thread until no request waits."""
         while True:
             with self._changed:
-                if not self._waiting.of_name:
+                if not self._waiting:
                     self._thread = None
                     return
             with self._driving:
-                while self._waiting.of_name:
+                while self._waiting:
                     self._round()
 
     def _round(self) -> None:
@@ -266,7 +266,7 @@ class RankGroup:
             raise
 
     def _take_round(self) -> None:
-        if not self._waiting.of_name:
+        if not self._waiting:
             return
         self._wait_for_news()
         with self._changed:
