@@ -25,6 +25,7 @@ from paddle_base.runtime import glog
 from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import Frame
 from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, fuse
+from paddle_cluster.elastic.collectives.kin import Kin
 from paddle_cluster.elastic.collectives.mesh import SILENCE_S, HeartbeatThread, Mesh
 from paddle_cluster.elastic.collectives.paths import ArrayPath
 from paddle_cluster.elastic.collectives.requests import (
@@ -90,8 +91,18 @@ class RankGroup:
         mesh.silence = self._patience.silence
         self._heart: HeartbeatThread = HeartbeatThread() if beside is None else beside._heart
         self._heart.add(mesh, self._driving, self._changed)
-        self._kin: list[RankGroup] = [] if beside is None else beside._kin  # the groups of this rank that end together
-        self._kin.append(self)
+        self._kin: Kin = Kin() if beside is None else beside._kin
+        self._kin.add(self)
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a thread runs the rounds of the group."""
+        return self._driving.locked()
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether a request waits for its result."""
+        return bool(self._waiting)
 
     @property
     def _others(self) -> list[int]:
@@ -166,7 +177,7 @@ class RankGroup:
         # the thread that drives the rounds waits for the network, and would not see the new request
         if self._driving.locked():
             self._mesh.wake()
-        if is_much or any(one._driving.locked() for one in self._kin if one is not self):
+        if is_much or self._kin.is_driven_beside(self):
             self.start()
         return handle
 
@@ -186,7 +197,7 @@ class RankGroup:
         while not handle.is_done:
             if self._driving.acquire(blocking=False):
                 try:
-                    self._start_kin()
+                    self._kin.start_beside(self)
                     while not handle.is_done:
                         self._round()
                 finally:
@@ -194,18 +205,12 @@ class RankGroup:
                     if self._waiting:
                         self.start()
             else:
-                self._start_kin()
+                self._kin.start_beside(self)
                 self._mesh.wake()
                 with self._changed:
                     self._changed.wait_for(lambda: handle.is_done or not self._driving.locked(), 1.0)
         if handle.error is not None:
             raise handle.error
-
-    def _start_kin(self) -> None:
-        """Run the requests of the other groups; a later request finds that a thread has `_driving`, and runs, too."""
-        for other in self._kin[:]:
-            if other is not self and other._waiting:
-                other.start()
 
     def start(self) -> None:
         """Run the waiting requests in the group's own thread."""
@@ -217,8 +222,11 @@ class RankGroup:
 
     def separate(self) -> None:
         """From now on the failure of this group of a process set does not end the other groups of this rank."""
-        with contextlib.suppress(ValueError):
-            self._kin.remove(self)
+        self._kin.remove(self)
+
+    def abandon(self, reason: str) -> None:
+        """End the group as soon as a thread waits in it; the other ranks get the reason."""
+        self._mesh.abandon(reason)
 
     def leave(self, deadline: float | None = None) -> None:
         """Leave the group; waiting requests fail. A forked process does nothing, so its parent stays in the group."""
@@ -257,12 +265,12 @@ class RankGroup:
             self._take_round()
         except HorovodInternalError as exc:
             self._end(exc)
-            self._end_kin(str(exc))
+            self._kin.end_beside(self, str(exc))
         except BaseException as exc:  # even after Ctrl-C the group ends, because its ranks are at different exchanges
             with contextlib.suppress(HorovodInternalError):
                 self._mesh.fail(f"a collective of this rank was ended by {type(exc).__name__}: {exc}")
             self._end(HorovodInternalError(self._mesh.failure))
-            self._end_kin(self._mesh.failure)
+            self._kin.end_beside(self, self._mesh.failure)
             raise
 
     def _take_round(self) -> None:
@@ -327,12 +335,6 @@ class RankGroup:
             for handle in self._waiting.clear():
                 handle.error, handle.is_done = error, True
             self._changed.notify_all()
-
-    def _end_kin(self, reason: str) -> None:
-        """End the other groups of this rank; whoever waits in them for a lost rank would wait for long."""
-        for other in self._kin[:] if self in self._kin else ():
-            if other is not self:
-                other._mesh.abandon(reason)
 
     # ----- Waiting for other ranks -----
 
