@@ -1,12 +1,14 @@
-"""The groups of a rank: that of all ranks, and those of its process sets. The failure of one of them ends the others.
+"""The groups of a rank: that of all ranks, and those of its process sets.
 
-No I/O.
+The failure of one of them ends the others.
 """
 
 from __future__ import annotations
 
 import contextlib
 from typing import Protocol
+
+from paddle_cluster.elastic.collectives.mesh import HeartbeatThread
 
 
 class Member(Protocol):
@@ -24,13 +26,17 @@ class Member(Protocol):
         """Run the waiting requests in the group's own thread."""
 
     def abandon(self, reason: str) -> None:
-        """End the group soon, if it has not ended."""
+        """End the group, if it has not ended."""
 
 
 class Kin:
-    """The groups of a rank that end together. Any thread may call any method."""
+    """The groups of a rank that end together. Any thread may call any method.
+
+    Attributes: heart: sends the heartbeats of all of them.
+    """
 
     def __init__(self) -> None:
+        self.heart = HeartbeatThread()
         self._groups: list[Member] = []
 
     def add(self, group: Member) -> None:

@@ -91,7 +91,9 @@ class Mesh:
         self._wakeup.call()
 
     def abandon(self, reason: str) -> None:
-        """Tell the thread that waits in `turn` to end the group; any thread may call `abandon`."""
+        """Tell the thread that waits in `turn`, or sends the next heartbeat, to end the group; any thread may call
+        `abandon`.
+        """
         self._abandoned = reason
         self.wake()
 
@@ -261,6 +263,12 @@ class Mesh:
 
     # ----- The end -----
 
+    def end_abandoned(self) -> None:
+        """End the group if `abandon` was called, and no thread has noticed it in `turn`."""
+        if self._abandoned:
+            with contextlib.suppress(HorovodInternalError):
+                self.fail(self._abandoned)
+
     def fail(self, reason: str) -> None:
         """End the group: send the reason to all other ranks, and close all connections.
 
@@ -351,6 +359,7 @@ def _beat(mesh: Mesh, driving: threading.Lock, changed: threading.Condition) -> 
     if not mesh.failure and driving.acquire(blocking=False):
         try:
             mesh.beat()
+            mesh.end_abandoned()
         finally:
             driving.release()
         with changed:
@@ -404,10 +413,11 @@ AnyMesh = Mesh | SubMesh
 
 def _drain(connection: Connection, deadline: float) -> None:
     """Send the unsent bytes, and shut down the sending side of the connection."""
+    poller = select.poll()  # `select.select` refuses the descriptors of a rank with many process sets
+    poller.register(connection.stream, select.POLLOUT)
     while connection.unsent and (left := deadline - time.monotonic()) > 0:
-        if not select.select([], [connection.stream], [], left)[1]:
-            break
-        connection.flush()
+        if poller.poll(1000 * left):
+            connection.flush()
     connection.stream.shutdown(socket.SHUT_WR)
     # read all input, because closing a socket with unread input discards sent data that the other side has not read
     while time.monotonic() < deadline and connection.stream.recv(1 << 16):

@@ -27,8 +27,9 @@ from paddle_base.runtime.health.places import name_process
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.network.interfaces import find_way, resolve_nics
 from paddle_cluster.elastic.collectives.forming import form
-from paddle_cluster.elastic.collectives.group import STALL_END_S, STALL_S, Patience, RankGroup
+from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.collectives.joining import LOST, AddressStore, GroupPlan
+from paddle_cluster.elastic.collectives.stalls import STALL_END_S, STALL_S, Patience
 from paddle_cluster.elastic.constants import MOST_S, read_seconds
 from paddle_cluster.elastic.errors import HorovodInternalError, LeftJobError, RemovedFromJobError
 from paddle_cluster.elastic.hosts import SLOT_NUMBERS, list_slot_variables

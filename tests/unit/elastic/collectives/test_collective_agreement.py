@@ -16,7 +16,7 @@ from waiting import until
 
 from paddle_cluster.elastic.collectives.dtypes import BFLOAT16
 from paddle_cluster.elastic.collectives.fusion import FUSION_BYTES, FusedArray, fuse
-from paddle_cluster.elastic.collectives.group import CYCLE_BYTES, Patience, RankGroup
+from paddle_cluster.elastic.collectives.group import CYCLE_BYTES, RankGroup
 from paddle_cluster.elastic.collectives.requests import (
     Agreement,
     CollectiveKind,
@@ -27,6 +27,7 @@ from paddle_cluster.elastic.collectives.requests import (
     encode_request,
     parse_announcement,
 )
+from paddle_cluster.elastic.collectives.stalls import Patience
 from paddle_cluster.elastic.errors import CollectiveMismatchError, HorovodInternalError
 from pserver.wire.protocol import ProtocolError
 

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from paddle_cluster.elastic.collectives import frames
 from paddle_cluster.elastic.collectives.frames import FrameKind
-from paddle_cluster.elastic.collectives.group import Patience, RankGroup
+from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.collectives.mesh import Mesh
 from paddle_cluster.elastic.collectives.paths import SocketPath
 from paddle_cluster.elastic.collectives.peers import PeerRank
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Request, encode_request
+from paddle_cluster.elastic.collectives.stalls import Patience
 from paddle_cluster.elastic.errors import CollectiveMismatchError, HorovodInternalError
 from pserver.wire.authentication import MessageKeys
 from pserver.wire.connection import Pool
