@@ -41,7 +41,7 @@ def form(
         mesh = Mesh(0, {})
         return RankGroup(mesh, ArrayPath(mesh), patience, beside)
     deadline = time.monotonic() + plan.timeout
-    mesh = joining.join(plan, store)
+    mesh = joining.join(plan, store) if beside is None else joining.join(plan, store, beside.check)
     try:
         memories, hosts = _share(mesh, plan.terms, mesh.peers.keys() if near is None else near, deadline)
     except BaseException:

@@ -208,6 +208,15 @@ class RankGroup:
         """From now on the failure of this group of a process set does not end the other groups of this rank."""
         self._kin.remove(self)
 
+    def check(self) -> None:
+        """Raises: HorovodInternalError: the group has ended, as far as this rank has heard."""
+        if self._driving.acquire(blocking=False):
+            try:
+                self._mesh.turn(0.0)
+                self._mesh.check()
+            finally:
+                self._driving.release()
+
     def abandon(self, reason: str) -> None:
         """End the group for all its ranks; the other ranks get the reason."""
         self._mesh.abandon(reason)

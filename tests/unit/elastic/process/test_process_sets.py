@@ -245,6 +245,26 @@ def test_a_rank_that_has_joined_adds_no_set() -> None:
         assert on_all(made, work) == [1, 1]
 
 
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_set_that_one_of_its_members_cannot_form_is_an_error_on_all_ranks(failing: int) -> None:
+    """The others went on with the set, or without it, and heard of the failure only in one of their collectives."""
+
+    def work(registry: SetRegistry) -> str:
+        if registry.whole.group.rank == failing:
+
+            def form_none(process_set: ProcessSet, number: int) -> RankGroup:
+                raise OSError(24, "Too many open files")
+
+            registry._form = form_none
+        with pytest.raises((OSError, HorovodInternalError)) as caught:
+            registry.add([0, 1])
+        return str(caught.value)
+
+    with registries(3) as made:
+        texts = on_all(made, work)
+    assert all("Too many open files" in text for text in texts), texts
+
+
 def test_an_idle_set_has_no_thread() -> None:
     with registries(3) as made:
         before = threading.active_count()
