@@ -159,7 +159,7 @@ def scatter_by_ring(
             sent += 1
         else:
             arithmetic.finish(out, mesh.size)
-    mesh.flush(time.monotonic() + timeout)
+    mesh.flush(timeout)
 
 
 def gather_by_ring(mesh: AnyMesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
@@ -202,7 +202,7 @@ def _pass_round(
         if piece.forward:
             mesh.send(right, FrameKind.DATA, sequence, b"", [part], sent)
             sent += 1
-    mesh.flush(time.monotonic() + timeout)
+    mesh.flush(timeout)
 
 
 def exchange_directly(
@@ -230,7 +230,7 @@ def exchange_directly(
         payload = _take_piece(mesh, rank, sequence, number, part.nbytes, timeout)
         if mesh.peers[rank].expected.pop((sequence, number), None) is not None:
             part[:] = payload
-    mesh.flush(time.monotonic() + timeout)
+    mesh.flush(timeout)
 
 
 def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, arithmetic: Arithmetic, timeout: float) -> None:
@@ -256,13 +256,13 @@ def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, arithmetic: Arithme
         theirs = _receive(mesh, partner, sequence, work, timeout)
         # both partners fold in the order of the ranks, and so get the same bits
         first, second = (work, theirs) if rank < partner else (theirs, work)
-        mesh.flush(time.monotonic() + timeout)  # the sent message refers to this array, which changes now
+        mesh.flush(timeout)  # the sent message refers to this array, which changes now
         arithmetic.fold(work, first, second)
         distance *= 2
     arithmetic.finish(work, size)
     if is_paired:
         _send(mesh, rank + 1, sequence, work)
-    mesh.flush(time.monotonic() + timeout)
+    mesh.flush(timeout)
 
 
 def broadcast_by_tree(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeout: float) -> None:
@@ -286,7 +286,7 @@ def broadcast_by_tree(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeo
                 view[begin:end] = payload
         for child in children:
             mesh.send(child, FrameKind.DATA, sequence, b"", [view[begin:end]], number)
-    mesh.flush(time.monotonic() + timeout)
+    mesh.flush(timeout)
 
 
 def _take_piece(mesh: AnyMesh, rank: int, sequence: int, number: int, nbytes: int, timeout: float) -> memoryview:

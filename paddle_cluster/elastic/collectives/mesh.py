@@ -189,9 +189,16 @@ class Mesh:
             peer.read()
         peer.gone = peer.gone or f"the connection ended ({exc})"
 
-    def flush(self, deadline: float) -> None:
-        """Wait until every message has been sent; the sent arrays may change after that."""
+    def flush(self, timeout: float) -> None:
+        """Wait until every message has been sent; the sent arrays may change after that.
+
+        Args: timeout: maximum seconds in which no byte can be sent; then the group ends.
+        """
+        sent, deadline = -1, 0.0
         while self._writing and not all(self.peers[number].gone for number in self._writing):
+            now_sent = sum(self.peers[number].connection.traffic.sent for number in self._writing)
+            if now_sent != sent:
+                sent, deadline = now_sent, time.monotonic() + timeout
             self._check_time(deadline, sorted(self._writing), "not all messages could be sent")
             self.turn(max(0.0, deadline - time.monotonic()))
         self.check()
@@ -398,9 +405,9 @@ class SubMesh:
         """See `Mesh.collect`."""
         return self._mesh.collect(kind, sequence, [self._ranks[number] for number in ranks], deadline)
 
-    def flush(self, deadline: float) -> None:
+    def flush(self, timeout: float) -> None:
         """See `Mesh.flush`."""
-        self._mesh.flush(deadline)
+        self._mesh.flush(timeout)
 
     def fail(self, reason: str) -> None:
         """See `Mesh.fail`."""
@@ -416,8 +423,9 @@ def _drain(connection: Connection, deadline: float) -> None:
     poller = select.poll()  # `select.select` refuses the descriptors of a rank with many process sets
     poller.register(connection.stream, select.POLLOUT)
     while connection.unsent and (left := deadline - time.monotonic()) > 0:
-        if poller.poll(1000 * left):
-            connection.flush()
+        if not poller.poll(1000 * left):
+            break
+        connection.flush()
     connection.stream.shutdown(socket.SHUT_WR)
     # read all input, because closing a socket with unread input discards sent data that the other side has not read
     while time.monotonic() < deadline and connection.stream.recv(1 << 16):
