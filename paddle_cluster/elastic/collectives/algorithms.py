@@ -103,13 +103,21 @@ def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[lis
     return pieces(rank), incoming
 
 
-def reduce_by_ring(mesh: AnyMesh, sequence: int, work: Flat, arithmetic: Arithmetic, size: int, timeout: float) -> None:
+def reduce_by_ring(
+    mesh: AnyMesh,
+    sequence: int,
+    work: Flat,
+    bounds: Sequence[int],
+    arithmetic: Arithmetic,
+    size: int,
+    timeout: float,
+) -> None:
     """Replace the array of every rank by the result for all arrays.
 
-    Args: work: array of the type `working_dtype`.  size: number of arrays that are reduced.  timeout: maximum seconds
+    Args: work: array of the type `working_dtype`.  bounds: start of each chunk, and the end of the last one; the order
+        of a sum depends on the chunk.  size: number of arrays that are reduced.  timeout: maximum seconds
         between two pieces.
     """
-    bounds = [len(work) * number // mesh.size for number in range(mesh.size + 1)]
     low, high = bounds[mesh.rank], bounds[mesh.rank + 1]
 
     def add(piece: RingPiece, values: Flat) -> None:
