@@ -11,7 +11,7 @@ from unittest import mock
 from collective_ranks import on_all, registries
 
 from paddle.elastic.torch import asynchronous, handles
-from paddle_cluster.elastic.collectives.group import Patience
+from paddle_cluster.elastic.collectives.stalls import Patience
 from paddle_cluster.elastic.process.membership import WorkerMembership
 from paddle_cluster.elastic.process.placement import ProcessPlacement
 from paddle_cluster.elastic.process.set_registry import GlobalProcessSet, SetRegistry

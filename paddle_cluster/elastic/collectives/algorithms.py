@@ -103,13 +103,21 @@ def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[lis
     return pieces(rank), incoming
 
 
-def reduce_by_ring(mesh: AnyMesh, sequence: int, work: Flat, arithmetic: Arithmetic, size: int, timeout: float) -> None:
+def reduce_by_ring(
+    mesh: AnyMesh,
+    sequence: int,
+    work: Flat,
+    bounds: Sequence[int],
+    arithmetic: Arithmetic,
+    size: int,
+    timeout: float,
+) -> None:
     """Replace the array of every rank by the result for all arrays.
 
-    Args: work: array of the type `working_dtype`.  size: number of arrays that are reduced.  timeout: maximum seconds
+    Args: work: array of the type `working_dtype`.  bounds: start of each chunk, and the end of the last one; the order
+        of a sum depends on the chunk.  size: number of arrays that are reduced.  timeout: maximum seconds
         between two pieces.
     """
-    bounds = [len(work) * number // mesh.size for number in range(mesh.size + 1)]
     low, high = bounds[mesh.rank], bounds[mesh.rank + 1]
 
     def add(piece: RingPiece, values: Flat) -> None:
@@ -159,7 +167,7 @@ def scatter_by_ring(
             sent += 1
         else:
             arithmetic.finish(out, mesh.size)
-    mesh.flush(time.monotonic() + timeout)
+    mesh.flush(timeout)
 
 
 def gather_by_ring(mesh: AnyMesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
@@ -202,7 +210,7 @@ def _pass_round(
         if piece.forward:
             mesh.send(right, FrameKind.DATA, sequence, b"", [part], sent)
             sent += 1
-    mesh.flush(time.monotonic() + timeout)
+    mesh.flush(timeout)
 
 
 def exchange_directly(
@@ -230,7 +238,7 @@ def exchange_directly(
         payload = _take_piece(mesh, rank, sequence, number, part.nbytes, timeout)
         if mesh.peers[rank].expected.pop((sequence, number), None) is not None:
             part[:] = payload
-    mesh.flush(time.monotonic() + timeout)
+    mesh.flush(timeout)
 
 
 def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, arithmetic: Arithmetic, timeout: float) -> None:
@@ -256,13 +264,13 @@ def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, arithmetic: Arithme
         theirs = _receive(mesh, partner, sequence, work, timeout)
         # both partners fold in the order of the ranks, and so get the same bits
         first, second = (work, theirs) if rank < partner else (theirs, work)
-        mesh.flush(time.monotonic() + timeout)  # the sent message refers to this array, which changes now
+        mesh.flush(timeout)  # the sent message refers to this array, which changes now
         arithmetic.fold(work, first, second)
         distance *= 2
     arithmetic.finish(work, size)
     if is_paired:
         _send(mesh, rank + 1, sequence, work)
-    mesh.flush(time.monotonic() + timeout)
+    mesh.flush(timeout)
 
 
 def broadcast_by_tree(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeout: float) -> None:
@@ -286,7 +294,7 @@ def broadcast_by_tree(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeo
                 view[begin:end] = payload
         for child in children:
             mesh.send(child, FrameKind.DATA, sequence, b"", [view[begin:end]], number)
-    mesh.flush(time.monotonic() + timeout)
+    mesh.flush(timeout)
 
 
 def _take_piece(mesh: AnyMesh, rank: int, sequence: int, number: int, nbytes: int, timeout: float) -> memoryview:

@@ -13,10 +13,11 @@ from paddle_base.runtime.bounded_json import BoundedJsonError, is_integer, parse
 from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.elastic.collectives import joining
 from paddle_cluster.elastic.collectives.frames import FrameKind
-from paddle_cluster.elastic.collectives.group import Patience, RankGroup
+from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.collectives.joining import AddressStore, GroupPlan
 from paddle_cluster.elastic.collectives.mesh import Mesh
 from paddle_cluster.elastic.collectives.paths import SLOT_BYTES, ArrayPath, HostsPath, MemoryPath, SocketPath
+from paddle_cluster.elastic.collectives.stalls import Patience
 from pserver.wire.shared_memory import SharedMemory
 
 
@@ -40,7 +41,7 @@ def form(
         mesh = Mesh(0, {})
         return RankGroup(mesh, ArrayPath(mesh), patience, beside)
     deadline = time.monotonic() + plan.timeout
-    mesh = joining.join(plan, store)
+    mesh = joining.join(plan, store) if beside is None else joining.join(plan, store, beside.check)
     try:
         memories, hosts = _share(mesh, plan.terms, mesh.peers.keys() if near is None else near, deadline)
     except BaseException:

@@ -19,6 +19,7 @@ from paddle_cluster.elastic.collectives.reducing import Arithmetic
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Request, split_evenly
 
 FUSION_BYTES = 64 << 20
+FUSED_SMALL_BYTES = 1 << 20  # a batch of small arrays is sent in a single message
 
 
 class FusedArray(NamedTuple):
@@ -96,15 +97,55 @@ class Batch:
         for entry, inner, outer in self._cuts(begin, end):
             entry.target[inner] = values[outer]
 
-    def write_combined(self, sources: Sequence[Flat], size: int) -> None:
-        """Write the reduction of the sources, one whole array of each rank, to the results."""
-        for entry, inner, outer in self._cuts(0, self.count):
-            self.arithmetic.combine(entry.target[inner], [source[outer] for source in sources], size)
+    def write_combined(self, sources: Sequence[Flat], size: int, *, in_pairs: bool = False) -> None:
+        """Write the reduction of the sources, one whole array of each rank, to the results.
 
-    def load_target(self) -> Flat:
+        Args: in_pairs: combine the arrays in the order of a tree.
+        """
+        combine = self.arithmetic.combine_in_pairs if in_pairs else self.arithmetic.combine
+        for entry, inner, outer in self._cuts(0, self.count):
+            combine(entry.target[inner], [source[outer] for source in sources], size)
+
+    def _chunks(self, parts: int) -> Iterator[tuple[FusedArray, slice, slice]]:
+        """Yield each array's part of each chunk; the slices are those within the array and within all chunks."""
+        place = 0
+        for number in range(parts):
+            for entry in self.entries:
+                count = len(entry.source)
+                low, high = count * number // parts, count * (number + 1) // parts
+                yield entry, slice(low, high), slice(place, place + high - low)
+                place += high - low
+
+    def bounds_of_chunks(self, parts: int) -> list[int]:
+        """Return the start of each chunk, and the end of the last one.
+
+        A chunk has an equal part of each array. So the chunk of an element, and with it the order of a sum, does not
+        depend on the other arrays of the batch, which depend on the time at which the ranks submit them.
+        """
+        counts = [len(entry.source) for entry in self.entries]
+        return [sum(count * number // parts for count in counts) for number in range(parts + 1)]
+
+    def cut(self, nbytes: int) -> Iterator[Batch]:
+        """Yield batches of at most this number of bytes, with the same arrays, which are cut from their beginnings."""
+        step = max(1, nbytes // self.dtype.itemsize)
+        pieces: list[FusedArray] = []
+        room = step
+        for entry in self.entries:
+            for begin in range(0, len(entry.source), step):
+                source, target = entry.source[begin : begin + step], entry.target[begin : begin + step]
+                if len(source) > room:
+                    yield Batch(pieces, [pieces[0].request] * len(self._requests))
+                    pieces, room = [], step
+                pieces.append(FusedArray(entry.request._replace(shape=source.shape), source, target))
+                room -= len(source)
+        if pieces:
+            yield Batch(pieces, [pieces[0].request] * len(self._requests))
+
+    def load_target(self, parts: int) -> Flat:
         """Return this rank's arrays, scaled, as one array in which a reduction computes its partial results.
 
         If the batch has a single array of the right type, the returned array is the result itself.
+        Args: parts: number of chunks, one after another, of the returned array.
         """
         work = self.arithmetic.working_dtype
         if len(self.entries) == 1:
@@ -114,33 +155,46 @@ class Batch:
                 self.arithmetic.load(entry.source, whole)
             return whole
         whole = np.empty(self.count, work)
-        for entry, inner, outer in self._cuts(0, self.count):
+        for entry, inner, outer in self._chunks(parts):
             self.arithmetic.load(entry.source[inner], whole[outer])
         return whole
 
-    def store_target(self, whole: Flat) -> None:
-        """Write the results from the array of `load_target`."""
+    def store_target(self, whole: Flat, parts: int) -> None:
+        """Write the results from the array of `load_target`, which had the same number of chunks."""
         if len(self.entries) == 1 and whole is self.entries[0].target:
             return
-        for entry, inner, outer in self._cuts(0, self.count):
+        for entry, inner, outer in self._chunks(parts):
             self.arithmetic.store(whole[outer], entry.target[inner])
 
 
-def fuse(entries: Sequence[FusedArray], requests: Sequence[Sequence[Request]]) -> list[Batch]:
+def is_small(request: Request, small_bytes: int) -> bool:
+    """Return whether the partial results of an all-reduce have at most this number of bytes."""
+    return request.kind == CollectiveKind.ALLREDUCE and _work_bytes(request) <= small_bytes
+
+
+def _work_bytes(request: Request) -> int:
+    return request.elements * Arithmetic.of(request).working_dtype.itemsize
+
+
+def fuse(entries: Sequence[FusedArray], requests: Sequence[Sequence[Request]], small_bytes: int = 0) -> list[Batch]:
     """Return the batches of the requests; the batches are the same on every rank.
 
-    Args: requests: for each entry, the requests of all ranks by rank.
+    Args: requests: for each entry, the requests of all ranks by rank.  small_bytes: arrays up to this size are reduced
+        in another order than larger ones, and so are in other batches.
     """
     groups: list[list[int]] = []
     open_groups: dict[tuple[Any, ...], tuple[list[int], int]] = {}
     for number, entry in enumerate(entries):
         request = entry.request
-        key = (request.kind, request.dtype, request.argument, request.prescale, request.postscale)
+        small = is_small(request, small_bytes)
+        nbytes = _work_bytes(request) if small else request.nbytes
+        key = (request.kind, request.dtype, request.argument, request.prescale, request.postscale, small)
+        most = FUSED_SMALL_BYTES if small else FUSION_BYTES
         group, size = open_groups.get(key, ([], 0))
         can_join = request.kind in (CollectiveKind.ALLREDUCE, CollectiveKind.BROADCAST)
-        if not group or not can_join or size + request.nbytes > FUSION_BYTES:
+        if not group or not can_join or size + nbytes > most:
             group, size = [], 0
             groups.append(group)
         group.append(number)
-        open_groups[key] = (group, size + request.nbytes)
+        open_groups[key] = (group, size + nbytes)
     return [Batch([entries[number] for number in group], requests[group[0]]) for group in groups]

@@ -16,26 +16,25 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from paddle_base.runtime import glog
 from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import Frame
 from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, fuse
-from paddle_cluster.elastic.collectives.mesh import SILENCE_S, HeartbeatThread, Mesh
+from paddle_cluster.elastic.collectives.kin import Kin
+from paddle_cluster.elastic.collectives.mesh import Mesh
 from paddle_cluster.elastic.collectives.paths import ArrayPath
 from paddle_cluster.elastic.collectives.requests import (
     JOIN_NAME,
     CollectiveKind,
     Ledger,
     Request,
-    describe_stall,
     parse_announcement,
     shape_of_result,
 )
+from paddle_cluster.elastic.collectives.stalls import Patience, StallWatch
 from paddle_cluster.elastic.collectives.waiting import (
     CollectiveHandle,
     GroupHandle,
@@ -49,23 +48,9 @@ from paddle_cluster.elastic.errors import CollectiveMismatchError, HorovodIntern
 from pserver.wire.protocol import ProtocolError
 
 CYCLE_BYTES = 8 << 20  # bytes of waiting requests at which the group's own thread begins a round
-STALL_S = 60.0  # seconds of a wait after which a warning names the missing ranks (Horovod's default)
-STALL_END_S = 1800.0  # seconds of a wait after which a stalled group ends
+LOOK_S = 0.05  # seconds between two looks whether requests wait whose thread has to end
 _ANY = np.dtype(np.uint8)
 H = TypeVar("H", bound=Handle)
-
-
-@dataclass(frozen=True)
-class Patience:
-    """Time limits of a group in seconds.
-
-    Attributes: stall: wait after which a warning names the missing ranks.  end: wait after which the group ends.
-        silence: time without any message or heartbeat after which a rank counts as lost.
-    """
-
-    stall: float = STALL_S
-    end: float = STALL_END_S
-    silence: float = SILENCE_S
 
 
 class RankGroup:
@@ -81,17 +66,26 @@ class RankGroup:
         """Begin to take requests. `beside`: the group of all ranks, if this one is that of a process set."""
         self.rank, self.size = mesh.rank, mesh.size
         self._mesh, self._path = mesh, path
-        self._patience = patience or Patience()
         self._waiting = WaitingRequests()
         self._driving = threading.Lock()
+        self._driver = 0  # the thread that has `_driving`, or had it
         self._changed = threading.Condition()  # notified when `_waiting` changes, and when a handle is finished
         self._thread: threading.Thread | None = None
         self._ledger = Ledger(self.size)
-        mesh.silence = self._patience.silence
-        self._heart: HeartbeatThread = HeartbeatThread() if beside is None else beside._heart
-        self._heart.add(mesh, self._driving, self._changed)
-        self._kin: list[RankGroup] = [] if beside is None else beside._kin  # the groups of this rank that end together
-        self._kin.append(self)
+        self._stalls = StallWatch(mesh, self._ledger, patience or Patience())
+        self._kin: Kin = Kin() if beside is None else beside._kin
+        self._kin.heart.add(mesh, self._driving, self._changed)
+        self._kin.add(self)
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a thread runs the rounds of the group."""
+        return self._driving.locked()
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether a request waits for its result."""
+        return bool(self._waiting)
 
     @property
     def _others(self) -> list[int]:
@@ -156,7 +150,7 @@ class RankGroup:
         return handle.last
 
     def _submit(self, handle: H, name: str | None) -> H:
-        self._heart.check_process()
+        self._kin.heart.check_process()
         with self._changed:
             if self._mesh.failure:
                 handle.error, handle.is_done = HorovodInternalError(self._mesh.failure), True
@@ -166,7 +160,7 @@ class RankGroup:
         # the thread that drives the rounds waits for the network, and would not see the new request
         if self._driving.locked():
             self._mesh.wake()
-        if is_much or any(one._driving.locked() for one in self._kin if one is not self):
+        if is_much or self._kin.is_driven_beside(self):
             self.start()
         return handle
 
@@ -182,34 +176,29 @@ class RankGroup:
         return [part.output for part in handle.parts if part.output is not None]
 
     def _wait(self, handle: Handle) -> None:
-        self._heart.check_process()
+        self._kin.heart.check_process()
         while not handle.is_done:
             if self._driving.acquire(blocking=False):
+                self._driver = threading.get_ident()
                 try:
-                    self._start_kin()
+                    self._kin.start_beside(self)
                     while not handle.is_done:
                         self._round()
                 finally:
                     self._driving.release()
-                    if self._waiting.of_name:
+                    if self._waiting:
                         self.start()
             else:
-                self._start_kin()
+                self._kin.start_beside(self)
                 self._mesh.wake()
                 with self._changed:
                     self._changed.wait_for(lambda: handle.is_done or not self._driving.locked(), 1.0)
         if handle.error is not None:
             raise handle.error
 
-    def _start_kin(self) -> None:
-        """Run the requests of the other groups; a later request finds that a thread has `_driving`, and runs, too."""
-        for other in self._kin[:]:
-            if other is not self and other._waiting.of_name:
-                other.start()
-
     def start(self) -> None:
         """Run the waiting requests in the group's own thread."""
-        self._heart.check_process()
+        self._kin.heart.check_process()
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._drive, name="collectives", daemon=True)
@@ -217,27 +206,56 @@ class RankGroup:
 
     def separate(self) -> None:
         """From now on the failure of this group of a process set does not end the other groups of this rank."""
-        with contextlib.suppress(ValueError):
-            self._kin.remove(self)
+        self._kin.remove(self)
+
+    def check(self) -> None:
+        """Raises: HorovodInternalError: the group has ended, as far as this rank has heard."""
+        if self._driving.acquire(blocking=False):
+            try:
+                self._mesh.turn(0.0)
+                self._mesh.check()
+            finally:
+                self._driving.release()
+
+    def abandon(self, reason: str) -> None:
+        """End the group for all its ranks; the other ranks get the reason."""
+        self._mesh.abandon(reason)
+        if self._driving.acquire(blocking=False):  # else the other thread, or the next heartbeat, ends it
+            try:
+                with contextlib.suppress(HorovodInternalError):
+                    self._mesh.fail(reason)
+            finally:
+                self._driving.release()
+            self._end(HorovodInternalError(self._mesh.failure))
 
     def leave(self, deadline: float | None = None) -> None:
         """Leave the group; waiting requests fail. A forked process does nothing, so its parent stays in the group."""
-        if self._heart.is_forked:
+        if self._kin.heart.is_forked:
             return
         self.separate()
-        self._heart.remove(self._mesh)
+        self._kin.heart.remove(self._mesh)
         with self._changed:
             thread = self._thread
-        if self._driving.acquire(timeout=0):
+        if self._take_driving():
             try:
                 self._mesh.leave(deadline)
             finally:
                 self._driving.release()
-        else:  # another thread waits for ranks that may never answer
-            self._mesh.abandon("this rank has left the group")
         if thread is not None and thread is not threading.current_thread():
-            thread.join(self._patience.stall)
+            thread.join(self._stalls.patience.stall)
         self._end(HorovodInternalError("this rank has left the group"))
+
+    def _take_driving(self) -> bool:
+        """Acquire `_driving` from another thread, whose requests fail; return False if it does not end."""
+        until = time.monotonic() + self._stalls.patience.stall
+        wait = 0.0
+        while not self._driving.acquire(timeout=wait):
+            if self._waiting:  # the other thread may wait for ranks that never answer
+                self._mesh.abandon("this rank has left the group")
+            if self._driver == threading.get_ident() or time.monotonic() >= until:
+                return False  # a signal handler has interrupted the thread itself, which ends the group afterwards
+            wait = LOOK_S
+        return True
 
     # ----- Rounds -----
 
@@ -245,11 +263,12 @@ class RankGroup:
         """Run rounds in the group's own thread until no request waits."""
         while True:
             with self._changed:
-                if not self._waiting.of_name:
+                if not self._waiting:
                     self._thread = None
                     return
             with self._driving:
-                while self._waiting.of_name:
+                self._driver = threading.get_ident()
+                while self._waiting:
                     self._round()
 
     def _round(self) -> None:
@@ -257,26 +276,26 @@ class RankGroup:
             self._take_round()
         except HorovodInternalError as exc:
             self._end(exc)
-            self._end_kin(str(exc))
+            self._kin.end_beside(self, str(exc))
         except BaseException as exc:  # even after Ctrl-C the group ends, because its ranks are at different exchanges
             with contextlib.suppress(HorovodInternalError):
                 self._mesh.fail(f"a collective of this rank was ended by {type(exc).__name__}: {exc}")
             self._end(HorovodInternalError(self._mesh.failure))
-            self._end_kin(self._mesh.failure)
+            self._kin.end_beside(self, self._mesh.failure)
             raise
 
     def _take_round(self) -> None:
-        if not self._waiting.of_name:
+        if not self._waiting:
             return
-        self._wait_for_news()
+        self._stalls.wait_for_news(self._waiting)
         with self._changed:
             handles = self._waiting.take_new()
         note = b"".join(handle.note for handle in handles)
         own = [handle.request for handle in handles]
         entries = _list_entries(handles, self.rank, self.size)
-        batches = fuse(entries, [[entry.request] * self.size for entry in entries])
+        batches = fuse(entries, [[entry.request] * self.size for entry in entries], self._path.small_bytes)
         exchange = self._path.announce(note, batches[0] if batches else None)
-        self._wait_for_all(own)
+        self._stalls.wait_for_all(own)
         frames = self._path.take_announcements()
         is_plain = all(handle.parts for handle in handles)  # no join, which only the ledger can answer
         if is_plain and self._ledger.is_empty and all(frame.note == note for frame in frames):
@@ -308,7 +327,7 @@ class RankGroup:
         requests = [part for same in agreement.run for part in _list_parts(same)]
         for part, same in zip((part for handle in run for part in handle.parts), requests, strict=True):
             _prepare(part, self.rank, same)
-        for batch in fuse(_list_entries(run, self.rank, self.size), requests):
+        for batch in fuse(_list_entries(run, self.rank, self.size), requests, self._path.small_bytes):
             _run(self._path, batch, None)
         if agreement.last_joined >= 0:
             run.append(self._waiting.end_join(agreement.last_joined, agreement.number))
@@ -327,44 +346,6 @@ class RankGroup:
             for handle in self._waiting.clear():
                 handle.error, handle.is_done = error, True
             self._changed.notify_all()
-
-    def _end_kin(self, reason: str) -> None:
-        """End the other groups of this rank; whoever waits in them for a lost rank would wait for long."""
-        for other in self._kin[:] if self in self._kin else ():
-            if other is not self:
-                other._mesh.abandon(reason)
-
-    # ----- Waiting for other ranks -----
-
-    def _wait_for_all(self, own: Sequence[Request]) -> None:
-        began = time.monotonic()
-        until = began + self._patience.stall
-        while missing := self._mesh.wait_until(self._others, until):
-            until = self._complain([() if rank in missing else own for rank in range(self.size)], began)
-
-    def _wait_for_news(self) -> None:
-        """Wait until this rank has a new request, or another rank has announced requests."""
-        began = time.monotonic()
-        until = began + self._patience.stall
-        while not self._waiting.new and len(self._mesh.missing(self._others)) == len(self._others):
-            self._mesh.check()
-            self._mesh.turn(max(0.0, until - time.monotonic()))
-            if time.monotonic() >= until:
-                until = self._complain([()] * self.size, began)
-
-    def _complain(self, new: Sequence[Sequence[Request]], began: float) -> float:
-        """Log the ranks for which this rank waits, or end the group if the wait has been too long.
-
-        Args: new: by rank, requests that the rank has announced in this round.
-        Returns: time of the next log line, in seconds of `time.monotonic`.
-        """
-        now = time.monotonic()
-        announced = [[*self._ledger.list_pending(rank), *new[rank]] for rank in range(self.size)]
-        text = describe_stall(announced, self.rank, now - began)
-        if now - began >= self._patience.end:
-            self._mesh.fail(text)
-        glog.warning(f"{text}; every rank has to call the same collectives")
-        return now + self._patience.stall
 
 
 def _run(path: ArrayPath, batch: Batch, frames: list[Frame] | None) -> None:

@@ -89,11 +89,17 @@ class GroupPlan:
     terms: str = ""
 
 
-def join(plan: GroupPlan, store: AddressStore) -> Mesh:
+def join(plan: GroupPlan, store: AddressStore, check_job: Callable[[], None] = lambda: None) -> Mesh:
     """Connect to all other ranks, and return the connections.
 
+    Args: check_job: called each LOOK_S seconds; raises an error that ends the wait.
     Raises: HorovodInternalError: a rank has not connected in time, or its worker has failed.
     """
+
+    def check() -> None:
+        check_job()
+        check_lost(plan, store)
+
     deadline = time.monotonic() + plan.timeout
     pool = Pool()
     peers: dict[int, PeerRank] = {}
@@ -102,10 +108,10 @@ def join(plan: GroupPlan, store: AddressStore) -> Mesh:
         store.put(plan.scope, str(plan.rank), json.dumps(address).encode())
         names = []
         for number in range(plan.rank):
-            peers[number], name = _call(plan, store, number, pool, deadline)
+            peers[number], name = _call(plan, store, number, pool, deadline, check)
             on_error.callback(peers[number].connection.close)
             names.append(name)
-        peers.update(acceptor.wait(deadline, lambda: check_lost(plan, store)))
+        peers.update(acceptor.wait(deadline, check))
         on_error.pop_all()
     return Mesh(plan.rank, peers, f"{plan.scope} {plan.size} {[*names, plan.incarnation][0]}")
 
@@ -125,7 +131,9 @@ def _token(plan: GroupPlan, caller: int, called: str) -> bytes:
 # ----- Calling -----
 
 
-def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadline: float) -> tuple[PeerRank, str]:
+def _call(
+    plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadline: float, check: Callable[[], None]
+) -> tuple[PeerRank, str]:
     """Connect to a lower rank with repeated attempts until the deadline; return the connection and the incarnation."""
     why = "the rank has not published its address"
     for delay in exponential_backoff(FIRST_LOOK_S, LOOK_S):
@@ -134,7 +142,7 @@ def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadlin
             break
         value = store.get(plan.scope, str(number), min(left, delay))
         if value is None:
-            check_lost(plan, store)
+            check()
             continue
         address = read_address(value, number)
         try:
@@ -142,7 +150,7 @@ def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadlin
             return _shake(plan, address, pool, until), address.incarnation
         except (OSError, _RefusedError) as exc:
             why = f"{address.host}:{address.port}: {exc}"
-            check_lost(plan, store)
+            check()
         time.sleep(min(delay, max(0.0, deadline - time.monotonic())))  # pause between two attempts at the same address
     raise HorovodInternalError(f"rank {number} of {plan.size} cannot be reached within {plan.timeout:.0f} s: {why}")
 

@@ -91,7 +91,9 @@ class Mesh:
         self._wakeup.call()
 
     def abandon(self, reason: str) -> None:
-        """Tell the thread that waits in `turn` to end the group; any thread may call `abandon`."""
+        """Tell the thread that waits in `turn`, or sends the next heartbeat, to end the group; any thread may call
+        `abandon`.
+        """
         self._abandoned = reason
         self.wake()
 
@@ -187,9 +189,16 @@ class Mesh:
             peer.read()
         peer.gone = peer.gone or f"the connection ended ({exc})"
 
-    def flush(self, deadline: float) -> None:
-        """Wait until every message has been sent; the sent arrays may change after that."""
+    def flush(self, timeout: float) -> None:
+        """Wait until every message has been sent; the sent arrays may change after that.
+
+        Args: timeout: maximum seconds in which no byte can be sent; then the group ends.
+        """
+        sent, deadline = -1, 0.0
         while self._writing and not all(self.peers[number].gone for number in self._writing):
+            now_sent = sum(self.peers[number].connection.traffic.sent for number in self._writing)
+            if now_sent != sent:
+                sent, deadline = now_sent, time.monotonic() + timeout
             self._check_time(deadline, sorted(self._writing), "not all messages could be sent")
             self.turn(max(0.0, deadline - time.monotonic()))
         self.check()
@@ -260,6 +269,12 @@ class Mesh:
         return [self.take(number, kind, sequence) for number in ranks]
 
     # ----- The end -----
+
+    def end_abandoned(self) -> None:
+        """End the group if `abandon` was called, and no thread has noticed it in `turn`."""
+        if self._abandoned:
+            with contextlib.suppress(HorovodInternalError):
+                self.fail(self._abandoned)
 
     def fail(self, reason: str) -> None:
         """End the group: send the reason to all other ranks, and close all connections.
@@ -351,6 +366,7 @@ def _beat(mesh: Mesh, driving: threading.Lock, changed: threading.Condition) -> 
     if not mesh.failure and driving.acquire(blocking=False):
         try:
             mesh.beat()
+            mesh.end_abandoned()
         finally:
             driving.release()
         with changed:
@@ -389,9 +405,9 @@ class SubMesh:
         """See `Mesh.collect`."""
         return self._mesh.collect(kind, sequence, [self._ranks[number] for number in ranks], deadline)
 
-    def flush(self, deadline: float) -> None:
+    def flush(self, timeout: float) -> None:
         """See `Mesh.flush`."""
-        self._mesh.flush(deadline)
+        self._mesh.flush(timeout)
 
     def fail(self, reason: str) -> None:
         """See `Mesh.fail`."""
@@ -404,8 +420,10 @@ AnyMesh = Mesh | SubMesh
 
 def _drain(connection: Connection, deadline: float) -> None:
     """Send the unsent bytes, and shut down the sending side of the connection."""
+    poller = select.poll()  # `select.select` refuses the descriptors of a rank with many process sets
+    poller.register(connection.stream, select.POLLOUT)
     while connection.unsent and (left := deadline - time.monotonic()) > 0:
-        if not select.select([], [connection.stream], [], left)[1]:
+        if not poller.poll(1000 * left):
             break
         connection.flush()
     connection.stream.shutdown(socket.SHUT_WR)

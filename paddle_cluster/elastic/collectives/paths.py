@@ -33,7 +33,7 @@ from paddle_cluster.elastic.collectives.algorithms import (
 )
 from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import Frame, FrameKind
-from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray
+from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, is_small
 from paddle_cluster.elastic.collectives.mesh import AnyMesh, Mesh, SubMesh
 from paddle_cluster.elastic.collectives.reducing import Arithmetic
 from paddle_cluster.elastic.collectives.requests import REDUCING_KINDS, CollectiveKind, Reduction, Request
@@ -53,6 +53,8 @@ class ArrayPath:
 
     Args: timeout: maximum seconds of a step, or between two pieces, after all ranks have begun the collective.
     """
+
+    small_bytes = 0  # all-reduces of up to this number of bytes run in batches of their own
 
     def __init__(self, mesh: AnyMesh, timeout: float = 0.0) -> None:
         self._mesh, self._timeout = mesh, timeout
@@ -290,6 +292,8 @@ def _part(count: int, rank: int, size: int) -> tuple[int, int]:
 class SocketPath(ArrayPath):
     """The path of arrays over connections. `timeout`: maximum seconds between two pieces."""
 
+    small_bytes = TREE_BYTES
+
     def announce(self, note: bytes, batch: Batch | None) -> int:
         """Send the arrays of the first batch, too, if they are small."""
         payload: list[memoryview] = []
@@ -310,9 +314,7 @@ class SocketPath(ArrayPath):
             if frames is not None and self._is_inline(batch):
                 self._reduce_inline(batch, frames)
             else:
-                work = batch.load_target()
-                self._reduce(work, batch.arithmetic)
-                batch.store_target(work)
+                self._reduce(batch)
         elif batch.kind == CollectiveKind.ALLGATHER:
             target = batch.entries[0].target
             start = sum(batch.counts[: mesh.rank])
@@ -329,12 +331,16 @@ class SocketPath(ArrayPath):
         elif batch.kind == CollectiveKind.ALLTOALL:
             self._exchange(batch)
 
-    def _reduce(self, work: Flat, arithmetic: Arithmetic) -> None:
-        """Replace the array of every rank, of partial results, by the result."""
-        if work.nbytes <= TREE_BYTES:
-            reduce_by_tree(self._mesh, self._next(), work, arithmetic, self._timeout)
+    def _reduce(self, batch: Batch) -> None:
+        """Run an all-reduce. All arrays of the batch are small, or none is."""
+        parts = self._mesh.size
+        work = batch.load_target(parts)
+        if is_small(batch.entries[0].request, self.small_bytes):
+            reduce_by_tree(self._mesh, self._next(), work, batch.arithmetic, self._timeout)
         else:
-            reduce_by_ring(self._mesh, self._next(), work, arithmetic, self._mesh.size, self._timeout)
+            bounds = batch.bounds_of_chunks(parts)
+            reduce_by_ring(self._mesh, self._next(), work, bounds, batch.arithmetic, parts, self._timeout)
+        batch.store_target(work, parts)
 
     def _reduce_scatter(self, batch: Batch) -> None:
         entry, arithmetic = batch.entries[0], batch.arithmetic
@@ -343,7 +349,7 @@ class SocketPath(ArrayPath):
         if batch.count * dtype.itemsize <= TREE_BYTES:  # a tree needs fewer messages
             work: Flat = np.empty(batch.count, dtype)
             arithmetic.load(entry.source, work)
-            self._reduce(work, arithmetic)
+            reduce_by_tree(self._mesh, self._next(), work, arithmetic, self._timeout)
             arithmetic.store(work[begin:end], entry.target)
             return
         bounds = [0, *(high for _, high in parts)]
@@ -367,7 +373,7 @@ class SocketPath(ArrayPath):
             if frame.payload.nbytes != own.nbytes:
                 self._mesh.fail(f"rank {number} sent {frame.payload.nbytes} bytes in place of {own.nbytes}")
             sources[number] = np.frombuffer(frame.payload, batch.dtype)
-        batch.write_combined([sources[rank] for rank in range(self._mesh.size)], self._mesh.size)
+        batch.write_combined([sources[rank] for rank in range(self._mesh.size)], self._mesh.size, in_pairs=True)
 
 
 class HostsPath(SocketPath):
@@ -382,6 +388,7 @@ class HostsPath(SocketPath):
     ) -> None:
         super().__init__(mesh, timeout)
         own = next(host for host in hosts if mesh.rank in host)
+        self._hosts = len(hosts)
         self._near: MemoryPath | None = None
         if len(own) > 1:
             self._near = MemoryPath(
@@ -389,19 +396,20 @@ class HostsPath(SocketPath):
             )
         self._far = SubMesh(mesh, [host[0] for host in hosts]) if mesh.rank == own[0] else None
 
-    def _reduce(self, work: Flat, arithmetic: Arithmetic) -> None:
+    def _reduce(self, batch: Batch) -> None:
         """See `SocketPath._reduce`."""
-        if work.nbytes <= TREE_BYTES:
-            super()._reduce(work, arithmetic)
+        if is_small(batch.entries[0].request, self.small_bytes):
+            super()._reduce(batch)
             return
-        step = SEGMENT_BYTES // work.itemsize
-        for begin in range(0, len(work), step):
-            part = work[begin : begin + step]
+        for part in batch.cut(SEGMENT_BYTES):
+            work = part.load_target(self._hosts)
             sequence = self._next()  # every rank counts, also one that takes no part
-            self._reduce_near(part, arithmetic)
+            self._reduce_near(work, part.arithmetic)
             if self._far is not None:
-                reduce_by_ring(self._far, sequence, part, arithmetic, self._mesh.size, self._timeout)
-            self._tell_near(part)
+                bounds = part.bounds_of_chunks(self._hosts)
+                reduce_by_ring(self._far, sequence, work, bounds, part.arithmetic, self._mesh.size, self._timeout)
+            self._tell_near(work)
+            part.store_target(work, self._hosts)
 
     def _reduce_near(self, part: Flat, arithmetic: Arithmetic) -> None:
         """Reduce the arrays of the ranks of this host to the array of the first of them."""

@@ -123,6 +123,24 @@ class Arithmetic(NamedTuple):
             if total is not target:
                 self.store(total, target)
 
+    def combine_in_pairs(self, out: Flat, sources: Sequence[Flat], size: int) -> None:
+        """Do the same as `combine` in the order in which a tree of ranks combines them, and so with the same bits.
+
+        First as many pairs are combined as to leave a power of two of partial results, then always neighbours.
+        """
+        if len(sources) < 4:  # both orders are the same
+            self.combine(out, sources, size)
+            return
+        parts = [self._loaded(source, self.working_dtype) for source in sources]
+        pairs = len(parts) - (1 << (len(parts).bit_length() - 1))
+        while len(parts) > 1:
+            pairs = pairs or len(parts) // 2
+            for first, second in zip(parts[: 2 * pairs : 2], parts[1 : 2 * pairs : 2], strict=True):
+                self.fold(first, first, second)
+            parts, pairs = [*parts[: 2 * pairs : 2], *parts[2 * pairs :]], 0
+        self.finish(parts[0], size)
+        self.store(parts[0], out)
+
     def _loaded(self, source: Flat, work: np.dtype[Any]) -> Flat:
         values: Flat = np.empty(len(source), work)
         self.load(source, values)

@@ -274,9 +274,13 @@ def _check(request: Request, beyond: int) -> None:
         raise ProtocolError(f"an announcement with the unknown reduction {request.argument}")
     if not request.shape and (request.kind in UNEVEN_KINDS or request.kind == CollectiveKind.REDUCESCATTER):
         raise ProtocolError("an announcement of an array that has no rows")
-    is_split = request.kind == CollectiveKind.ALLTOALL
-    if min(request.splits, default=0) < 0 or sum(request.splits) > (request.shape[0] if is_split else 0):
+    if request.splits and request.kind != CollectiveKind.ALLTOALL:
+        raise ProtocolError(f"an announcement of the kind {request.kind.name} with splits")
+    if request.splits and (min(request.splits) < 0 or sum(request.splits) > request.shape[0]):
         raise ProtocolError("an announcement with splits that are out of bounds")
+    is_scaled = request.argument == Reduction.AVERAGE or not request.prescale == request.postscale == 1.0
+    if request.kind in REDUCING_KINDS and request.dtype == np.bool_ and is_scaled:
+        raise ProtocolError("an announcement of truth values with an average or a factor")
     if math.isnan(request.prescale) or math.isnan(request.postscale):
         raise ProtocolError("an announcement with a scale factor that is no number")
 

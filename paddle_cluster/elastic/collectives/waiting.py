@@ -6,6 +6,7 @@ A request is a single collective, a group of collectives that run together, or a
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,9 @@ from paddle_cluster.elastic.collectives.requests import (
 )
 
 _INTEGER = np.dtype(np.int64)
+# the names of the collectives that callers give no name; with such a name, the request of a caller would meet the
+# request of another rank that has only the same number
+_NUMBERED = re.compile(r"noname\.[0-9]+")
 
 
 class Handle:
@@ -116,16 +120,20 @@ def _make_zeros(request: Request) -> CollectiveHandle:
 
 
 class WaitingRequests:
-    """The requests of a rank that wait, by name; the others are those that the rank has not announced yet.
+    """The requests of a rank that wait.
 
-    Attributes: nbytes: bytes of the arrays of all of them.  number: number of requests without a name that this rank
-        has submitted.
+    Attributes: new: those that the rank has not announced yet.  nbytes: bytes of the arrays of all of them.  number:
+        number of requests without a name that this rank has submitted.
     """
 
     def __init__(self) -> None:
-        self.of_name: dict[str, Handle] = {}
+        self._of_key: dict[tuple[str, bool], Handle] = {}  # see `_key`
         self.new: collections.deque[Handle] = collections.deque()
         self.nbytes = self.number = 0
+
+    def __bool__(self) -> bool:
+        """Whether a request waits."""
+        return bool(self._of_key)
 
     def add(self, handle: Handle, name: str | None) -> None:
         """Give a request its name, and add the request. `name`: None: the next number.
@@ -134,6 +142,8 @@ class WaitingRequests:
             request.  TypeError: the name is no text.
         """
         text = f"noname.{self.number}" if name is None else name
+        if isinstance(name, str) and _NUMBERED.fullmatch(name):
+            raise ValueError(f"the name '{name}' is that of a collective without a name; choose another name")
         handle.request = handle.request._replace(name=text)
         if isinstance(handle, JoinHandle):  # afterwards all ranks count on from the largest number
             handle.request = handle.request._replace(shape=(self.number,))
@@ -143,13 +153,14 @@ class WaitingRequests:
                 f"a group of {len(handle.parts)} arrays cannot be announced at once: a group may have "
                 f"{MAX_REQUESTS - 1} arrays whose shapes take {MAX_NOTE_BYTES} bytes; make several groups of it"
             )
-        if text in self.of_name:
-            what = "a join" if text == JOIN_NAME else f"a collective named '{text}'"
+        key = _key(handle)
+        if key in self._of_key:
+            what = "a join" if isinstance(handle, JoinHandle) else f"a collective named '{text}'"
             raise ValueError(f"{what} waits already; wait for its end, or choose another name")
-        if len(self.of_name) >= MAX_PENDING:
+        if len(self._of_key) >= MAX_PENDING:
             raise ValueError(f"{MAX_PENDING} collectives wait already; wait for the end of some of them")
         self.number += name is None
-        self.of_name[text] = handle
+        self._of_key[key] = handle
         self.new.append(handle)
         self.nbytes += handle.nbytes
 
@@ -168,8 +179,8 @@ class WaitingRequests:
         return handles
 
     def find(self, name: str) -> Handle | None:
-        """Return the request that this rank has announced under a name, or None."""
-        handle = self.of_name.get(name)
+        """Return the collective or group that this rank has announced under a name, or None."""
+        handle = self._of_key.get((name, False))
         return handle if handle is not None and handle.is_announced else None
 
     def end_join(self, last: int, number: int) -> Handle:
@@ -177,20 +188,25 @@ class WaitingRequests:
 
         Args: last: the rank that has joined last.  number: where every rank continues to count requests without names.
         """
-        handle = self.of_name[JOIN_NAME]
+        handle = self._of_key[JOIN_NAME, True]
         assert isinstance(handle, JoinHandle)
         handle.last, self.number = last, max(self.number, number)
         return handle
 
     def remove(self, handle: Handle) -> None:
         """Remove a request that is done; nothing happens if it is none of this rank."""
-        name = handle.request.name
-        if self.of_name.get(name) is handle:
-            del self.of_name[name]
+        key = _key(handle)
+        if self._of_key.get(key) is handle:
+            del self._of_key[key]
             self.nbytes -= handle.nbytes
 
     def clear(self) -> list[Handle]:
         """Remove and return all requests."""
-        handles = list(self.of_name.values())
-        self.of_name, self.new, self.nbytes = {}, collections.deque(), 0
+        handles = list(self._of_key.values())
+        self._of_key, self.new, self.nbytes = {}, collections.deque(), 0
         return handles
+
+
+def _key(handle: Handle) -> tuple[str, bool]:
+    """Return the name of a request, and whether it is a join, with whose name a caller may name a collective."""
+    return handle.request.name, isinstance(handle, JoinHandle)

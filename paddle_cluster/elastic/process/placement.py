@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from paddle_base.runtime.errors import ConfigError
-from paddle_cluster.elastic.collectives.group import STALL_END_S, STALL_S, Patience
+from paddle_cluster.elastic.collectives.stalls import STALL_END_S, STALL_S, Patience
 from paddle_cluster.elastic.constants import MOST_S, read_seconds
 from paddle_cluster.elastic.hosts import SLOT_NUMBERS, list_slot_variables
 

@@ -206,12 +206,15 @@ class SetRegistry:
                 self._register(one)
             elif not may_lack_ranks:
                 raise ValueError(_lacks(one, group.size))
+        if self._registered:
+            self._wait_for_all("formed")
 
     def add(self, given: ProcessSet | Sequence[int]) -> ProcessSet:
         """Register a set, and form its group; all ranks of the job call `add` with the same ranks.
 
         Raises: ValueError: the ranks add different sets, the set is registered already, or the sets are not dynamic.
-            CollectiveMismatchError: a rank has joined.  HorovodInternalError: a rank is lost.
+            CollectiveMismatchError: a rank has joined.  HorovodInternalError: a rank is lost, or has not formed the
+            group.
         """
         self._check_dynamic("add_process_set")
         process_set = given if isinstance(given, ProcessSet) else ProcessSet(given)
@@ -226,6 +229,7 @@ class SetRegistry:
             if len(registered) > MAX_SETS:
                 raise ValueError(f"{MAX_SETS} process sets are registered; remove some of them")
             self._register(process_set)
+            self._wait_for_all("formed")
         return process_set
 
     def remove(self, process_set: ProcessSet) -> bool:
@@ -244,9 +248,7 @@ class SetRegistry:
             if group is not None:
                 group.separate()
             # no rank leaves before all have separated, because whoever still waits in the set must not end the job
-            self.whole.group.wait(
-                self.whole.group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8), name="process set.removed")
-            )
+            self._wait_for_all("removed")
             self._forget(process_set)
             if group is not None:
                 group.leave()
@@ -281,11 +283,23 @@ class SetRegistry:
             )
 
     def _register(self, process_set: ProcessSet) -> None:
+        """Register a set, and form its group; afterwards `_wait_for_all` finds whether all members have done so."""
         assert self._form is not None
         number, self._next = self._next, self._next + 1
-        is_member = self.whole.rank() in process_set.ranks
-        process_set.register(number, self._form(process_set, number) if is_member else None)
+        group: RankGroup | None = None
+        if self.whole.rank() in process_set.ranks:
+            try:
+                group = self._form(process_set, number)
+            except BaseException as exc:  # the other ranks would wait for a set that this rank does not have
+                self.whole.group.abandon(f"the process set of the ranks {process_set.ranks} has not formed: {exc}")
+                raise
+        process_set.register(number, group)
         self._registered[number] = process_set
+
+    def _wait_for_all(self, what: str) -> None:
+        """Wait until all ranks have done the same with a set."""
+        group = self.whole.group
+        group.wait(group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8), name=f"process set.{what}"))
 
     def _forget(self, process_set: ProcessSet) -> None:
         self._registered.pop(process_set.process_set_id or 0, None)

@@ -16,7 +16,7 @@ from waiting import until
 
 from paddle_cluster.elastic.collectives.dtypes import BFLOAT16
 from paddle_cluster.elastic.collectives.fusion import FUSION_BYTES, FusedArray, fuse
-from paddle_cluster.elastic.collectives.group import CYCLE_BYTES, Patience, RankGroup
+from paddle_cluster.elastic.collectives.group import CYCLE_BYTES, RankGroup
 from paddle_cluster.elastic.collectives.requests import (
     Agreement,
     CollectiveKind,
@@ -27,6 +27,7 @@ from paddle_cluster.elastic.collectives.requests import (
     encode_request,
     parse_announcement,
 )
+from paddle_cluster.elastic.collectives.stalls import Patience
 from paddle_cluster.elastic.errors import CollectiveMismatchError, HorovodInternalError
 from pserver.wire.protocol import ProtocolError
 
@@ -232,6 +233,14 @@ def test_arrays_of_8_mib_run_before_anybody_waits_for_them() -> None:
         assert on_all(made, work) == [[2.0] * 4] * 2
 
 
+def test_a_collective_with_a_name_does_not_meet_one_without_a_name() -> None:
+    """The sum of an array named "noname.0" and of another rank's first array without a name was a sum of both."""
+    with groups(1) as (group,):
+        with pytest.raises(ValueError, match=r"'noname\.0' is that of a collective without a name"):
+            add(group, np.ones(1), name="noname.0")
+        assert [add(group, np.ones(1), name=name)[0] for name in ("noname.", "noname.0.x", "a noname.0")] == [1.0] * 3
+
+
 def test_a_name_may_wait_once() -> None:
     with groups(1) as (group,):
         group.submit(CollectiveKind.ALLREDUCE, np.zeros(1), name="w")
@@ -252,6 +261,9 @@ def test_an_announcement_is_read_as_it_was_written() -> None:
         (ROWS._replace(splits=(3, 1, 1)), "splits"),
         (ROWS._replace(shape=(), splits=()), "no rows"),
         (request(splits=(0, 1)), "splits"),
+        (request(splits=(0,)), "of the kind ALLREDUCE with splits"),
+        (request(dtype=np.dtype(bool), argument=Reduction.AVERAGE), "truth values with an average or a factor"),
+        (request(dtype=np.dtype(bool), postscale=2.0), "truth values with an average or a factor"),
         (request(kind=CollectiveKind.REDUCESCATTER, shape=()), "no rows"),
         (request(kind=CollectiveKind.REDUCESCATTER, argument=2), "reduction 2"),
         (request(argument=6), "reduction 6"),

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from paddle_cluster.elastic.collectives.dtypes import BFLOAT16, DTYPES, name_dtype, round_to_bfloat16
 from paddle_cluster.elastic.collectives.forming import find_hosts
+from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.collectives.reducing import Arithmetic
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
+from paddle_cluster.elastic.collectives.waiting import CollectiveHandle
 
 WAYS: dict[str, bool | list[list[int]]] = {"memory": True, "connections": False, "hosts": [[0, 2, 3], [1, 4]]}
 COUNTS = [0, 1, 17, 9_000, 17_000, 70_000]  # inline, tree, ring; direct, parts
@@ -63,6 +65,36 @@ def test_a_run_repeats_bit_for_bit(way: str) -> None:
                 results = on_all(made, lambda group: add(group, data[group.rank]))
                 bits |= {one.tobytes() for one in results}
     assert len(bits) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float16), BFLOAT16], ids=name_dtype)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_sum_has_the_same_bits_whatever_is_sent_together(way: str, dtype: np.dtype) -> None:
+    """Over connections the order of a sum depended on the arrays that had been submitted by the time of a round."""
+    sizes = [20, 300, 9_000, 5_000_000 if dtype.itemsize == 4 else 300_000, 30_000, 50_001]
+
+    def array(rank: int, number: int) -> np.ndarray:
+        values = np.random.default_rng([rank, number]).standard_normal(sizes[number]).astype(np.float32)
+        return convert(values, dtype)
+
+    def work(group: RankGroup) -> list[tuple[bytes, ...]]:
+        arrays = [array(group.rank, number) for number in range(len(sizes))]
+        found = []
+        for step in (1, 2, 3, len(sizes)):
+            for first in range(0, len(sizes), step):
+                names = range(first, min(first + step, len(sizes)))
+                order = names if (group.rank + step) % 2 else reversed(names)  # the ranks differ in a round or not
+                handles = {n: submit_sum(group, arrays[n], f"{step}.{n}") for n in (order if step > 2 else names)}
+                found += [group.wait(handles[n]).tobytes() for n in names]
+        return list(zip(*[iter(found)] * len(sizes), strict=True))
+
+    with groups(4, with_memory=WAYS[way]) as made:
+        every = [bits for found in on_all(made, work) for bits in found]
+    assert [len({bits[number] for bits in every}) for number in range(len(sizes))] == [1] * len(sizes)
+
+
+def submit_sum(group: RankGroup, array: np.ndarray, name: str) -> CollectiveHandle:
+    return group.submit(CollectiveKind.ALLREDUCE, array, name=name, argument=Reduction.SUM)
 
 
 @pytest.mark.parametrize("way", WAYS)

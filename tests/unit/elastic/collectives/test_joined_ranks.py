@@ -116,11 +116,22 @@ def test_ranks_may_join_again_and_not_twice_at_a_time() -> None:
         assert first == second
         thread = threading.Thread(target=made[0].join, daemon=True)
         thread.start()
-        until(lambda: "join" in made[0]._waiting.of_name, "the first join")
+        until(lambda: bool(made[0]._waiting), "the first join")
         with pytest.raises(ValueError, match="a join waits already"):
             made[0].join()
         made[1].join()
         thread.join(DEADLINE_S)
+
+
+def test_a_collective_with_the_name_of_a_join_is_none() -> None:
+    """A joined rank took the collective for its own join, which has no array, and the group ended by a ValueError."""
+
+    def work(group: RankGroup) -> tuple[list[float], int]:
+        found = [float(add(group, np.ones(1), name="join")[0]) for _ in range(2 * group.rank)]
+        return found, group.join()
+
+    with groups(2) as made:
+        assert on_all(made, work) == [([], 1), ([1.0, 1.0], 1)]
 
 
 @pytest.mark.parametrize("end", ["killed", "left"])

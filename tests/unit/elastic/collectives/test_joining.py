@@ -86,7 +86,7 @@ def test_a_listener_that_sends_single_bytes_does_not_hold_a_rank_beyond_its_limi
     address = json.dumps({"host": "h", "port": 1}).encode()
     store = SimpleNamespace(get=lambda _, key, *__: None if key == joining.LOST else address)
     with pytest.raises(HorovodInternalError, match="rank 0 of 2 cannot be reached within 6 s: h:1: "):
-        joining._call(GroupPlan(1, 2, "g", timeout=6.0), store, 0, Pool(), clock.now + 6.0)
+        joining._call(GroupPlan(1, 2, "g", timeout=6.0), store, 0, Pool(), clock.now + 6.0, lambda: None)
     assert clock.now <= 106.1
     assert len(opened) == 2 and all(one.is_closed for one in opened)
 

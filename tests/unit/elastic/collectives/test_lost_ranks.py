@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -25,9 +27,11 @@ from paddle_cluster.elastic.collectives.forming import form
 from paddle_cluster.elastic.collectives.frames import FrameKind
 from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.collectives.joining import GroupPlan
-from paddle_cluster.elastic.collectives.mesh import Pulse
+from paddle_cluster.elastic.collectives.mesh import Pulse, _drain
+from paddle_cluster.elastic.collectives.peers import LIMITS
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
 from paddle_cluster.elastic.errors import HorovodInternalError
+from pserver.wire.connection import Connection
 
 ROOT = Path(__file__).resolve().parents[4]
 # a rank as a process: all-reduces for ever, and says when it has begun and why it ended
@@ -35,7 +39,7 @@ RANK = """
 import json, os, signal, sys
 import numpy as np
 from paddle_cluster.elastic.collectives.forming import form
-from paddle_cluster.elastic.collectives.group import Patience
+from paddle_cluster.elastic.collectives.stalls import Patience
 from paddle_cluster.elastic.collectives.joining import GroupPlan
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
 from paddle_cluster.elastic.errors import HorovodInternalError
@@ -278,6 +282,57 @@ def test_a_rank_leaves_while_another_thread_of_it_waits() -> None:
         made[0].leave()
         with pytest.raises(HorovodInternalError, match="has left"):
             made[0].wait(handle)
+
+
+class BusyOnce:
+    """A lock that another thread has until the first attempt to acquire it has failed."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner, self._attempts = inner, 0
+        self.locked, self.release = inner.locked, inner.release
+
+    def acquire(self, **more: Any) -> bool:
+        self._attempts += 1
+        return self._attempts > 1 and bool(self._inner.acquire(**more))
+
+
+def test_a_rank_leaves_just_as_a_thread_of_it_ends_its_last_request() -> None:
+    """The thread had its result, and did not look again; the connections stayed open, and nobody heard of the end."""
+    with groups(2, with_memory=False) as made:
+        made[0]._driving = BusyOnce(made[0]._driving)  # type: ignore[assignment]
+        made[0].leave()
+        assert made[0]._mesh.failure == "this rank has left the group"
+        assert all(peer.connection.stream.fileno() == -1 for peer in made[0]._mesh.peers.values())
+        with pytest.raises(HorovodInternalError, match="rank 0 has left the group"):  # an error of rank 0 it is not
+            stop(made[1])
+
+
+def test_a_group_that_is_to_end_just_as_a_thread_of_it_has_its_result_ends() -> None:
+    with groups(2, with_memory=False) as made:
+        with made[0]._driving:
+            made[0].abandon("another group has ended")
+        with pytest.raises(HorovodInternalError, match="rank 0 has ended the group: another group has ended"):
+            stop(made[1])
+
+
+def test_the_last_messages_are_sent_on_a_connection_of_any_number() -> None:
+    """A rank with many process sets could not send the end of a group, and left its other connections open."""
+    own, other = socket.socketpair()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), max(limits[1], 2048)))
+    try:
+        with own, other, socket.socket(fileno=fcntl.fcntl(own, fcntl.F_DUPFD_CLOEXEC, 1024)) as stream:
+            stream.setblocking(False)
+            connection = Connection(stream, lambda *_: (), LIMITS)
+            connection.send([b"head", b"", memoryview(bytes(1 << 22))])
+            assert connection.unsent
+            with ThreadPoolExecutor(1) as threads:
+                read = threads.submit(lambda: sum(iter(lambda: len(other.recv(1 << 16)), 0)))
+                with contextlib.suppress(BlockingIOError):  # nothing has come from the other side
+                    _drain(connection, time.monotonic() + DEADLINE_S)
+                assert read.result(DEADLINE_S) == 4 + (1 << 22)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_rank_that_does_not_come_is_named() -> None:

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from collective_ranks import DEADLINE_S
@@ -34,6 +35,35 @@ def link() -> Iterator[tuple[socket.socket, PeerRank]]:
     ours.setblocking(False)
     with ours, theirs:
         yield theirs, PeerRank(ours, MessageKeys(b"own", KEY), Pool())
+
+
+def test_the_limit_of_sending_counts_from_the_last_byte_that_was_sent(
+    monkeypatch: pytest.MonkeyPatch, link: tuple[socket.socket, PeerRank]
+) -> None:
+    """The root of a broadcast, and a rank with most rows of an all-to-all, had the limit of a piece for all of them."""
+    theirs, peer = link
+    mesh = Mesh(0, {1: peer})
+    clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(meshes, "time", clock)
+    turn, is_read = mesh.turn, True
+
+    def read_and_turn(_: float) -> bool:
+        clock.now += 0.9
+        if is_read:
+            theirs.recv(1 << 17)
+        return turn(0.0)
+
+    monkeypatch.setattr(mesh, "turn", read_and_turn)
+    array = memoryview(bytes(1 << 20))
+    for piece in range(4):
+        mesh.send(1, FrameKind.DATA, 0, b"", [array], piece)
+    mesh.flush(1.0)
+    assert clock.now > 103.0
+    is_read = False
+    for piece in range(4):
+        mesh.send(1, FrameKind.DATA, 1, b"", [array], piece)
+    with pytest.raises(HorovodInternalError, match="rank 1: not all messages could be sent"):
+        mesh.flush(1.0)
 
 
 @each("kind", FrameKind)

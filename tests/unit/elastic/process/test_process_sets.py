@@ -220,6 +220,20 @@ def test_whoever_waits_in_a_set_hears_that_the_job_has_ended() -> None:
                 waits.result(DEADLINE_S)
 
 
+def test_whoever_waits_in_a_set_hears_of_the_end_from_a_rank_that_does_not_wait_in_it() -> None:
+    """Rank 1 waited for ever, because rank 0 heard of the end in the set of all ranks, and told nobody in the other."""
+    with registries(3) as made:
+        sets = on_all(made, lambda registry: registry.add([0, 1]))
+        with ThreadPoolExecutor(1) as threads:
+            waits = threads.submit(total, sets[1])
+            until(lambda: sets[1].group.is_driven, "the wait in the set")
+            made[2].whole.group.leave()
+            with pytest.raises(HorovodInternalError, match="rank 2"):
+                total(made[0].whole)
+            with pytest.raises(HorovodInternalError, match="rank 2"):
+                waits.result(DEADLINE_S)
+
+
 def test_a_rank_that_has_joined_adds_no_set() -> None:
     def work(registry: SetRegistry) -> int:
         if registry.whole.group.rank:
@@ -229,6 +243,26 @@ def test_a_rank_that_has_joined_adds_no_set() -> None:
 
     with registries(2) as made:
         assert on_all(made, work) == [1, 1]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_set_that_one_of_its_members_cannot_form_is_an_error_on_all_ranks(failing: int) -> None:
+    """The others went on with the set, or without it, and heard of the failure only in one of their collectives."""
+
+    def work(registry: SetRegistry) -> str:
+        if registry.whole.group.rank == failing:
+
+            def form_none(process_set: ProcessSet, number: int) -> RankGroup:
+                raise OSError(24, "Too many open files")
+
+            registry._form = form_none
+        with pytest.raises((OSError, HorovodInternalError)) as caught:
+            registry.add([0, 1])
+        return str(caught.value)
+
+    with registries(3) as made:
+        texts = on_all(made, work)
+    assert all("Too many open files" in text for text in texts), texts
 
 
 def test_an_idle_set_has_no_thread() -> None:
