@@ -25,6 +25,7 @@ KERNELS = Extension(
             "arguments",
             "attention",
             "chain",
+            "digests",
             "draws",
             "gru",
             "images",

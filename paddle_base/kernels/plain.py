@@ -268,3 +268,16 @@ def deal_rows(
     order = np.argsort(owner, kind="stable").astype(np.uint32)
     starts = np.searchsorted(owner[order], np.arange(len(places) + 1)).astype(np.int64)
     return order, ids[order] // owners, starts
+
+
+MIXING_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # as in digests.c
+
+
+def fold_words(lanes: npt.NDArray[np.int64], words: npt.NDArray[np.int64]) -> None:
+    """Mix rows of words into the lanes in place. Shapes: lanes: (n,), words: (rows * n,)."""
+    mixed, upper = lanes.view(np.uint64), np.empty(len(lanes), np.uint64)
+    for row in words.view(np.uint64).reshape(-1, len(lanes)):
+        np.bitwise_xor(mixed, row, out=mixed)
+        np.multiply(mixed, MIXING_FACTOR, out=mixed)
+        np.right_shift(mixed, np.uint64(32), out=upper)
+        np.bitwise_xor(mixed, upper, out=mixed)
