@@ -44,14 +44,17 @@ GOALS = {"kill to next step": 0.1, "slot filled again": 0.3, "host removed": 0.2
 
 
 def make_model(count: int, *, is_plain: bool) -> dict[str, np.ndarray]:
-    """Returns the parameters of a model; with torch, the arrays share the memory of its tensors."""
+    """Returns the parameters of a model; with torch, the arrays share the memory of its tensors.
+
+    They are no zeros, because the system maps the pages of zeros only when they are written.
+    """
     if is_plain:
         time.sleep(IMPORT_S)
-        return {f"layer-{number}": np.zeros(count // LAYERS, np.float32) for number in range(LAYERS)}
+        return {f"layer-{number}": np.ones(count // LAYERS, np.float32) for number in range(LAYERS)}
     import torch
 
     torch.set_num_threads(1)
-    return {f"layer-{number}": torch.zeros(count // LAYERS).numpy() for number in range(LAYERS)}
+    return {f"layer-{number}": torch.ones(count // LAYERS).numpy() for number in range(LAYERS)}
 
 
 def hold_children(*, is_plain: bool) -> object:
