@@ -28,6 +28,7 @@ KERNELS = Extension(
             "digests",
             "draws",
             "gru",
+            "halves",
             "images",
             "lstm",
             "module",
