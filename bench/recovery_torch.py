@@ -44,13 +44,16 @@ GOALS = {"kill to next step": 0.1, "slot filled again": 0.3, "host removed": 0.2
 
 
 def make_state(count: int, *, is_plain: bool) -> Any:
-    """Joins the job first, as most scripts do; returns a state with a model, an optimizer, and the number of steps."""
+    """Joins the job first, as most scripts do; returns a state with a model, an optimizer, and the number of steps.
+
+    The parameters are no zeros, because the system maps the pages of zeros only when they are written.
+    """
     if is_plain:
         time.sleep(IMPORT_S)
         import paddle.elastic as hvd
 
         hvd.init()
-        model = {f"layer-{number}": np.zeros(count // LAYERS, np.float32) for number in range(LAYERS)}
+        model = {f"layer-{number}": np.ones(count // LAYERS, np.float32) for number in range(LAYERS)}
         return hvd.elastic.ArrayState(model=model, steps=0)
     import torch
 
@@ -58,7 +61,7 @@ def make_state(count: int, *, is_plain: bool) -> Any:
 
     hvd_torch.init()
     torch.set_num_threads(1)
-    layers = torch.nn.ParameterList(torch.zeros(count // LAYERS) for _ in range(LAYERS))
+    layers = torch.nn.ParameterList(torch.ones(count // LAYERS) for _ in range(LAYERS))
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.1, momentum=0.9)
     return hvd_torch.elastic.TorchState(layers, hvd_torch.DistributedOptimizer(optimizer), steps=0)
 

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from paddle_cluster.elastic.collectives.forming import form
-from paddle_cluster.elastic.collectives.group import Patience, RankGroup
+from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.collectives.joining import GroupPlan
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
+from paddle_cluster.elastic.collectives.stalls import Patience
 from paddle_cluster.elastic.process.set_registry import DYNAMIC, ProcessSet, SetRegistry
 
 DEADLINE_S = 60.0

@@ -12,11 +12,13 @@ static void *array_of(Arrays *arrays, PyObject *object, char kind, int writable,
     if (PyObject_GetBuffer(object, view, flags) < 0) return NULL;
     arrays->count++;
     const char *format = view->format ? view->format : "B";
-    const char *formats = kind == 'f' ? "f" : kind == 'd' ? "d" : kind == 'I' ? "IL" : "ilqn";
-    if (!strchr(formats, format[0]) || format[1] || view->itemsize != (kind == 'l' || kind == 'd' ? 8 : 4)) {
+    const char *formats = kind == 'f' ? "f" : kind == 'd' ? "d" : kind == 'I' ? "IL" : kind == 'H' ? "H" : "ilqn";
+    Py_ssize_t itemsize = kind == 'l' || kind == 'd' ? 8 : kind == 'H' ? 2 : 4;
+    if (!strchr(formats, format[0]) || format[1] || view->itemsize != itemsize) {
         const char *name = kind == 'f'   ? "float32"
                            : kind == 'd' ? "float64"
                            : kind == 'I' ? "uint32"
+                           : kind == 'H' ? "uint16"
                            : kind == 'i' ? "int32"
                                          : "int64";
         PyErr_Format(PyExc_TypeError, "an array of %s is needed, not of format '%s'", name, format);
@@ -61,6 +63,14 @@ uint32_t *naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
 
 const uint32_t *read_naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
     return array_of(arrays, object, 'I', 0, length);
+}
+
+uint16_t *halves(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
+    return array_of(arrays, object, 'H', 1, length);
+}
+
+const uint16_t *read_halves(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
+    return array_of(arrays, object, 'H', 0, length);
 }
 
 int same_length(Arrays *arrays, PyObject *const *args, int count, int writable, float **data, Py_ssize_t *length) {

@@ -42,6 +42,8 @@ const int64_t *read_integers(Arrays *arrays, PyObject *object, Py_ssize_t *lengt
 const int32_t *read_small_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 uint32_t *naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 const uint32_t *read_naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length);
+uint16_t *halves(Arrays *arrays, PyObject *object, Py_ssize_t *length);
+const uint16_t *read_halves(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 
 /* Get `count` float arrays of equal length from the arguments; the first `writable` arrays are written to. */
 int same_length(Arrays *arrays, PyObject *const *args, int count, int writable, float **data, Py_ssize_t *length);
@@ -71,8 +73,8 @@ PyObject *fail(Arrays *arrays, const char *message);
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
-extern PyMethodDef attention_functions[], chain_functions[], draws_functions[], gru_functions[], images_functions[],
-    lstm_functions[], rows_functions[], rules_functions[], samples_functions[], steps_functions[], tables_functions[],
+extern PyMethodDef attention_functions[], chain_functions[], digests_functions[], draws_functions[], gru_functions[], halves_functions[],
+    images_functions[], lstm_functions[], rows_functions[], rules_functions[], samples_functions[], steps_functions[], tables_functions[],
     windows_functions[], winograd_functions[];
 
 #endif

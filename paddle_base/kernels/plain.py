@@ -268,3 +268,40 @@ def deal_rows(
     order = np.argsort(owner, kind="stable").astype(np.uint32)
     starts = np.searchsorted(owner[order], np.arange(len(places) + 1)).astype(np.int64)
     return order, ids[order] // owners, starts
+
+
+MIXING_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # as in digests.c
+
+
+def fold_words(lanes: npt.NDArray[np.int64], words: npt.NDArray[np.int64]) -> None:
+    """Mix rows of words into the lanes in place. Shapes: lanes: (n,), words: (rows * n,)."""
+    mixed, upper = lanes.view(np.uint64), np.empty(len(lanes), np.uint64)
+    for row in words.view(np.uint64).reshape(-1, len(lanes)):
+        np.bitwise_xor(mixed, row, out=mixed)
+        np.multiply(mixed, MIXING_FACTOR, out=mixed)
+        np.right_shift(mixed, np.uint64(32), out=upper)
+        np.bitwise_xor(mixed, upper, out=mixed)
+
+
+_QUIET_NAN = np.uint32(0x7FC0)
+
+
+def widen_bfloat16(values: npt.NDArray[np.uint16], out: Array) -> None:
+    """Write bfloat16 numbers to `out` as float32 numbers. Shapes: both (n,)."""
+    bits = out.view(np.uint32)
+    bits[...] = values
+    bits <<= np.uint32(16)
+
+
+def round_to_bfloat16(values: Array, out: npt.NDArray[np.uint16]) -> None:
+    """Write float32 numbers to `out` as bfloat16 numbers. Shapes: both (n,)."""
+    bits = values.view(np.uint32)
+    upper = bits >> np.uint32(16)
+    rounded = upper & np.uint32(1)
+    rounded += np.uint32(0x7FFF)
+    rounded += bits
+    rounded >>= np.uint32(16)
+    is_nan = np.isnan(values)
+    if is_nan.any():  # rounding could carry a NaN to an infinity, or over the sign
+        np.copyto(rounded, upper & np.uint32(0x8000) | _QUIET_NAN, where=is_nan)
+    out[...] = rounded

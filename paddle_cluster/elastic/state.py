@@ -20,9 +20,11 @@ from paddle_base.runtime import glog
 from paddle_cluster.elastic.collectives.dtypes import DTYPES
 from paddle_cluster.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.fresh_memory import FreshMemory
 from paddle_cluster.elastic.process.leaving import leaving_on_sigterm
 from paddle_cluster.elastic.process.membership import WORKER
 from paddle_cluster.elastic.process.objects import dump_object
+from paddle_cluster.elastic.process.sameness import list_stale
 from paddle_cluster.elastic.sampler import ElasticSampler
 from paddle_cluster.elastic.worker import WorkerNotificationManager
 
@@ -257,9 +259,16 @@ class ArrayState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        """Write rank 0's arrays into the arrays of every rank, take rank 0's other attributes, and save all of them."""
+        """Write rank 0's arrays into the arrays of every rank, take rank 0's other attributes, and save all of them.
+
+        An array that has the same bits on all ranks is not sent.
+        """
         named = sorted(self._named_arrays().items())
-        handles = [operations.broadcast_async_(array, 0, f"{SYNC_NAME}.{name}") for name, array in named]
+        names = repr([(name, array.dtype.str, array.shape) for name, array in named]).encode()
+        stale = list_stale([array for _, array in named], names, SYNC_NAME)
+        handles = [
+            operations.broadcast_async_(named[one][1], 0, f"{SYNC_NAME}.{named[one][0]}") for one in sorted(stale)
+        ]
         for handle in handles:
             operations.synchronize(handle)
         for name in self._samplers:
@@ -274,13 +283,14 @@ class ArrayState(ObjectState):
             getattr(self, name).reset()
 
     def _keep(self) -> None:
+        memory = FreshMemory()
         for name in self._arrays:
             value, kept = getattr(self, name), self._kept.get(name)
             if isinstance(value, dict):
                 old = kept if isinstance(kept, dict) else {}
-                self._kept[name] = {key: _copy_into(old.get(key), array) for key, array in value.items()}
+                self._kept[name] = {key: _copy_into(old.get(key), array, memory) for key, array in value.items()}
             else:
-                self._kept[name] = _copy_into(kept, value)
+                self._kept[name] = _copy_into(kept, value, memory)
         for name in self._samplers:
             self._kept[name] = getattr(self, name).state_dict()
 
@@ -294,7 +304,7 @@ class ArrayState(ObjectState):
         return named
 
 
-def _copy_into(target: object, source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _copy_into(target: object, source: np.ndarray[Any, Any], memory: FreshMemory | None = None) -> np.ndarray[Any, Any]:
     """Return an array with the content of the source; this is the target if it has the type and shape of the source."""
     source = np.asarray(source)
     if (
@@ -302,7 +312,9 @@ def _copy_into(target: object, source: np.ndarray[Any, Any]) -> np.ndarray[Any, 
         or (target.shape, target.dtype) != (source.shape, source.dtype)
         or not target.flags.writeable
     ):
-        return source.copy()
+        if memory is None or not source.flags.c_contiguous:
+            return source.copy()
+        target = memory.take(source.nbytes).view(source.dtype).reshape(source.shape)
     target[...] = source
     return target
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paddle_base.kernels import halves
+
 Flat = npt.NDArray[Any]
 # marks 2 bytes as bfloat16; an array of uint16 becomes an array of bfloat16 by `.view(BFLOAT16)`
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])
@@ -18,7 +20,6 @@ DTYPES: tuple[np.dtype[Any], ...] = (
     *map(np.dtype, (np.int8, np.int16, np.uint8, np.uint16, np.uint32, np.uint64, np.bool_)),
     BFLOAT16,
 )
-_QUIET_NAN = np.uint32(0x7FC0)
 
 
 def name_dtype(dtype: np.dtype[Any]) -> str:
@@ -30,9 +31,7 @@ def widen_bfloat16(values: Flat, out: Flat | None = None) -> Flat:
     """Return bfloat16 numbers as float32 numbers, which is exact. Shapes: all (n,)."""
     if out is None:
         out = np.empty(len(values), np.float32)
-    bits = out.view(np.uint32)
-    bits[...] = values.view(np.uint16)
-    bits <<= np.uint32(16)
+    halves.widen_bfloat16(values.view(np.uint16), out)
     return out
 
 
@@ -41,13 +40,4 @@ def round_to_bfloat16(values: Flat, out: Flat) -> None:
 
     Shapes: all (n,).
     """
-    bits = values.view(np.uint32)
-    upper = bits >> np.uint32(16)
-    rounded = upper & np.uint32(1)
-    rounded += np.uint32(0x7FFF)
-    rounded += bits
-    rounded >>= np.uint32(16)
-    is_nan = np.isnan(values)
-    if is_nan.any():  # rounding could carry a NaN to an infinity, or over the sign
-        np.copyto(rounded, upper & np.uint32(0x8000) | _QUIET_NAN, where=is_nan)
-    out.view(np.uint16)[...] = rounded
+    halves.round_to_bfloat16(values, out.view(np.uint16))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from paddle_base.kernels.halves import round_to_float16, widen_float16
 from paddle_cluster.elastic.collectives.dtypes import BFLOAT16, Flat, round_to_bfloat16, widen_bfloat16
 from paddle_cluster.elastic.collectives.requests import Reduction, Request
 
@@ -92,12 +93,12 @@ class Arithmetic(NamedTuple):
 
     def store(self, total: Flat, out: Flat) -> None:
         """Write results of the type `working_dtype` to `out`, in its own type. Shapes: all (n,)."""
-        if self.dtype != BFLOAT16:
+        if self.dtype == BFLOAT16:
+            round_to_bfloat16(total, out)
+        elif (total.dtype, out.dtype) == (_FLOAT32, _FLOAT16):
+            round_to_float16(total, out)
+        else:
             out[...] = total
-            return
-        step = BLOCK_BYTES // total.itemsize
-        for begin in range(0, len(out), step):
-            round_to_bfloat16(total[begin : begin + step], out[begin : begin + step])
 
     def combine(self, out: Flat, sources: Sequence[Flat], size: int) -> None:
         """Write the reduction of the sources, in their order, to `out`; `out` may be one of the first two sources.
@@ -105,20 +106,21 @@ class Arithmetic(NamedTuple):
         Shapes: all (n,). Args: size: divisor of an average.
         """
         ufunc, work = _UFUNCS[Reduction(self.reduction)], self.working_dtype
-        is_plain = self.prescale == 1.0 and self.dtype != BFLOAT16  # then numpy itself converts the sources
+        # then numpy itself converts the sources
+        is_plain = self.prescale == 1.0 and not (work == _FLOAT32 and self.dtype.itemsize == 2)
         step = BLOCK_BYTES // work.itemsize
+        room = min(step, len(out))
+        totals: Flat = np.empty(0 if work == out.dtype else room, work)
+        loaded: list[Flat] = [] if is_plain else [np.empty(room, work) for _ in range(2)]
         for begin in range(0, len(out), step):
             parts = [source[begin : begin + step] for source in sources]
             target = out[begin : begin + step]
-            if not is_plain:
-                parts = [self._loaded(part, work) for part in parts]
-            total = target if work == out.dtype else np.empty(len(target), work)
+            total = target if work == out.dtype else totals[: len(target)]
+            first = self._loaded(parts[0], loaded, 0)
             if len(parts) == 1:
-                total[...] = parts[0]
-            else:
-                ufunc(parts[0], parts[1], out=total, dtype=work)
-            for part in parts[2:]:
-                ufunc(total, part, out=total, dtype=work)
+                total[...] = first
+            for number, part in enumerate(parts[1:]):
+                ufunc(total if number else first, self._loaded(part, loaded, 1), out=total, dtype=work)
             self.finish(total, size)
             if total is not target:
                 self.store(total, target)
@@ -131,7 +133,7 @@ class Arithmetic(NamedTuple):
         if len(sources) < 4:  # both orders are the same
             self.combine(out, sources, size)
             return
-        parts = [self._loaded(source, self.working_dtype) for source in sources]
+        parts = [self._loaded(source, [np.empty(len(source), self.working_dtype)], 0) for source in sources]
         pairs = len(parts) - (1 << (len(parts).bit_length() - 1))
         while len(parts) > 1:
             pairs = pairs or len(parts) // 2
@@ -141,8 +143,11 @@ class Arithmetic(NamedTuple):
         self.finish(parts[0], size)
         self.store(parts[0], out)
 
-    def _loaded(self, source: Flat, work: np.dtype[Any]) -> Flat:
-        values: Flat = np.empty(len(source), work)
+    def _loaded(self, source: Flat, memory: Sequence[Flat], number: int) -> Flat:
+        """Return the values as partial results; without memory, as they are."""
+        if not memory:
+            return source
+        values = memory[number][: len(source)]
         self.load(source, values)
         return values
 
@@ -150,6 +155,8 @@ class Arithmetic(NamedTuple):
 def _widen(source: Flat, out: Flat) -> None:
     if source.dtype == BFLOAT16:
         widen_bfloat16(source, out)
+    elif (source.dtype, out.dtype) == (_FLOAT16, _FLOAT32):
+        widen_float16(source, out)
     else:
         out[...] = source
 

@@ -5,6 +5,7 @@ T3 to T6 are T1 with the states of TensorFlow and Keras, for which those of nump
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,8 @@ from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.errors import HostsUpdatedInterrupt
 from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.absent import REPLACEMENTS
+from paddle_cluster.elastic.process.fresh_memory import FreshMemory
+from paddle_cluster.elastic.process.sameness import list_stale
 from paddle_cluster.elastic.sampler import ElasticSampler
 from paddle_cluster.elastic.state import ArrayState, ObjectState, State
 
@@ -113,6 +116,59 @@ def test_the_collectives_of_a_sync_have_its_name(monkeypatch: pytest.MonkeyPatch
     state.sync()
     parts = ["moments.m", "weights.", "length", "content", "length", "content"]
     assert names == [f"state.sync.{part}" for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "sent"),
+    [
+        ({}, []),
+        ({"weights": np.full(2, -0.0)}, ["weights."]),
+        ({"moments": {"m": np.ones(2), "n": np.ones(3)}}, ["moments.m", "weights."]),
+        (None, ["moments.m", "weights."]),
+    ],
+    ids=["the same bits", "other bits", "other names", "a newcomer"],
+)
+def test_a_sync_sends_the_arrays_that_differ(
+    monkeypatch: pytest.MonkeyPatch, replicas: Any, theirs: dict[str, Any] | None, sent: list[str]
+) -> None:
+    """After the loss of a worker all arrays were sent to ranks that had them: 100 MB took 0.2 s on a busy machine."""
+    rows: dict[str, Any] = {}
+    names: list[str] = []
+    is_own = False
+
+    def gather(own: Any, name: str) -> Any:
+        if not is_own:
+            rows["theirs"] = own if theirs is not None else own[:0]
+            return own
+        return np.concatenate([own, rows["theirs"]])
+
+    monkeypatch.setattr(operations, "allgather", gather)
+    monkeypatch.setattr(operations, "broadcast_async_", lambda array, root, name: names.append(name))
+    monkeypatch.setattr(operations, "synchronize", lambda handle: None)
+    monkeypatch.setattr(operations, "broadcast_object", lambda value, name=None: value)
+    monkeypatch.setattr(operations.WORKER, "has_state", True)
+    replicas(0, 2)
+    same = {"weights": np.zeros(2), "moments": {"m": np.ones(2)}}
+    ArrayState(**{**copy.deepcopy(same), **(theirs or {})}).sync()
+    names.clear()
+    is_own = True
+    ArrayState(**same).sync()
+    assert names == [f"state.sync.{name}" for name in sent]
+
+
+def test_a_sync_without_a_state_on_this_rank_sends_all(monkeypatch: pytest.MonkeyPatch, replicas: Any) -> None:
+    monkeypatch.setattr(operations, "allgather", lambda own, name: own)
+    replicas(0, 2)
+    assert list_stale([np.ones(1), np.ones(2)], b"names", "state") == {0, 1}
+
+
+def test_fresh_memory_is_aligned_and_nobody_elses() -> None:
+    memory = FreshMemory()
+    taken = [memory.take(nbytes) for nbytes in (0, 10, 70_001, 4 << 20, 3 << 20, 100_000) * 3]
+    for number, one in enumerate(taken):
+        one[:] = number
+    assert all((one == number).all() for number, one in enumerate(taken))
+    assert {one.ctypes.data % 16 for one in taken if len(one)} == {0}
 
 
 def test_t1_arrays_are_restored_in_their_memory() -> None:

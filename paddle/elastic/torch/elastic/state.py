@@ -85,7 +85,7 @@ class PartHandler(StateHandler):
 
         Raises: see `sync_value`.  ConfigError: the state does not fit the value.
         """
-        self._take(sync_value(self.read(), self.name))
+        self._take(sync_value(self.read(), self.name, is_compared=True))
 
     def sync(self) -> None:
         """Write the state of rank 0 into the value on all ranks, and save it."""
@@ -116,7 +116,7 @@ class ModelStateHandler(PartHandler):
     def receive(self) -> None:
         """Write the parameters and buffers of rank 0 into the model, and do not save them."""
         own = self.read()
-        found = sync_value(own, self.name, into=True)
+        found = sync_value(own, self.name, into=True, is_compared=True)
         if found is not own:
             self._take(found)
 

@@ -281,6 +281,35 @@ def test_values_arrive_with_their_types_and_bits() -> None:
     assert found["nested"][1][1][3]["z"].tolist() == [0, 1, 2]
 
 
+def test_a_sync_of_ranks_that_have_the_state_sends_the_tensors_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the loss of a worker the whole model and twice as much of its optimizer were sent to ranks with them."""
+    broadcast, sent = operations.broadcast_async_, []
+
+    def record(tensor: Any, root_rank: int, name: str) -> Any:
+        sent.append(name)
+        return broadcast(tensor, root_rank, name)
+
+    model = make_model(1)
+    optimizer = torch.optim.Adam(model.parameters())
+    train(model, optimizer)
+    pairs = [copy.deepcopy((model, optimizer)) for _ in range(2)]
+    pairs[1][0][0].bias.data[1] += 1
+    pairs[1][1].state[pairs[1][0][2].weight]["exp_avg"].neg_()
+
+    def work(rank: int) -> Any:
+        model, optimizer = pairs[rank]
+        state = TorchState(model, optimizer, epoch=rank)
+        state.sync()
+        return take(state)
+
+    monkeypatch.setattr(operations, "broadcast_async_", record)
+    monkeypatch.setattr(WORKER, "has_state", True)
+    first, second = as_ranks(2, work)
+    assert first == second
+    kinds = [name.split(".")[2] for name in sent]
+    assert {kind: kinds.count(kind) // 2 for kind in set(kinds)} == {"model": 1, "optimizer": 1}
+
+
 def test_a_sparse_tensor_arrives_as_one() -> None:
     def work(rank: int) -> Any:
         indices, values = torch.tensor([[0, 2, 2], [1, 0, 0]]), torch.tensor([1.0, 2.0, 3.0])
