@@ -3,9 +3,9 @@
 A CPU tensor is sent from its own memory, so it must not change before `synchronize`. Functions with the suffix `_`
 write the result into the tensor. No function of this module takes part in autograd; those of `mpi_ops` do.
 
-Every function raises ValueError for a tensor that is not contiguous, for a type that no collective takes, and for a
-name that waits already. `synchronize` raises HorovodInternalError when a rank is lost, and CollectiveMismatchError when
-the ranks disagree about shape, type or operation.
+Every function raises ValueError for a tensor that is not contiguous or has no values, for a type that no collective
+takes, and for a name that waits already. `synchronize` raises HorovodInternalError when a rank is lost, and
+CollectiveMismatchError when the ranks disagree about shape, type or operation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from paddle.elastic.torch.adasum import PendingAdasum
 from paddle.elastic.torch.handles import HANDLES
-from paddle.elastic.torch.tensors import AnyArray, make_tensor, read_tensor, write_tensor
+from paddle.elastic.torch.tensors import AnyArray, check_tensor, make_tensor, read_tensor, write_tensor
 from paddle_cluster.elastic.collectives.requests import Reduction
 from paddle_cluster.elastic.errors import HorovodInternalError
 from paddle_cluster.elastic.process import operations
@@ -136,10 +136,8 @@ def grouped_allreduce_async_(
 ) -> int:
     """Begin an all-reduce of several tensors in place; the handle gives the list of them.
 
-    Raises: ValueError: a tensor stands twice in the list, so it would get two results.
+    Raises: ValueError: two tensors of the list have the same memory, which would get two results.
     """
-    if len({id(tensor) for tensor in tensors}) < len(tensors):
-        raise ValueError("a tensor stands twice in the group of an all-reduce in place; name each of them once")
     if is_adasum(average, op):
         return _begin_adasum(
             tensors, name, (prescale_factor, postscale_factor), process_set, in_place=True, is_group=True
@@ -161,7 +159,7 @@ def _begin_adasum(
     is_group: bool,
 ) -> int:
     for tensor in tensors:
-        read_tensor(tensor)  # the errors of every all-reduce
+        check_tensor(tensor)  # the errors of every all-reduce
 
     def finish(results: list[torch.Tensor]) -> Any:
         if in_place:

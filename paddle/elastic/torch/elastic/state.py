@@ -18,6 +18,7 @@ from paddle.elastic.torch.elastic.plain_data import take_apart
 from paddle.elastic.torch.elastic.sending import copy_into, sync_value
 from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.objects import drop_advice
 from paddle_cluster.elastic.state import SYNC_NAME, ElasticSampler, ObjectState
 
 
@@ -318,7 +319,8 @@ class TorchState(ObjectState):
         try:
             take_apart(value, name)
         except TypeError as exc:
-            raise TypeError(f"TorchState({name}=...): {exc}; or give TorchState(..., unsafe_pickle=True)") from exc
+            advice = "" if drop_advice(exc) != str(exc) else "; or give TorchState(..., unsafe_pickle=True)"
+            raise TypeError(f"TorchState({name}=...): {exc}{advice}") from exc
 
     def _make_handler(self, name: str, value: object) -> StateHandler | None:
         """Return the handler of an attribute; None: the attribute is sent as plain data, or by pickle.
@@ -336,7 +338,8 @@ class TorchState(ObjectState):
             except TypeError as exc:
                 if kind is PartHandler and self._unsafe_pickle:
                     return None
-                raise TypeError(f"TorchState({name}=...): {exc}") from exc
+                why = str(exc) if kind is PartHandler else drop_advice(exc)  # the other kinds are never pickled
+                raise TypeError(f"TorchState({name}=...): {why}") from exc
         return handler
 
 
