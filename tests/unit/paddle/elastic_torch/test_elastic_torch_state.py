@@ -194,7 +194,7 @@ class OwnModel(torch.nn.Module):  # type: ignore[misc, name-defined]
         ({"w": torch.nn.Parameter(torch.ones(2))}, r"\(w=\.\.\.\): w is a Parameter; "),
         ({"w": lambda: torch.ones(2, device="meta")}, r"w is a tensor of torch.strided on meta, which cannot be sent"),
         ({"w": lambda: torch.ones(2, 2).to_sparse_csr()}, "w is a tensor of torch.sparse_csr on cpu, which"),
-        ({"w": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)}, "w is a quantised.*unsafe_pickle"),
+        ({"w": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)}, "is a quantised.*unsafe_pickle"),
         ({"w": {plain_data.MARK: 1}}, "w has the key 'paddle.elastic.torch', which is reserved"),
         ({"model": OwnModel({1, 2})}, r"\(model=\.\.\.\): model\['_extra_state'\] is a set; .* can be sent$"),
         ({"save": 1}, "save is a method of the state"),
