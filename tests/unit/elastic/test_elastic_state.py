@@ -71,9 +71,26 @@ def test_an_attribute_that_cannot_be_sent_is_refused_at_once_by_its_name(kind: t
         kind(epoch=0, order=[1, OwnSampler()])
 
 
+@pytest.mark.parametrize("kind", [ObjectState, ArrayState])
+def test_an_attribute_is_refused_where_it_gets_a_value_that_cannot_be_sent(kind: type[ObjectState]) -> None:
+    """The next change of workers failed instead, in each worker in turn, until the job ended."""
+    state = kind(epoch=0, best=None)
+    state.other = state.best = {"error": 0.5}
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}\(best=\.\.\.\): best is a OwnSampler; "):
+        state.best = OwnSampler()
+    state.other = OwnSampler()  # no part of the state
+    state.commit()
+    state.epoch = 1
+    state.restore()
+    assert (state.epoch, state.best) == (0, {"error": 0.5})
+
+
 def test_a_broadcast_of_the_users_own_may_send_anything() -> None:
     sampler = OwnSampler()
-    assert ObjectState(lambda value: value, sampler=sampler).sampler is sampler
+    state = ObjectState(lambda value: value, sampler=sampler)
+    assert state.sampler is sampler
+    state.sampler = None
+    state.sampler = sampler
 
 
 # ----- T1: states -----

@@ -210,6 +210,22 @@ def test_what_cannot_be_sent_is_refused_at_once_by_its_name(given: Any, said: st
         TorchState(epoch=0, **made)
 
 
+def test_a_value_that_cannot_be_sent_is_refused_where_it_is_assigned(alone: None) -> None:
+    """The next change of workers failed instead, in each worker in turn, until the job ended."""
+    state = TorchState(make_model(0), best=None, unit=make_model(1))
+    for name in ("best", "unit"):  # the second has a handler
+        before = getattr(state, name)
+        with pytest.raises(
+            TypeError, match=rf"^TorchState\({name}=\.\.\.\): {name} is a OwnThing; .*unsafe_pickle=True"
+        ):
+            setattr(state, name, OwnThing())
+        state.restore()
+        assert getattr(state, name) is before
+    state.best = {"loss": torch.ones(1)}
+    state.commit()
+    TorchState(unsafe_pickle=True, best=None).best = OwnThing()
+
+
 def test_a_value_that_contains_itself_is_refused(alone: None) -> None:
     value: list[Any] = []
     value.append(value)
