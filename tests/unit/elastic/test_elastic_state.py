@@ -391,14 +391,18 @@ def test_a_negative_number_of_processed_samples_is_refused() -> None:
 
 
 def test_names_that_only_horovod_has_are_answered_with_their_replacement() -> None:
-    with pytest.raises(AttributeError, match=r"has no attribute 'DistributedOptimizer': call hvd.allreduce"):
-        hvd.DistributedOptimizer  # noqa: B018
-    with pytest.raises(AttributeError, match=r"'TorchState': use hvd.elastic.ArrayState"):
+    torch = r"with PyTorch, `import paddle\.elastic\.torch as hvd`; otherwise"
+    cases = {
+        "DistributedOptimizer": f"{torch} call hvd.allreduce with the gradients",
+        "Compression": rf"{torch} delete the argument compression=\.\.\.; for smaller",
+        "Adasum": rf"{torch} use op=hvd\.Average or op=hvd\.Sum",
+        "DistributedGradientTape": "call hvd.allreduce with the gradients",
+    }
+    for name, said in cases.items():
+        with pytest.raises(AttributeError, match=f"'{name}': {said}"):
+            getattr(hvd, name)
+    with pytest.raises(AttributeError, match="'TorchState': `import paddle.elastic.torch as hvd` has it"):
         hvd.elastic.TorchState  # noqa: B018
-    with pytest.raises(AttributeError, match=r"'Compression': delete the argument compression=\.\.\.; for smaller"):
-        hvd.Compression  # noqa: B018
-    with pytest.raises(AttributeError, match=r"'Adasum': use op=hvd\.Average or op=hvd\.Sum"):
-        hvd.Adasum  # noqa: B018
     assert not hasattr(hvd, "anything")
     present = set(REPLACEMENTS) & {*dir(hvd), *dir(hvd.elastic)}
     assert present == set()
