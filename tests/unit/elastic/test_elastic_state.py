@@ -401,7 +401,7 @@ def test_names_that_only_horovod_has_are_answered_with_their_replacement() -> No
     for name, said in cases.items():
         with pytest.raises(AttributeError, match=f"'{name}': {said}"):
             getattr(hvd, name)
-    with pytest.raises(AttributeError, match="'TorchState': `import paddle.elastic.torch as hvd` has it"):
+    with pytest.raises(AttributeError, match=r"'TorchState': `import paddle\.elastic\.torch as hvd` has it"):
         hvd.elastic.TorchState  # noqa: B018
     assert not hasattr(hvd, "anything")
     present = set(REPLACEMENTS) & {*dir(hvd), *dir(hvd.elastic)}
