@@ -276,7 +276,7 @@ def alltoall_async(
     if isinstance(splits, torch.Tensor):
         if splits.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"splits has the type {splits.dtype}; it has to be a tensor of int32")
-        rows = splits.cpu().numpy()
+        rows = read_tensor(splits.contiguous())
     pending = operations.alltoall_async(read_tensor(tensor), rows, name, process_set=process_set)
 
     def finish(result: tuple[AnyArray, Any]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -47,8 +47,9 @@ def check_tensor(tensor: torch.Tensor) -> None:
             "for example with model.to_empty(device='cpu')"
         )
     if tensor.dtype not in DTYPES:
-        raise ValueError(f"Tensor type {tensor.type()} is not supported.")
-    if not tensor.is_contiguous():  # the first sentence is Horovod's
+        types = ", ".join(sorted(str(one).removeprefix("torch.") for one in DTYPES))
+        raise ValueError(f"Tensor type {tensor.type()} is not supported. Convert it into one of {types}")
+    if not tensor.is_contiguous():  # the first sentences are Horovod's
         raise ValueError(
             f"Tensor is required to be contiguous. The strides of one of shape {tuple(tensor.shape)} are "
             f"{tensor.stride()}; send its contiguous()"

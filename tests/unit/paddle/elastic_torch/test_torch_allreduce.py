@@ -177,7 +177,7 @@ def test_a_tensor_that_no_collective_takes_is_refused_before_anything_is_sent(th
         (
             torch.ones(2, dtype=torch.complex64),
             ValueError,
-            r"^Tensor type torch\.ComplexFloatTensor is not supported\.$",
+            r"^Tensor type torch\.ComplexFloatTensor is not supported\. Convert it into one of bfloat16, bool, ",
         ),
         (torch.eye(2).to_sparse(), ValueError, r"sparse_allreduce_async, or its to_dense"),
         ([1.0, 2.0], TypeError, "takes tensors, and not a list; use torch.as_tensor"),
