@@ -1,4 +1,4 @@
-"""The modules of v0.10's package `paddle` that are not here: an import says what replaces them, and on which page.
+"""The modules of v0.10's `paddle` and of Horovod that are not here: an import says what replaces them, and where.
 
 A module of this project always comes first, because the finder below is the last one.
 """
@@ -11,8 +11,12 @@ from typing import Any
 
 _V2 = "a program of 2017 imports paddle.v2: see docs/v2.md"
 _FLUID = "fluid came after v0.10: use the layers and trainer.SGD of paddle.v2, see docs/v2.md"
+_ARRAYS = "with other libraries than PyTorch, call paddle.elastic with numpy arrays: see docs/worker-script.md"
 _SERVICE = "the messages between trainers and parameter servers are other ones: see docs/protocol.md"
 MODULES: Mapping[str, str] = {
+    "paddle.elastic.keras": _ARRAYS,
+    "paddle.elastic.mxnet": _ARRAYS,
+    "paddle.elastic.tensorflow": _ARRAYS,
     "paddle.fluid": _FLUID,
     "paddle.proto.OptimizerConfig_pb2": _SERVICE,
     "paddle.proto.ParameterServerConfig_pb2": _SERVICE,
@@ -71,7 +75,7 @@ def member_of(module: str) -> Callable[[str], Any]:
 
 
 def pointer(name: str) -> str:
-    """Return what replaces a module, or a module inside it, of v0.10; "" for other modules."""
+    """Return what replaces a module of the table, or a module inside one; "" for other modules."""
     parts = name.split(".")
     return next((MODULES[one] for n in range(len(parts), 0, -1) if (one := ".".join(parts[:n])) in MODULES), "")
 
@@ -81,7 +85,7 @@ class _OlderModules:
 
     @staticmethod
     def find_spec(fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Raise ModuleNotFoundError for a module of v0.10 that is not here; return None for any other."""
+        """Raise ModuleNotFoundError for a module of the table, which is not here; return None for any other."""
         said = pointer(fullname)
         if said:
             raise ModuleNotFoundError(f"No module named {fullname!r}; {said}", name=fullname)

@@ -31,6 +31,7 @@ from paddle_cluster.elastic.worker import WorkerNotificationManager
 P = ParamSpec("P")
 R = TypeVar("R")
 _NO_UPDATE = 0
+_SCALARS = frozenset({bool, int, float, str, type(None)})
 SYNC_NAME = "state.sync"  # begins the names of the collectives of `sync`, which the warning about a long wait quotes
 FIXED = "this job ends, because its number of workers is fixed (paddle elastic run --min-np 1 lets the others continue)"
 notification_manager = WorkerNotificationManager()  # the only manager of this process
@@ -164,9 +165,18 @@ class ObjectState(State):
         super().__init__(bcast_object, get_rank)
         for name, value in kwargs.items():
             self._check_name(name)
-            self._check(name, value, is_sent_as_data=bcast_object is None)
+            self._check(name, value)
             setattr(self, name, value)
         self._saved_state = copy.deepcopy(kwargs)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Assign an attribute.
+
+        Raises: TypeError: it is one of the state and cannot be sent, which `sync` would find only after hours.
+        """
+        if name in self.__dict__.get("_saved_state", ()):
+            self._check_assigned(name, value)
+        object.__setattr__(self, name, value)
 
     def save(self) -> None:
         """Save a deep copy of the attributes."""
@@ -183,19 +193,19 @@ class ObjectState(State):
             self._saved_state = self._sync_object(present)
             self._set_attrs()
 
-    def _check(self, name: str, value: object, *, is_sent_as_data: bool) -> None:
-        """Refuse an attribute that `sync` could not send.
+    def _check_assigned(self, name: str, value: object) -> None:
+        if type(value) not in _SCALARS:  # a loop assigns numbers after each batch
+            self._check(name, value)
 
-        Args: is_sent_as_data: whether `operations.broadcast_object` sends the attribute.
-        Raises: TypeError: the attribute cannot be sent.
-        """
+    def _check(self, name: str, value: object) -> None:
+        """Refuse an attribute that `sync` could not send. Raises: TypeError."""
         call = f"{type(self).__name__}({name}=...)"
         if isinstance(value, ElasticSampler):
             raise TypeError(
                 f"{call}: an ElasticSampler has other samples on each rank and cannot be sent to a rank; "
                 f"use ArrayState({name}=...), which sends the number of processed samples"
             )
-        if not is_sent_as_data:
+        if self._bcast_object is not operations.broadcast_object:
             return
         try:
             dump_object(value, name)
@@ -212,7 +222,7 @@ class ObjectState(State):
 
     def _set_attrs(self) -> None:
         for name, value in self._saved_state.items():
-            setattr(self, name, copy.deepcopy(value))
+            object.__setattr__(self, name, copy.deepcopy(value))
 
 
 class ArrayState(ObjectState):

@@ -1,6 +1,7 @@
 """The fenced blocks of a page, and the bash script that runs the commands of the page.
 
     ```sh                           commands for this machine; tests/e2e/test_docs_commands.py runs them
+    ```sh torch                     the same with PyTorch; the test is skipped where torch is not installed
     ```sh cluster                   commands that need a Kubernetes; tests/kubernetes/test_cluster_docs.py runs them
     ```sh ci                        commands that .ci/run contains, word for word
     ```python file=trainer.py       a file that the reader makes; it is written before the next commands run
@@ -50,13 +51,11 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """The kind: `machine`, `cluster`, `ci`, `file` or `shown`; "" if the block has none of these."""
+        """The kind: `machine`, `torch`, `cluster`, `ci`, `file` or `shown`; "" if the block has none of these."""
         if self.info == ("sh",):
             return "machine"
-        if self.info == ("sh", "cluster"):
-            return "cluster"
-        if self.info == ("sh", "ci"):
-            return "ci"
+        if self.language == "sh" and self.info[1:] in {("torch",), ("cluster",), ("ci",)}:
+            return self.info[1]
         if self.file and len(self.info) == 2:
             return "file"
         return "shown" if len(self.info) == 1 and self.language in SHOWN else ""
@@ -122,7 +121,7 @@ def missing_in_ci(block: Block) -> list[str]:
 
 
 def has_commands(found: list[Block], kind: str) -> bool:
-    """Whether a page has commands of a kind, `machine` or `cluster`."""
+    """Whether a page has commands of a kind, `machine`, `torch` or `cluster`."""
     return any(block.kind == kind for block in found)
 
 

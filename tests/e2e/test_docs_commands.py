@@ -6,15 +6,15 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from docpages.blocks import ROOT, blocks_of, has_commands, script
 from docpages.project import copy_project, preparation, programs_in, run_script, state_of
 
-PAGES = [
-    path for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))] if has_commands(blocks_of(path), "machine")
-]
+ALL_PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [path for path in ALL_PAGES if has_commands(blocks_of(path), "machine")]
 SMALL = {"docs/examples.md": {"SYNTHETIC_ROWS": "150"}}  # made-up data; the rest of what the pages do is small anyway
 
 
@@ -135,3 +135,15 @@ def test_the_commands_of_the_page_work(page: Path, tmp_path: Path, make_project:
     assert programs_in(project) == [], "the commands of the page leave programs behind"
     if name in CHECKS:
         CHECKS[name](tmp_path / "project-home", output)
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="paddle.elastic.torch is an extra (make test installs torch)")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "page", [path for path in ALL_PAGES if has_commands(blocks_of(path), "torch")], ids=lambda path: path.name
+)
+def test_the_commands_for_pytorch_work(page: Path, tmp_path: Path, make_project: Callable[[Path, bool], Path]) -> None:
+    project = make_project(tmp_path / "project", False)
+    output = run_script(script(blocks_of(page), "torch"), project, {})
+    assert programs_in(project) == [], "the commands of the page leave programs behind"
+    assert re.search(r"^\[0\]<stdout>:epoch \d+: 2 workers, ", output, re.MULTILINE), output

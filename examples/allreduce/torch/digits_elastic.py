@@ -35,12 +35,13 @@ def train(state):
 
 
 def main():
+    data = make_data()  # what takes long comes before init, because the others do not wait for it
     hvd.init()
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(PIXELS, 32), torch.nn.ReLU(), torch.nn.Linear(32, CLASSES))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-    train(hvd.elastic.TorchState(model, optimizer, sampler=hvd.elastic.ElasticSampler(make_data()), epoch=0))
+    train(hvd.elastic.TorchState(model, optimizer, sampler=hvd.elastic.ElasticSampler(data), epoch=0))
 
 
 if __name__ == "__main__":

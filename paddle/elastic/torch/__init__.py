@@ -13,7 +13,7 @@ try:
 except ModuleNotFoundError as exc:
     if exc.name != "torch":
         raise
-    raise ImportError("paddle.elastic.torch needs torch: pip install .[torch]") from exc
+    raise ImportError("paddle.elastic.torch needs torch: pip install '.[torch]' in the project's directory") from exc
 
 from paddle.elastic.torch import elastic as elastic
 from paddle.elastic.torch.compression import *

@@ -3,9 +3,9 @@
 A CPU tensor is sent from its own memory, so it must not change before `synchronize`. Functions with the suffix `_`
 write the result into the tensor. No function of this module takes part in autograd; those of `mpi_ops` do.
 
-Every function raises ValueError for a tensor that is not contiguous, for a type that no collective takes, and for a
-name that waits already. `synchronize` raises HorovodInternalError when a rank is lost, and CollectiveMismatchError when
-the ranks disagree about shape, type or operation.
+Every function raises ValueError for a tensor that is not contiguous or has no values, for a type that no collective
+takes, and for a name that waits already. `synchronize` raises HorovodInternalError when a rank is lost, and
+CollectiveMismatchError when the ranks disagree about shape, type or operation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 from paddle.elastic.torch.adasum import PendingAdasum
 from paddle.elastic.torch.handles import HANDLES
-from paddle.elastic.torch.tensors import AnyArray, make_tensor, read_tensor, write_tensor
+from paddle.elastic.torch.tensors import AnyArray, check_tensor, make_tensor, read_tensor, write_tensor
 from paddle_cluster.elastic.collectives.requests import Reduction
 from paddle_cluster.elastic.errors import HorovodInternalError
 from paddle_cluster.elastic.process import operations
@@ -114,10 +114,8 @@ def grouped_allreduce_async_(
 ) -> int:
     """Begin an all-reduce of several tensors in place; the handle gives the list of them.
 
-    Raises: ValueError: a tensor stands twice in the list, so it would get two results.
+    Raises: ValueError: two tensors of the list have the same memory, which would get two results.
     """
-    if len({id(tensor) for tensor in tensors}) < len(tensors):
-        raise ValueError("a tensor stands twice in the group of an all-reduce in place; name each of them once")
     factors, chosen = (prescale_factor, postscale_factor), read_op_or_adasum(average, op)
     return _begin_allreduce(tensors, chosen, name, factors, process_set, in_place=True, is_group=True)
 
@@ -132,9 +130,9 @@ def _begin_allreduce(
     in_place: bool,
     is_group: bool,
 ) -> int:
-    arrays = [read_tensor(tensor) for tensor in tensors]
     if op == Adasum:
         return _begin_adasum(tensors, name, factors, process_set, in_place=in_place, is_group=is_group)
+    arrays = [read_tensor(tensor) for tensor in tensors]
     arguments = (None, name, op, *factors, process_set)
     if is_group:
         begin = operations.grouped_allreduce_async_ if in_place else operations.grouped_allreduce_async
@@ -152,6 +150,9 @@ def _begin_adasum(
     in_place: bool,
     is_group: bool,
 ) -> int:
+    for tensor in tensors:
+        check_tensor(tensor)  # the errors of every all-reduce
+
     def finish(results: list[torch.Tensor]) -> Any:
         if in_place:
             results = [tensor.detach().copy_(one) for tensor, one in zip(tensors, results, strict=True)]
@@ -273,7 +274,7 @@ def alltoall_async(
     if isinstance(splits, torch.Tensor):
         if splits.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"splits has the type {splits.dtype}; it has to be a tensor of int32")
-        rows = splits.cpu().numpy()
+        rows = read_tensor(splits.contiguous())
     pending = operations.alltoall_async(read_tensor(tensor), rows, name, process_set=process_set)
 
     def finish(result: tuple[AnyArray, Any]) -> tuple[torch.Tensor, torch.Tensor]:

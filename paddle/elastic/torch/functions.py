@@ -11,8 +11,10 @@ from paddle.elastic.torch import mpi_ops
 from paddle.elastic.torch.elastic.sending import loading, sync_value
 from paddle.elastic.torch.gradients import make_empty
 from paddle.elastic.torch.optimizer import ExchangingOptimizer
+from paddle.elastic.torch.tensors import check_tensor
 from paddle_cluster.elastic.collectives.requests import check_name
 from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.objects import drop_advice
 from paddle_cluster.elastic.process.process_sets import ProcessSet, global_process_set
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
@@ -24,7 +26,7 @@ def broadcast_parameters(params: object, root_rank: int) -> None:
     """Write the tensors of one rank into the tensors of all ranks.
 
     Args: params: `model.state_dict()`, or a list of parameters or of pairs (name, parameter).
-    Raises: ValueError: params is something else, or two ranks have different names.  TypeError: a value is no tensor.
+    Raises: ValueError: params is something else, or a value cannot be sent.  TypeError: a value is no tensor.
     """
     if isinstance(params, Mapping):
         pairs = sorted(params.items())
@@ -32,16 +34,19 @@ def broadcast_parameters(params: object, root_rank: int) -> None:
         pairs = [one if isinstance(one, tuple) else (None, one) for one in params]
     else:
         raise ValueError(f"invalid params of type: {type(params)}")
+    staged = []
     for name, tensor in pairs:  # before the first request, because an error must leave no waiting request
         check_name(f"broadcast.{name}")
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"broadcast_parameters: '{name}' is a {type(tensor).__name__}, not a tensor; leave it out")
-    sent = []
-    for name, tensor in pairs:
         own = tensor.detach()
-        wire = own.contiguous()
-        handle = mpi_ops.broadcast_async_(wire, root_rank, name=None if name is None else f"broadcast.{name}")
-        sent.append((own, wire, handle))
+        wire = own.contiguous() if own.layout == torch.strided else own
+        try:
+            check_tensor(wire)
+        except ValueError as exc:
+            raise ValueError(f"broadcast_parameters: '{name}': {exc}") from exc
+        staged.append((own, wire, None if name is None else f"broadcast.{name}"))
+    sent = [(own, wire, mpi_ops.broadcast_async_(wire, root_rank, name)) for own, wire, name in staged]
     for own, wire, handle in sent:
         mpi_ops.synchronize(handle)
         if wire is not own and wire.data_ptr() != own.data_ptr():
@@ -66,7 +71,10 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     if takes_step:
         _take_empty_step(optimizer)
     own = {"takes_step": takes_step, "optimizer": optimizer.state_dict()}
-    received = sync_value(own, STATE_NAME, root_rank=root_rank, into=True)
+    try:
+        received = sync_value(own, STATE_NAME, root_rank=root_rank, into=True)
+    except TypeError as exc:
+        raise TypeError(f"broadcast_optimizer_state: {drop_advice(exc)}") from exc
     with loading("the optimizer", root_rank):
         if received["takes_step"] and not is_root:
             optimizer.load_state_dict({**received["optimizer"], "state": {}})

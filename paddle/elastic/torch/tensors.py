@@ -23,8 +23,17 @@ DTYPES = frozenset((
 def read_tensor(tensor: torch.Tensor) -> AnyArray:
     """Return the values of a tensor as an array, which is the memory of the tensor if that is on the CPU.
 
-    Raises: TypeError: the value is no tensor.  ValueError: no collective takes a tensor of this kind.
+    Raises: see `check_tensor`.
     """
+    check_tensor(tensor)
+    host = tensor.detach() if is_on_host(tensor) else tensor.detach().to("cpu", copy=True)
+    if host.dtype == torch.bfloat16:  # numpy has no such type
+        return host.view(torch.int16).numpy().view(np.uint16).view(BFLOAT16)
+    return host.numpy()  # type: ignore[no-any-return]
+
+
+def check_tensor(tensor: torch.Tensor) -> None:
+    """Raises: TypeError: the value is no tensor.  ValueError: no collective takes a tensor of this kind."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"a collective takes tensors, and not a {type(tensor).__name__}; use torch.as_tensor")
     if tensor.layout != torch.strided:
@@ -32,14 +41,19 @@ def read_tensor(tensor: torch.Tensor) -> AnyArray:
             f"a tensor of the layout {tensor.layout} cannot take part in this collective; use "
             "hvd.sparse_allreduce_async, or its to_dense()"
         )
+    if tensor.device.type == "meta":
+        raise ValueError(
+            f"a tensor of the device meta has no values to send; its shape is {tuple(tensor.shape)}: give it memory, "
+            "for example with model.to_empty(device='cpu')"
+        )
     if tensor.dtype not in DTYPES:
-        raise ValueError(f"Tensor type {tensor.type()} is not supported.")
-    if not tensor.is_contiguous():
-        raise ValueError("Tensor is required to be contiguous.")
-    host = tensor.detach() if is_on_host(tensor) else tensor.detach().to("cpu", copy=True)
-    if host.dtype == torch.bfloat16:  # numpy has no such type
-        return host.view(torch.int16).numpy().view(np.uint16).view(BFLOAT16)
-    return host.numpy()  # type: ignore[no-any-return]
+        types = ", ".join(sorted(str(one).removeprefix("torch.") for one in DTYPES))
+        raise ValueError(f"Tensor type {tensor.type()} is not supported. Convert it into one of {types}")
+    if not tensor.is_contiguous():  # the first sentences are Horovod's
+        raise ValueError(
+            f"Tensor is required to be contiguous. The strides of one of shape {tuple(tensor.shape)} are "
+            f"{tensor.stride()}; send its contiguous()"
+        )
 
 
 def is_on_host(tensor: torch.Tensor) -> bool:

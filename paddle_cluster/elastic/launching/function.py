@@ -29,7 +29,7 @@ from paddle_cluster.elastic.launching.forking import ForkServer
 from paddle_cluster.elastic.launching.processes import StartProcess, WorkerProgram, start_command
 from paddle_cluster.elastic.membership.results import JobFailedError
 from paddle_cluster.elastic.process.membership import WORKER
-from paddle_cluster.elastic.process.objects import dump_object, load_object
+from paddle_cluster.elastic.process.objects import drop_advice, dump_object, load_object
 from paddle_cluster.elastic.rendezvous_client import RendezvousClient
 
 VARIABLE = "PADDLE_ELASTIC_FUNCTION"  # variable with the address:port of the store for the function
@@ -101,7 +101,7 @@ def dump_bounded_object(value: object, what: str) -> bytes:
     try:
         content = dump_object(value)
     except TypeError as exc:
-        why = str(exc).partition("; unsafe_pickle")[0]  # drop the advice, which does not apply here
+        why = drop_advice(exc)
         raise UsageError(f"{what} cannot be sent to another process: {why}") from exc
     if len(content) > MOST_VALUE_BYTES:
         raise UsageError(

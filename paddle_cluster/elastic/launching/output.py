@@ -29,7 +29,8 @@ KINDS = ("stdout", "stderr")
 OLD_IMPORT = b"ModuleNotFoundError: No module named 'horovod'"  # last line of a script that was not moved
 MOVE_IMPORT = (
     "the script imports horovod, which is not installed: change its line `import horovod.torch as hvd` into `import "
-    "paddle.elastic.torch as hvd`; docs/horovod.md names the modules for other lines"
+    "paddle.elastic.torch as hvd`; docs/horovod.md names the modules for other lines, also for scripts of TensorFlow "
+    "and Keras, which have to call paddle.elastic with numpy arrays"
 )
 
 

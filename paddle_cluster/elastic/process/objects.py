@@ -48,6 +48,11 @@ def dump_object(value: object, name: str = "the object", *, unsafe_pickle: bool 
     return b"".join((_LENGTH.pack(len(head)), head, *blobs))
 
 
+def drop_advice(error: TypeError) -> str:
+    """Return why `dump_object` refused an object, without the advice of pickle, for callers that never pickle."""
+    return str(error).partition("; unsafe_pickle")[0]
+
+
 def load_object(data: bytes, *, unsafe_pickle: bool = False) -> Any:
     """Decode an object from the bytes of `dump_object`.
 

@@ -107,9 +107,11 @@ def submit_group(
 
     Args: targets: for each array, the array that receives the result; None: the results are new arrays.  options: see
         `RankGroup.submit_group`.
+    Raises: ValueError: two targets have the same memory.
     """
     receivers: Sequence[AnyArray | None] = [None] * len(tensors) if targets is None else targets
     outputs = [_check_target(target) for target in receivers]
+    _check_apart([output for output in outputs if output is not None])
     group = process_set.group
     if not tensors:  # all ranks know
         return PendingResult(group, None, ())
@@ -126,6 +128,17 @@ def _check_target(target: Any) -> AnyArray | None:
     if not target.flags.writeable:
         raise ValueError("the array is read-only, and cannot be changed in place; give a copy")
     return target if target.flags.c_contiguous else None
+
+
+def _check_apart(outputs: Sequence[AnyArray]) -> None:
+    """Refuse an array that stands twice in a group, also as a view: it would get two results, one from the other."""
+    places = [output.__array_interface__["data"][0] for output in outputs if output.nbytes]
+    if len(set(places)) < len(places):
+        number = next(number for number, place in enumerate(places) if place in places[:number])
+        raise ValueError(
+            f"the arrays {places.index(places[number])} and {number} of a group in place have the same memory; name "
+            "each of them once"
+        )
 
 
 def read_array(tensor: npt.ArrayLike) -> AnyArray:

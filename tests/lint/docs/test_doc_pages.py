@@ -112,6 +112,7 @@ def test_a_block_that_nobody_runs_is_found() -> None:
     cases = [
         ("```sh\nls\n```\n", ""),
         ("```sh cluster\nkubectl get pods\n```\n", ""),
+        ("```sh torch\npython train.py\n```\n", ""),
         ("```python file=a.py\nx = 1\n```\n", ""),
         ("```text\npod-1  Running\n```\n", ""),
         ("text\n\n- item\n    more of it\n", ""),
@@ -135,6 +136,7 @@ def test_the_script_has_the_blocks_of_one_kind_in_order_and_stops_at_a_failure()
     assert lines[0] == "set -Eeuo pipefail"
     assert [line for line in lines if line in ("first", "second", "other")] == ["first", "second"]
     assert "other" in script(blocks("p.md", page), "cluster").splitlines()
+    assert "first" not in script(blocks("p.md", "```sh\nfirst\n```\n"), "torch").splitlines()
 
 
 def test_a_long_line_is_found() -> None:

@@ -166,3 +166,4 @@ def test_a_script_that_imports_horovod_is_told_which_line_to_change_once(capsys:
     writer.show(0, "stdout", b"ModuleNotFoundError: No module named 'horovod'\n", None)
     told = [line for line in capsys.readouterr().err.splitlines() if "import paddle.elastic.torch as hvd" in line]
     assert len(told) == 1 and "change its line `import horovod.torch as hvd` into" in told[0]
+    assert "TensorFlow and Keras, which have to call paddle.elastic with numpy arrays" in told[0]

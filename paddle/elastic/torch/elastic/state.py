@@ -18,6 +18,7 @@ from paddle.elastic.torch.elastic.plain_data import take_apart
 from paddle.elastic.torch.elastic.sending import copy_into, loading, sync_value
 from paddle_base.runtime.errors import ConfigError
 from paddle_cluster.elastic.process import operations
+from paddle_cluster.elastic.process.objects import drop_advice
 from paddle_cluster.elastic.sampler import ElasticSampler
 from paddle_cluster.elastic.state import SYNC_NAME, ObjectState
 
@@ -225,13 +226,13 @@ class TorchState(ObjectState):
             self._check_name(name)
             if handler := self._make_handler(name, value):
                 self._handlers[name] = handler
-                super().__setattr__(name, value)
+                object.__setattr__(self, name, value)
         super().__init__(**{name: value for name, value in named.items() if name not in self._handlers})
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__.get("_handlers", ()) or name in self.__dict__.get("_saved_state", ()):
             self._declare(name, value)
-        super().__setattr__(name, value)
+        object.__setattr__(self, name, value)
 
     def _in_order(self) -> list[StateHandler]:
         """Return the handlers in Horovod's order: the model and the optimizer come last."""
@@ -263,7 +264,7 @@ class TorchState(ObjectState):
             handler.save()
         for name, value in found.items():
             self._saved_state[name] = copy_into(self._saved_state.get(name), value)
-            super().__setattr__(name, value)
+            object.__setattr__(self, name, value)
 
     def reset(self) -> None:
         """Divide the unprocessed samples among the new ranks."""
@@ -275,6 +276,8 @@ class TorchState(ObjectState):
         """Take another value of an attribute, and save it if it has a handler."""
         handler = self._handlers.get(name)
         made = self._make_handler(name, value)
+        if made is None:
+            self._check_assigned(name, value)
         if handler is not None and made is not None and type(handler) is type(made):
             handler.set_value(value)
         elif made is not None:
@@ -286,7 +289,7 @@ class TorchState(ObjectState):
 
     def _set_attrs(self) -> None:
         for name, value in self._saved_state.items():
-            super().__setattr__(name, copy_into(None, value))
+            object.__setattr__(self, name, copy_into(None, value))
 
     def _sync_attributes(self) -> dict[str, Any]:
         """Return the plain attributes of rank 0."""
@@ -295,7 +298,7 @@ class TorchState(ObjectState):
         plain = {name: value for name, value in present.items() if name not in pickled}
         if operations.rank() == 0:
             for name, value in plain.items():
-                self._check(name, value, is_sent_as_data=True)
+                self._check(name, value)
         pickled, values = sync_value((pickled, plain), "attributes")
         if not pickled:
             return dict(values)
@@ -308,13 +311,14 @@ class TorchState(ObjectState):
         more = operations.broadcast_object(chosen, 0, f"{SYNC_NAME}.pickled", unsafe_pickle=True)
         return {**values, **more}
 
-    def _check(self, name: str, value: object, *, is_sent_as_data: bool) -> None:
+    def _check(self, name: str, value: object) -> None:
         if self._unsafe_pickle:
             return
         try:
             take_apart(value, name)
         except TypeError as exc:
-            raise TypeError(f"TorchState({name}=...): {exc}; or give TorchState(..., unsafe_pickle=True)") from exc
+            advice = "" if drop_advice(exc) != str(exc) else "; or give TorchState(..., unsafe_pickle=True)"
+            raise TypeError(f"TorchState({name}=...): {exc}{advice}") from exc
 
     def _make_handler(self, name: str, value: object) -> StateHandler | None:
         """Return the handler of an attribute; None: the attribute is sent as plain data, or by pickle.
@@ -332,7 +336,8 @@ class TorchState(ObjectState):
             except TypeError as exc:
                 if kind is PartHandler and self._unsafe_pickle:
                     return None
-                raise TypeError(f"TorchState({name}=...): {exc}") from exc
+                why = str(exc) if kind is PartHandler else drop_advice(exc)  # the other kinds are never pickled
+                raise TypeError(f"TorchState({name}=...): {why}") from exc
         return handler
 
 

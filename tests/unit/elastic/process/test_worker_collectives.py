@@ -105,6 +105,7 @@ def test_ranks_with_rows_of_different_lengths_get_an_error() -> None:
 
 
 ALONE: Any = SimpleNamespace(group=SimpleNamespace(size=2, rank=0), ranks=[3, 5], size=lambda: 2)
+TWICE = np.ones(3)
 WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: hvd.alltoall(np.ones(3), process_set=ALONE), ValueError, "is not an even multiple of the number of w"),
     (lambda: hvd.alltoall(np.ones(3), [2, 2], process_set=ALONE), ValueError, "their sum is at most 3"),
@@ -125,6 +126,8 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: hvd.broadcast(np.ones(2), 4, process_set=ALONE), ValueError, "invalid root rank 4 .* ranks are 3, 5"),
     (lambda: hvd.broadcast(np.ones(2), 0.5), TypeError, "integer"),  # type: ignore[arg-type]
     (lambda: hvd.grouped_allreduce([np.ones(1), np.ones(1, complex)]), TypeError, "complex128"),
+    (lambda: hvd.grouped_allreduce_([TWICE, np.ones(1), TWICE[:2]]), ValueError, "arrays 0 and 2 of a group in place"),
+    (lambda: hvd.grouped_broadcast_([TWICE, TWICE], 0), ValueError, "arrays 0 and 1 .* have the same memory"),
 ]
 
 

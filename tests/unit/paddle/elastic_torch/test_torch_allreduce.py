@@ -162,11 +162,16 @@ def test_both_names_of_the_reduction_are_refused_and_the_older_one_warns(three: 
 
 def test_a_tensor_that_no_collective_takes_is_refused_before_anything_is_sent(three: OnRanks) -> None:
     cases = (
-        (torch.ones(3, 4).t(), ValueError, r"^Tensor is required to be contiguous\.$"),
+        (
+            torch.ones(3, 4).t(),
+            ValueError,
+            r"^Tensor is required to be contiguous\. The strides of one of shape \(4, 3\)",
+        ),
+        (torch.ones(2, device="meta"), ValueError, r"of the device meta has no values to send; its shape is \(2,\)"),
         (
             torch.ones(2, dtype=torch.complex64),
             ValueError,
-            r"^Tensor type torch\.ComplexFloatTensor is not supported\.$",
+            r"^Tensor type torch\.ComplexFloatTensor is not supported\. Convert it into one of bfloat16, bool, ",
         ),
         (torch.eye(2).to_sparse(), ValueError, r"sparse_allreduce_async, or its to_dense"),
         ([1.0, 2.0], TypeError, "takes tensors, and not a list; use torch.as_tensor"),
@@ -179,9 +184,22 @@ def test_a_tensor_that_no_collective_takes_is_refused_before_anything_is_sent(th
                 hvd.grouped_allreduce([torch.ones(1), tensor])
             with pytest.raises(kind, match=text):
                 hvd.broadcast(tensor, 0)
-    twice = torch.ones(2)
-    with pytest.raises(ValueError, match="stands twice in the group"):
-        hvd.grouped_allreduce_([twice, torch.ones(1), twice])
+            with pytest.raises(kind, match=text):
+                hvd.allreduce_(tensor, op=hvd.Adasum)
+
+
+def test_two_tensors_of_a_group_in_place_may_not_share_memory(three: OnRanks) -> None:
+    """A view of a tensor got the result of the tensor reduced once more, or not, as the sizes were."""
+    cases = [lambda one: [one, torch.ones(1), one], lambda one: [torch.ones(1), one, one[:2]]]
+
+    def work(rank: int) -> str:
+        for case in cases:
+            with pytest.raises(ValueError, match=r"arrays [01] and 2 of a group in place have the same memory"):
+                hvd.grouped_allreduce_(case(torch.ones(3)), name="group")
+        empty = torch.ones(0)
+        return str(hvd.grouped_allreduce_([empty, torch.ones(1), empty], name="group", op=hvd.Sum)[1])
+
+    assert three(work) == ["tensor([3.])"] * 3
 
 
 def test_ranks_that_disagree_get_the_same_error_and_go_on(three: OnRanks) -> None:

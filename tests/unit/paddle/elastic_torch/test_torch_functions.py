@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,6 +37,21 @@ def test_parameters_are_those_of_the_root() -> None:
         lambda: hvd.broadcast_parameters(model.parameters(), 0),
     )
     refused(TypeError, "'a' is a int, not a tensor", lambda: hvd.broadcast_parameters({"a": 1}, 0))
+
+
+@each_rank(2)
+def test_a_parameter_that_cannot_be_sent_is_named_and_no_other_one_waits() -> None:
+    """The parameters before it were requested already, and waited under their names for ever."""
+    good = torch.full((2,), float(hvd.rank()))
+    for wrong, text in (
+        (torch.empty(2, device="meta"), "broadcast_parameters: 'b': a tensor of the device meta has no values"),
+        (torch.ones(2, dtype=torch.complex64), "broadcast_parameters: 'b': Tensor type torch.ComplexFloatTensor"),
+        (torch.eye(2).to_sparse(), "broadcast_parameters: 'b': a tensor of the layout torch.sparse_coo"),
+    ):
+        if hvd.rank() == 0:
+            refused(ValueError, text, partial(hvd.broadcast_parameters, {"a": good, "b": wrong}, 0))
+    hvd.broadcast_parameters({"a": good}, 1)
+    assert good.tolist() == [1.0, 1.0]
 
 
 OPTIMIZERS = [
@@ -114,6 +130,11 @@ def test_states_that_cannot_be_sent() -> None:
     model = make_model()
     lbfgs = hvd.DistributedOptimizer(torch.optim.LBFGS(model.parameters()))
     refused(ValueError, "cannot broadcast torch.optim.LBFGS state", lambda: hvd.broadcast_optimizer_state(lbfgs, 0))
+    if hvd.rank() == 0:
+        plain = torch.optim.SGD(model.parameters(), lr=0.1)
+        plain.param_groups[0]["own"] = open
+        with pytest.raises(TypeError, match=r"^broadcast_optimizer_state: .*'own'\] is a .*function.* can be sent$"):
+            hvd.broadcast_optimizer_state(plain, 0)
 
 
 @each_rank(2)

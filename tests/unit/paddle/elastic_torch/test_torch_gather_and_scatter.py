@@ -172,6 +172,7 @@ def test_splits_that_do_not_fit_are_refused_before_anything_is_sent(three: OnRan
         (torch.ones(4), torch.tensor([1.5, 1.0, 1.0]), ""),
         (torch.ones(4), torch.tensor([[1, 1, 1]]), ""),
         (torch.tensor(1.0), [1, 0, 0], ""),
+        (torch.ones(3), torch.empty(3, dtype=torch.int32, device="meta"), "a tensor of the device meta has no values"),
     )
 
     def work(rank: int) -> list[str]:
