@@ -37,9 +37,8 @@ NOT_DONE = 1  # exit code for a process that exits with 0 before its work is don
 class WorkerReports:
     """The part of the driver that answers the workers.
 
-    Attributes: is_open: whether the driver knows its workers. A driver that takes over the workers of an earlier driver
-        does not know them at first, and the workers have to repeat their requests.  history: the history of the job.
-        notices: the notices of all changes of hosts.
+    Attributes: is_open: whether the driver knows its workers. A driver that takes over does not know them at first, and
+        they repeat their requests.  history: the history of the job.  notices: the notices of all changes of hosts.
 
     Thread safety: every method may be called from any thread.
     """

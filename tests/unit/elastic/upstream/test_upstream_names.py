@@ -167,8 +167,6 @@ def test_the_modules_that_the_page_gives_for_horovods_have_its_names() -> None:
         "horovod.runner.launch": "parse_args run_commandline",
         "horovod.torch": "allreduce broadcast_parameters elastic init rank size",
         "horovod.torch.elastic": "ElasticSampler ObjectState State TorchState run",
-        "horovod.common.process_sets": "ProcessSet add_process_set global_process_set remove_process_set",
-        "horovod.common.util": "gloo_built mpi_built nccl_built",
         "horovod.torch.elastic.sampler": "ElasticSampler",
         "horovod.torch.elastic.state": "StateHandler TorchState get_handler_registry set_handler_registry",
         "horovod.torch.mpi_ops": "allreduce allreduce_async_ poll synchronize",
