@@ -1,4 +1,4 @@
-"""Hold back Ctrl-C during work that must not be done by halves."""
+"""Handle signals that the program does not handle itself; hold back Ctrl-C during work that must not be halved."""
 
 from __future__ import annotations
 
@@ -7,18 +7,34 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
+from typing import Any
+
+
+@contextmanager
+def handling(number: int, handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """Handle a signal during the `with` block.
+
+    Only Python's own handler of the main thread is replaced: a program that handles the signal itself goes on doing so.
+    """
+    default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(number) is not default:
+        yield
+        return
+    signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        if signal.getsignal(number) is handler:
+            signal.signal(number, default)
 
 
 @contextmanager
 def defer_interrupt() -> Iterator[None]:
     """Hold back Ctrl-C until the end of the `with` block. A second Ctrl-C ends the block at once.
 
-    Only Python's own handler of the main thread is replaced: a program that handles SIGINT itself goes on doing so.
+    Nothing changes if the program handles SIGINT itself.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
     waiting = False
 
     def hold(number: int, frame: FrameType | None) -> None:
@@ -27,11 +43,10 @@ def defer_interrupt() -> Iterator[None]:
             raise KeyboardInterrupt
         waiting = True
 
-    signal.signal(signal.SIGINT, hold)
     try:
-        yield
+        with handling(signal.SIGINT, hold):
+            yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         if waiting:
             raise KeyboardInterrupt
 

@@ -12,7 +12,20 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from paddle.elastic.torch import asynchronous as begin
+from paddle.elastic.torch.asynchronous import (
+    Average,
+    Sum,
+    allgather_async,
+    allreduce_async,
+    alltoall_async,
+    broadcast_async,
+    grouped_allgather_async,
+    grouped_allreduce_async,
+    grouped_broadcast_async,
+    grouped_reducescatter_async,
+    reducescatter_async,
+    synchronize,
+)
 from paddle_cluster.elastic.process import operations
 from paddle_cluster.elastic.process.process_sets import ProcessSet
 
@@ -42,9 +55,9 @@ class AllgatherFunction(torch.autograd.Function):
     def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> Any:
         """Return the rows of all ranks."""
         if len(tensors) == 1:
-            gathered = [begin.synchronize(begin.allgather_async(tensors[0], name, process_set))]
+            gathered = [synchronize(allgather_async(tensors[0], name, process_set))]
         else:
-            gathered = begin.synchronize(begin.grouped_allgather_async(tensors, name, process_set))
+            gathered = synchronize(grouped_allgather_async(tensors, name, process_set))
         ctx.shapes, ctx.process_set = [tensor.shape for tensor in tensors], process_set
         return tuple(gathered)
 
@@ -53,9 +66,9 @@ class AllgatherFunction(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> Gradients:
         """Return the gradients of the tensors."""
         process_set = ctx.process_set
-        averages = _reduce_all([one.contiguous() for one in gradients], None, (begin.Average, 1.0, 1.0, process_set))
+        averages = _reduce_all([one.contiguous() for one in gradients], None, (Average, 1.0, 1.0, process_set))
         own = [shape[0] if shape else 1 for shape in ctx.shapes]
-        rows = begin.synchronize(begin.allgather_async(torch.tensor([own]), None, process_set))
+        rows = synchronize(allgather_async(torch.tensor([own]), None, process_set))
         starts = rows[: process_set.rank()].sum(0).tolist()
         return (
             None,
@@ -75,14 +88,14 @@ class BroadcastFunction(torch.autograd.Function):
         """Return the tensors of the root."""
         ctx.root_rank, ctx.process_set = root_rank, process_set
         if len(tensors) == 1:
-            return (begin.synchronize(begin.broadcast_async(tensors[0], root_rank, name, process_set)),)
-        return tuple(begin.synchronize(begin.grouped_broadcast_async(tensors, root_rank, name, process_set)))
+            return (synchronize(broadcast_async(tensors[0], root_rank, name, process_set)),)
+        return tuple(synchronize(grouped_broadcast_async(tensors, root_rank, name, process_set)))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> Gradients:
         """Return the gradients of the tensors."""
-        arguments = (begin.Average, 1.0, 1.0, ctx.process_set)
+        arguments = (Average, 1.0, 1.0, ctx.process_set)
         averages = _reduce_all([one.contiguous() for one in gradients], None, arguments)
         is_root = operations.rank() == ctx.root_rank
         return None, None, None, *(one if is_root else torch.zeros_like(one) for one in averages)
@@ -94,7 +107,7 @@ class AlltoallFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> Any:
         """Return the received rows, and their number by rank."""
-        received, rows = begin.synchronize(begin.alltoall_async(tensor, splits, name, process_set))
+        received, rows = synchronize(alltoall_async(tensor, splits, name, process_set))
         ctx.rows, ctx.shape, ctx.process_set = rows, tensor.shape, process_set
         ctx.mark_non_differentiable(rows)
         return received, rows
@@ -103,7 +116,7 @@ class AlltoallFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, _: torch.Tensor) -> Gradients:
         """Return the gradient of the tensor; that of rows that were not sent is zero."""
-        back, _ = begin.synchronize(begin.alltoall_async(gradient.contiguous(), ctx.rows, None, ctx.process_set))
+        back, _ = synchronize(alltoall_async(gradient.contiguous(), ctx.rows, None, ctx.process_set))
         if back.shape != ctx.shape:
             back = torch.cat((back, back.new_zeros(ctx.shape[0] - back.shape[0], *ctx.shape[1:])))
         return back, None, None, None
@@ -116,11 +129,11 @@ class ReducescatterFunction(torch.autograd.Function):
     def forward(ctx: Any, name: str | None, arguments: tuple[Any, ...], *tensors: torch.Tensor) -> Any:
         """Return this rank's rows of the reductions. Args: arguments: op, the set of ranks and the two factors."""
         if len(tensors) == 1:
-            scattered = [begin.synchronize(begin.reducescatter_async(tensors[0], name, *arguments))]
+            scattered = [synchronize(reducescatter_async(tensors[0], name, *arguments))]
         else:
-            scattered = begin.synchronize(begin.grouped_reducescatter_async(tensors, name, *arguments))
+            scattered = synchronize(grouped_reducescatter_async(tensors, name, *arguments))
         op, ctx.process_set, before, after = arguments
-        ctx.factor = before * after * (ctx.process_set.size() if op == begin.Sum else 1)
+        ctx.factor = before * after * (ctx.process_set.size() if op == Sum else 1)
         return tuple(scattered)
 
     @staticmethod
@@ -128,12 +141,12 @@ class ReducescatterFunction(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> Gradients:
         """Return the gradients of the tensors."""
         scaled = [(one if ctx.factor == 1 else one * ctx.factor).contiguous() for one in gradients]
-        handle = begin.grouped_allgather_async(scaled, None, ctx.process_set)
-        return None, None, *begin.synchronize(handle)
+        handle = grouped_allgather_async(scaled, None, ctx.process_set)
+        return None, None, *synchronize(handle)
 
 
 def _reduce_all(tensors: Sequence[torch.Tensor], name: str | None, arguments: tuple[Any, ...]) -> Any:
     op, before, after, process_set = arguments
     if len(tensors) == 1:  # its name has no number
-        return (begin.synchronize(begin.allreduce_async(tensors[0], None, name, op, before, after, process_set)),)
-    return tuple(begin.synchronize(begin.grouped_allreduce_async(tensors, None, name, op, before, after, process_set)))
+        return (synchronize(allreduce_async(tensors[0], None, name, op, before, after, process_set)),)
+    return tuple(synchronize(grouped_allreduce_async(tensors, None, name, op, before, after, process_set)))

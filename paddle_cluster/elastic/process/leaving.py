@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import PaddleError
 from paddle_base.runtime.health.service_threads import ServiceThread
+from paddle_base.runtime.interrupts import handling
 from paddle_cluster.elastic.process.membership import WORKER
 from paddle_cluster.elastic.rendezvous_client import RendezvousClient
 
@@ -63,15 +63,6 @@ def leaving_on_sigterm() -> Iterator[None]:
     Nothing changes if the program has a handler of its own, if this is not the main thread, or if this process is no
     worker of an elastic job.
     """
-    is_main = threading.current_thread() is threading.main_thread()
     has_driver = WORKER.client is not None and WORKER.settings.is_elastic
-    if not is_main or not has_driver or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    with handling(signal.SIGTERM, _LeavingHandler()) if has_driver else nullcontext():
         yield
-        return
-    handler = _LeavingHandler()
-    signal.signal(signal.SIGTERM, handler)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGTERM) is handler:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
