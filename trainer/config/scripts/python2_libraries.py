@@ -7,7 +7,6 @@ import collections
 import collections.abc
 import configparser
 import contextlib
-import copyreg
 import errno
 import functools
 import html.entities
@@ -87,7 +86,6 @@ def install_modules() -> None:
         "StringIO": _module("StringIO", StringIO=StringIO),
         "UserDict": _module("UserDict", UserDict=collections.UserDict, DictMixin=collections.abc.MutableMapping),
         "commands": _module("commands", getoutput=subprocess.getoutput, getstatusoutput=subprocess.getstatusoutput),
-        "copy_reg": copyreg,
         "htmlentitydefs": html.entities,
         "httplib": http.client,
         "sets": _module("sets", Set=set, ImmutableSet=frozenset),

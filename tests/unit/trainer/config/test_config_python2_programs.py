@@ -149,7 +149,7 @@ file = cStringIO.StringIO()
 file.write('text')
 print file.getvalue(), struct.unpack('i', cStringIO.StringIO(struct.pack('i', 7)).read())
 print isinstance('a', types.StringTypes), string.zfill('3', 2), issubclass(dict, collections.Mapping)
-import copy_reg, htmlentitydefs, httplib, sets, UserDict
+import htmlentitydefs, httplib, sets, UserDict
 print sets.Set([1]) == set([1]), UserDict.UserDict(a=1)['a'], httplib.OK == 200, htmlentitydefs.entitydefs['amp']
 """
 
