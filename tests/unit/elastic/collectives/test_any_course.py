@@ -111,11 +111,14 @@ class Walker:
         def turn(timeout: float) -> bool:
             self.waits += 1
             if self.course.loss is not None and self.waits > self.course.loss[1]:
-                for mesh in meshes:
-                    _close(mesh)
+                self._end(meshes)
             return inner(timeout)
 
         return turn
+
+    def _end(self, meshes: Sequence[Mesh]) -> None:
+        for mesh in meshes:
+            _close(mesh)
 
     def _calls(self, place: int, step: Step) -> None:
         order = np.random.default_rng([step.seed, self.rank]).permutation(len(step.calls))
