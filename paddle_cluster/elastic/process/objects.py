@@ -15,11 +15,11 @@ import numpy as np
 
 from paddle_base.runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded
 from paddle_base.runtime.errors import DataError
-from paddle_cluster.elastic.collectives.dtypes import DTYPES
+from paddle_cluster.elastic.collectives.dtypes import DTYPES, name_dtype
 
 MAX_DEPTH = 64  # maximum levels of the JSON; a level of an object takes up to three JSON levels
 MAX_VALUES = 1 << 20
-_DTYPES = {dtype.name: dtype for dtype in DTYPES}
+_DTYPES = {name_dtype(dtype): dtype for dtype in DTYPES}
 _LENGTH = struct.Struct("<I")
 _MOST_DIGITS = 4000  # maximum digits of an integer; the limit of Python is 4300
 _MOST_BITS = 13_200  # maximum bits of an integer; such an integer has fewer than _MOST_DIGITS digits
@@ -77,11 +77,12 @@ def _pack(value: object, blobs: list[bytes], where: str) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         # a dtype's name does not tell its byte order
-        if array.dtype.name not in _DTYPES or array.dtype != _DTYPES[array.dtype.name]:
+        dtype_name = name_dtype(array.dtype)
+        if dtype_name not in _DTYPES or array.dtype != _DTYPES[dtype_name]:
             raise TypeError(f"{where} is an array of {array.dtype}; {_WHAT}")
         blobs.append(array.tobytes())
         kind = "array" if isinstance(value, np.ndarray) else "scalar"
-        return {kind: [array.dtype.name, list(array.shape), len(blobs[-1])]}
+        return {kind: [dtype_name, list(array.shape), len(blobs[-1])]}
     if isinstance(value, int):
         if value.bit_length() > _MOST_BITS:
             raise TypeError(f"{where} is an integer of {value.bit_length()} bits; at most {_MOST_BITS} can be sent")

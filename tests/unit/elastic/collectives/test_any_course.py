@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from paddle_cluster.elastic.collectives.group import RankGroup
 from paddle_cluster.elastic.collectives.mesh import Mesh
-from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
+from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction, split_evenly
 from paddle_cluster.elastic.errors import CollectiveMismatchError, HorovodInternalError
 from paddle_cluster.elastic.process.set_registry import ProcessSet, SetRegistry
 
@@ -65,9 +65,13 @@ def courses(draw: st.DrawFn) -> Course:
     reduce = st.builds(Call, st.just(CollectiveKind.ALLREDUCE), part, st.sampled_from(REDUCTIONS), st.booleans())
     gather = st.builds(Call, st.just(CollectiveKind.ALLGATHER), part, st.just(0), st.booleans())
     cast = st.builds(Call, st.just(CollectiveKind.BROADCAST), part, st.just(0), st.booleans())
+    scatter = st.builds(Call, st.just(CollectiveKind.REDUCESCATTER), part, st.just(Reduction.SUM), st.booleans())
+    one_part = st.sampled_from([(one,) for one in LENGTHS])
+    exchange = st.builds(Call, st.just(CollectiveKind.ALLTOALL), one_part, st.just(0), st.booleans())
+    calls = st.lists(reduce | gather | cast | scatter | exchange, max_size=6).map(tuple)
     seed = st.integers(0, 99)
     step = st.one_of(
-        st.builds(Step, st.just("calls"), st.lists(reduce | gather | cast, max_size=6).map(tuple), seed=seed),
+        st.builds(Step, st.just("calls"), calls, seed=seed),
         st.builds(Step, st.just("joins"), counts=st.tuples(*[st.integers(0, 3)] * size), seed=seed),
         st.builds(Step, st.just("add"), ranks=st.sets(ranks, min_size=1).map(tuple)),
         st.just(Step("remove")),
@@ -111,11 +115,14 @@ class Walker:
         def turn(timeout: float) -> bool:
             self.waits += 1
             if self.course.loss is not None and self.waits > self.course.loss[1]:
-                for mesh in meshes:
-                    _close(mesh)
+                self._end(meshes)
             return inner(timeout)
 
         return turn
+
+    def _end(self, meshes: Sequence[Mesh]) -> None:
+        for mesh in meshes:
+            _close(mesh)
 
     def _calls(self, place: int, step: Step) -> None:
         order = np.random.default_rng([step.seed, self.rank]).permutation(len(step.calls))
@@ -130,7 +137,7 @@ class Walker:
             call, number, one, handle = waiting[place_of]
             for length, found in zip(call.parts, one.group.wait_group(handle), strict=True):
                 every = [make(rank, number, length) for rank in range(len(one.ranks))]
-                np.testing.assert_array_equal(found, expect(call, every))
+                np.testing.assert_array_equal(found, expect(call, every, one.ranks.index(self.rank)))
 
     def _joins(self, _: int, step: Step) -> None:
         group, counts = self.registry.whole.group, step.counts
@@ -168,7 +175,14 @@ def make(rank: int, number: int, length: int) -> np.ndarray:
     return np.arange(length, dtype=np.float32) % 11 + 100.0 * rank + number
 
 
-def expect(call: Call, every: Sequence[np.ndarray]) -> np.ndarray:
+def expect(call: Call, every: Sequence[np.ndarray], place: int) -> np.ndarray:
+    """The result of the rank at a place of its set."""
+    bounds = np.cumsum([0, *split_evenly(len(every[0]), len(every))])
+    rows = slice(bounds[place], bounds[place + 1])
+    if call.kind == CollectiveKind.ALLTOALL:
+        return np.concatenate([array[rows] for array in every])
+    if call.kind == CollectiveKind.REDUCESCATTER:
+        return np.asarray(np.sum(every, axis=0)[rows])
     if call.kind == CollectiveKind.ALLGATHER:
         return np.concatenate(every)
     if call.kind == CollectiveKind.BROADCAST:
@@ -178,6 +192,8 @@ def expect(call: Call, every: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def submit(group: RankGroup, call: Call, arrays: list[np.ndarray], name: str) -> Any:
+    if call.kind == CollectiveKind.ALLTOALL:
+        return group.submit(call.kind, arrays[0], name=name, splits=split_evenly(len(arrays[0]), group.size))
     return group.submit_group(call.kind, arrays, name=name, argument=call.argument)
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddle_base.runtime.errors import DataError
+from paddle_cluster.elastic.collectives.dtypes import BFLOAT16
 from paddle_cluster.elastic.process.objects import dump_object, load_object
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=["Cs"]))
@@ -30,6 +31,15 @@ OBJECTS = st.recursive(
 @given(OBJECTS)
 def test_data_comes_back_as_it_was(value: object) -> None:
     assert repr(load_object(dump_object(value))) == repr(value)
+
+
+def test_an_array_of_bfloat16_has_this_name_on_the_way() -> None:
+    """It had numpy's name of any two bytes, "void16"."""
+    value = np.array([0x3F80, 0xFFC0], np.uint16).view(BFLOAT16)
+    data = dump_object(value)
+    assert b'"bfloat16"' in data
+    found = load_object(data)
+    assert (found.dtype, found.tobytes()) == (BFLOAT16, value.tobytes())
 
 
 def test_arrays_come_back_as_they_were() -> None:
