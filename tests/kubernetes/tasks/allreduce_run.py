@@ -19,7 +19,7 @@ JOB = "paddle-allreduce"
 MOUNT = f"/home/jobpath/{JOB}"
 LEDGER = "ledger"  # directory in the output
 # of the job of torch: a step has as many samples with 1 to 6 workers, and an epoch has 32 steps
-EPOCHS, SAMPLES, BATCH = 4, 1920, 60
+EPOCHS, SAMPLES, BATCH = 3, 1920, 60
 
 
 class AllreduceRun:

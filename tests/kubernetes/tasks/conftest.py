@@ -42,7 +42,7 @@ from tasks_run import (
 )
 
 HERE = Path(__file__).parent
-PACE_S = 1.5  # seconds of a step of the job of torch, before it hurries; all steps of the job would take 200 s
+PACE_S = 2.0  # seconds of a step of the job of torch, before it hurries; all steps of the job would take 200 s
 
 
 @pytest.fixture(scope="session")
