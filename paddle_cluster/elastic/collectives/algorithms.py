@@ -23,7 +23,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,26 @@ from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import PIECE_BYTES, FrameKind
 from paddle_cluster.elastic.collectives.mesh import AnyMesh
 from paddle_cluster.elastic.collectives.reducing import Arithmetic
+
+
+class RingArray(NamedTuple):
+    """The array that a ring reduces or gathers; it may lie in several places.
+
+    Attributes: parts: returns flat arrays that are the range [begin, end) together, in order.
+    """
+
+    count: int
+    dtype: np.dtype[Any]
+    parts: Callable[[int, int], Sequence[Flat]]
+
+    @classmethod
+    def of(cls, work: Flat) -> RingArray:
+        """Return an array that lies in one place."""
+        return cls(len(work), work.dtype, lambda begin, end: [work[begin:end]])
+
+    def views(self, begin: int, end: int) -> list[memoryview]:
+        """Return the bytes of a range."""
+        return [part.view(np.uint8).data for part in self.parts(begin, end)]
 
 
 class RingPiece(NamedTuple):
@@ -58,6 +78,11 @@ def bounds_of(counts: Sequence[int]) -> list[int]:
     for count in counts:
         bounds.append(bounds[-1] + count)
     return bounds
+
+
+def split_bounds(count: int, size: int) -> list[int]:
+    """Return the start of each rank's chunk of an array, and the end of the last one."""
+    return [count * number // size for number in range(size + 1)]
 
 
 def plan_reduction(bounds: Sequence[int], itemsize: int, rank: int) -> tuple[list[tuple[int, int]], list[RingPiece]]:
@@ -103,28 +128,32 @@ def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[lis
     return pieces(rank), incoming
 
 
-def reduce_by_ring(mesh: AnyMesh, sequence: int, work: Flat, arithmetic: Arithmetic, size: int, timeout: float) -> None:
+def reduce_by_ring(
+    mesh: AnyMesh, sequence: int, work: RingArray, arithmetic: Arithmetic, size: int, timeout: float
+) -> None:
     """Replace the array of every rank by the result for all arrays.
 
     Args: work: array of the type `working_dtype`.  size: number of arrays that are reduced.  timeout: maximum seconds
         between two pieces.
     """
-    bounds = [len(work) * number // mesh.size for number in range(mesh.size + 1)]
+    bounds = split_bounds(work.count, mesh.size)
     low, high = bounds[mesh.rank], bounds[mesh.rank + 1]
 
     def add(piece: RingPiece, values: Flat) -> None:
-        target = work[piece.begin : piece.end]
-        arithmetic.fold(target, values, target)
-        if low <= piece.begin < high:
-            arithmetic.finish(target, size)
+        start = 0
+        for target in work.parts(piece.begin, piece.end):
+            arithmetic.fold(target, values[start : start + len(target)], target)
+            if low <= piece.begin < high:
+                arithmetic.finish(target, size)
+            start += len(target)
 
-    _pass_round(mesh, sequence, work, plan_reduction(bounds, work.itemsize, mesh.rank), add, timeout)
+    _pass_round(mesh, sequence, work, plan_reduction(bounds, work.dtype.itemsize, mesh.rank), add, timeout)
 
 
 def scatter_by_ring(
     mesh: AnyMesh,
     sequence: int,
-    source: Flat,
+    source: RingArray,
     target: Flat,
     bounds: Sequence[int],
     arithmetic: Arithmetic,
@@ -132,28 +161,44 @@ def scatter_by_ring(
 ) -> None:
     """Write the result for this rank's chunk of all arrays to `target`.
 
+    The first pieces are sent in the type of the source, which for float16 is half as long, and exact.
+
     Args: source: this rank's array, which does not change.  target: array of the type `working_dtype`.  bounds: start
         of each rank's chunk, and the end of the last one.  timeout: maximum seconds between two pieces.
     """
     # the system gives memory only for the parts that are written: the partial results that this rank passes on
-    work: Flat = np.empty(len(source), target.dtype)
-    is_plain = source.dtype == target.dtype and arithmetic.prescale == 1.0
+    work: Flat = np.empty(source.count, target.dtype)
+    is_exact = arithmetic.prescale == 1.0
+    is_same = source.dtype == target.dtype
+    mine, theirs = (np.empty(PIECE_BYTES // target.itemsize, target.dtype) for _ in range(2))
 
-    def own(begin: int, end: int) -> Flat:
-        if is_plain:
-            return source[begin:end]
-        arithmetic.load(source[begin:end], work[begin:end])
-        return work[begin:end]
+    def own(begin: int, end: int, memory: Flat) -> Flat:
+        parts = source.parts(begin, end)
+        if is_same and is_exact and len(parts) == 1:
+            return parts[0]
+        start = 0
+        for part in parts:
+            arithmetic.load(part, memory[start : start + len(part)])
+            start += len(part)
+        return memory[: end - begin]
 
     first, incoming = plan_scattering(bounds, work.itemsize, mesh.rank)
     left, right, low = (mesh.rank - 1) % mesh.size, (mesh.rank + 1) % mesh.size, bounds[mesh.rank]
+    chunk = (mesh.rank - 2) % mesh.size  # of the first round, which the previous rank has not added to anything
+    unreduced = len(cut(bounds[chunk], bounds[chunk + 1], work.itemsize)) if is_exact else 0
     sent = len(first)
     for number, (begin, end) in enumerate(first):
-        mesh.send(right, FrameKind.DATA, sequence, b"", [own(begin, end).view(np.uint8).data], number)
+        views = source.views(begin, end) if is_exact else [own(begin, end, work[begin:end]).view(np.uint8).data]
+        mesh.send(right, FrameKind.DATA, sequence, b"", views, number)
     for number, (begin, end, _, forward) in enumerate(incoming):
-        payload = _take_piece(mesh, left, sequence, number, (end - begin) * work.itemsize, timeout)
+        dtype = source.dtype if number < unreduced else work.dtype
+        payload = _take_piece(mesh, left, sequence, number, (end - begin) * dtype.itemsize, timeout)
+        values: Flat = np.frombuffer(payload, dtype)
+        if dtype != work.dtype:
+            arithmetic.load(values, theirs[: len(values)])
+            values = theirs[: len(values)]
         out = work[begin:end] if forward else target[begin - low : end - low]
-        arithmetic.fold(out, np.frombuffer(payload, work.dtype), own(begin, end))
+        arithmetic.fold(out, values, own(begin, end, mine))
         if forward:
             mesh.send(right, FrameKind.DATA, sequence, b"", [out.view(np.uint8).data], sent)
             sent += 1
@@ -162,45 +207,49 @@ def scatter_by_ring(
     mesh.flush(time.monotonic() + timeout)
 
 
-def gather_by_ring(mesh: AnyMesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
+def gather_by_ring(mesh: AnyMesh, sequence: int, target: RingArray, counts: Sequence[int], timeout: float) -> None:
     """Fill the array with the parts of all ranks; this rank's own part is already in place.
 
     Args: counts: number of elements of each rank's part.  timeout: maximum seconds between two pieces.
     """
-    _pass_round(mesh, sequence, target, plan_gathering(counts, target.itemsize, mesh.rank), None, timeout)
+    plan = plan_gathering(counts, target.dtype.itemsize, mesh.rank)
+    _pass_round(mesh, sequence, target, plan, None, timeout)
 
 
 def _pass_round(
     mesh: AnyMesh,
     sequence: int,
-    work: Flat,
+    work: RingArray,
     plan: tuple[list[tuple[int, int]], list[RingPiece]],
     add: Callable[[RingPiece, Flat], None] | None,
     timeout: float,
 ) -> None:
     first, incoming = plan
     left, right = (mesh.rank - 1) % mesh.size, (mesh.rank + 1) % mesh.size
-    view = work.view(np.uint8).data
-    width = work.itemsize
     sent = 0
     expected = mesh.peers[left].expected
     for number, piece in enumerate(incoming):
-        if piece.is_final:
+        places = work.views(piece.begin, piece.end) if piece.is_final else ()
+        if len(places) == 1:
             # final values are received in their place, without a copy; partial results have to be added first
-            expected[sequence, number] = view[width * piece.begin : width * piece.end]
+            expected[sequence, number] = places[0]
     for begin, end in first:
-        mesh.send(right, FrameKind.DATA, sequence, b"", [view[width * begin : width * end]], sent)
+        mesh.send(right, FrameKind.DATA, sequence, b"", work.views(begin, end), sent)
         sent += 1
     for number, piece in enumerate(incoming):
-        part = view[width * piece.begin : width * piece.end]
-        payload = _take_piece(mesh, left, sequence, number, part.nbytes, timeout)
+        places = work.views(piece.begin, piece.end)
+        payload = _take_piece(mesh, left, sequence, number, sum(one.nbytes for one in places), timeout)
         if not piece.is_final:
             assert add is not None
             add(piece, np.frombuffer(payload, work.dtype))
-        elif expected.pop((sequence, number), None) is not None:  # the piece arrived before `expected` had the memory
-            part[:] = payload
+        elif len(places) > 1 or expected.pop((sequence, number), None) is not None:
+            # the piece has several places, or arrived before `expected` had the memory
+            start = 0
+            for one in places:
+                one[:] = payload[start : start + one.nbytes]
+                start += one.nbytes
         if piece.forward:
-            mesh.send(right, FrameKind.DATA, sequence, b"", [part], sent)
+            mesh.send(right, FrameKind.DATA, sequence, b"", places, sent)
             sent += 1
     mesh.flush(time.monotonic() + timeout)
 

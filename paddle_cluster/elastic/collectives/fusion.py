@@ -101,6 +101,23 @@ class Batch:
         for entry, inner, outer in self._cuts(0, self.count):
             self.arithmetic.combine(entry.target[inner], [source[outer] for source in sources], size)
 
+    def load_targets(self) -> None:
+        """Write this rank's arrays, scaled, to the results, in which a reduction computes its partial results.
+
+        The results must have the type of partial results.
+        """
+        for entry in self.entries:
+            if entry.source is not entry.target or self.arithmetic.prescale != 1.0:
+                self.arithmetic.load(entry.source, entry.target)
+
+    def source_parts(self, begin: int, end: int) -> list[Flat]:
+        """Return the elements [begin, end) of this rank's arrays, as one array of each of them."""
+        return [entry.source[inner] for entry, inner, _ in self._cuts(begin, end)]
+
+    def target_parts(self, begin: int, end: int) -> list[Flat]:
+        """Return the elements [begin, end) of the results, as one array of each result."""
+        return [entry.target[inner] for entry, inner, _ in self._cuts(begin, end)]
+
     def load_target(self) -> Flat:
         """Return this rank's arrays, scaled, as one array in which a reduction computes its partial results.
 

@@ -18,18 +18,21 @@ memory. Then the first rank of the host takes part in the ring, and passes the r
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from paddle_cluster.elastic.collectives.algorithms import (
+    RingArray,
     broadcast_by_tree,
     exchange_directly,
     gather_by_ring,
     reduce_by_ring,
     reduce_by_tree,
     scatter_by_ring,
+    split_bounds,
 )
 from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import Frame, FrameKind
@@ -310,14 +313,12 @@ class SocketPath(ArrayPath):
             if frames is not None and self._is_inline(batch):
                 self._reduce_inline(batch, frames)
             else:
-                work = batch.load_target()
-                self._reduce(work, batch.arithmetic)
-                batch.store_target(work)
+                self._reduce_batch(batch)
         elif batch.kind == CollectiveKind.ALLGATHER:
             target = batch.entries[0].target
             start = sum(batch.counts[: mesh.rank])
             target[start : start + batch.count] = batch.entries[0].source
-            gather_by_ring(mesh, self._next(), target, batch.counts, timeout)
+            gather_by_ring(mesh, self._next(), RingArray.of(target), batch.counts, timeout)
         elif batch.kind == CollectiveKind.BROADCAST:
             whole: Flat = np.empty(batch.count, batch.dtype)
             if batch.argument == mesh.rank:
@@ -329,12 +330,46 @@ class SocketPath(ArrayPath):
         elif batch.kind == CollectiveKind.ALLTOALL:
             self._exchange(batch)
 
+    def _reduce_batch(self, batch: Batch) -> None:
+        work_dtype = batch.arithmetic.working_dtype
+        if batch.count * work_dtype.itemsize <= TREE_BYTES:
+            self._reduce_whole(batch)
+        elif work_dtype == batch.dtype:
+            batch.load_targets()
+            self._reduce_by_ring(RingArray(batch.count, batch.dtype, batch.target_parts), batch.arithmetic)
+        else:
+            self._reduce_narrow(batch)
+
+    def _reduce_whole(self, batch: Batch) -> None:
+        """Reduce the arrays as one array."""
+        work = batch.load_target()
+        self._reduce(work, batch.arithmetic)
+        batch.store_target(work)
+
+    def _reduce_narrow(self, batch: Batch) -> None:
+        """Reduce an array whose type is narrower than that of partial results: the results are sent in its own type."""
+        size, rank = self._mesh.size, self._mesh.rank
+        bounds = split_bounds(batch.count, size)
+        part: Flat = np.empty(bounds[rank + 1] - bounds[rank], batch.arithmetic.working_dtype)
+        source = RingArray(batch.count, batch.dtype, batch.source_parts)
+        scatter_by_ring(self._mesh, self._next(), source, part, bounds, batch.arithmetic, self._timeout)
+        start = 0
+        for target in batch.target_parts(bounds[rank], bounds[rank + 1]):
+            batch.arithmetic.store(part[start : start + len(target)], target)
+            start += len(target)
+        counts = [high - low for low, high in itertools.pairwise(bounds)]
+        result = RingArray(batch.count, batch.dtype, batch.target_parts)
+        gather_by_ring(self._mesh, self._next(), result, counts, self._timeout)
+
     def _reduce(self, work: Flat, arithmetic: Arithmetic) -> None:
         """Replace the array of every rank, of partial results, by the result."""
         if work.nbytes <= TREE_BYTES:
             reduce_by_tree(self._mesh, self._next(), work, arithmetic, self._timeout)
         else:
-            reduce_by_ring(self._mesh, self._next(), work, arithmetic, self._mesh.size, self._timeout)
+            self._reduce_by_ring(RingArray.of(work), arithmetic)
+
+    def _reduce_by_ring(self, work: RingArray, arithmetic: Arithmetic) -> None:
+        reduce_by_ring(self._mesh, self._next(), work, arithmetic, self._mesh.size, self._timeout)
 
     def _reduce_scatter(self, batch: Batch) -> None:
         entry, arithmetic = batch.entries[0], batch.arithmetic
@@ -348,7 +383,8 @@ class SocketPath(ArrayPath):
             return
         bounds = [0, *(high for _, high in parts)]
         part = entry.target if dtype == batch.dtype else np.empty(end - begin, dtype)
-        scatter_by_ring(self._mesh, self._next(), entry.source, part, bounds, arithmetic, self._timeout)
+        source = RingArray.of(entry.source)
+        scatter_by_ring(self._mesh, self._next(), source, part, bounds, arithmetic, self._timeout)
         if part is not entry.target:
             arithmetic.store(part, entry.target)
 
@@ -389,6 +425,10 @@ class HostsPath(SocketPath):
             )
         self._far = SubMesh(mesh, [host[0] for host in hosts]) if mesh.rank == own[0] else None
 
+    def _reduce_batch(self, batch: Batch) -> None:
+        """See `SocketPath._reduce_batch`; what passes through the shared memory of a host is one array."""
+        self._reduce_whole(batch)
+
     def _reduce(self, work: Flat, arithmetic: Arithmetic) -> None:
         """See `SocketPath._reduce`."""
         if work.nbytes <= TREE_BYTES:
@@ -400,7 +440,7 @@ class HostsPath(SocketPath):
             sequence = self._next()  # every rank counts, also one that takes no part
             self._reduce_near(part, arithmetic)
             if self._far is not None:
-                reduce_by_ring(self._far, sequence, part, arithmetic, self._mesh.size, self._timeout)
+                reduce_by_ring(self._far, sequence, RingArray.of(part), arithmetic, self._mesh.size, self._timeout)
             self._tell_near(part)
 
     def _reduce_near(self, part: Flat, arithmetic: Arithmetic) -> None:
