@@ -39,7 +39,7 @@ class RingArray(NamedTuple):
     Attributes: parts: returns flat arrays that are the range [begin, end) together, in order.
     """
 
-    count: int
+    length: int
     dtype: np.dtype[Any]
     parts: Callable[[int, int], Sequence[Flat]]
 
@@ -136,7 +136,7 @@ def reduce_by_ring(
     Args: work: array of the type `working_dtype`.  size: number of arrays that are reduced.  timeout: maximum seconds
         between two pieces.
     """
-    bounds = split_bounds(work.count, mesh.size)
+    bounds = split_bounds(work.length, mesh.size)
     low, high = bounds[mesh.rank], bounds[mesh.rank + 1]
 
     def add(piece: RingPiece, values: Flat) -> None:
@@ -167,7 +167,7 @@ def scatter_by_ring(
         of each rank's chunk, and the end of the last one.  timeout: maximum seconds between two pieces.
     """
     # the system gives memory only for the parts that are written: the partial results that this rank passes on
-    work: Flat = np.empty(source.count, target.dtype)
+    work: Flat = np.empty(source.length, target.dtype)
     is_exact = arithmetic.prescale == 1.0
     is_same = source.dtype == target.dtype
     mine, theirs = (np.empty(PIECE_BYTES // target.itemsize, target.dtype) for _ in range(2))
