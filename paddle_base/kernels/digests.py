@@ -31,6 +31,6 @@ def digest_array(array: npt.NDArray[Any]) -> bytes:
     else:
         plain.fold_words(lanes, words)
     found = hashlib.blake2b(lanes.tobytes() if whole else b"", digest_size=DIGEST_BYTES)
-    found.update(data[whole:].tobytes())  # fewer than _ROW_BYTES
+    found.update(data[whole:].data)
     found.update(len(data).to_bytes(8, "little"))
     return found.digest()

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import operator
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,31 @@ from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import PIECE_BYTES, FrameKind
 from paddle_cluster.elastic.collectives.mesh import AnyMesh
 from paddle_cluster.elastic.collectives.reducing import Arithmetic
+
+
+class RingArray:
+    """The array that a ring reduces or gathers: one or several flat arrays of a type, one after another."""
+
+    def __init__(self, arrays: Sequence[Flat]) -> None:
+        self._arrays, self.dtype = arrays, arrays[0].dtype
+        self._starts = bounds_of([len(array) for array in arrays])
+        self.length = self._starts.pop()
+
+    def parts(self, begin: int, end: int) -> list[Flat]:
+        """Return flat arrays that are the range [begin, end) together, in order, without a copy."""
+        found = []
+        for number in range(max(0, bisect_right(self._starts, begin) - 1), len(self._arrays)):
+            array, start = self._arrays[number], self._starts[number]
+            if start >= end:
+                break
+            part = array[max(0, begin - start) : end - start]
+            if len(part):
+                found.append(part)
+        return found
+
+    def views(self, begin: int, end: int) -> list[memoryview]:
+        """Return the bytes of a range."""
+        return [part.view(np.uint8).data for part in self.parts(begin, end)]
 
 
 class RingPiece(NamedTuple):
@@ -106,7 +132,7 @@ def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[lis
 def reduce_by_ring(
     mesh: AnyMesh,
     sequence: int,
-    work: Flat,
+    work: RingArray,
     bounds: Sequence[int],
     arithmetic: Arithmetic,
     size: int,
@@ -121,18 +147,20 @@ def reduce_by_ring(
     low, high = bounds[mesh.rank], bounds[mesh.rank + 1]
 
     def add(piece: RingPiece, values: Flat) -> None:
-        target = work[piece.begin : piece.end]
-        arithmetic.fold(target, values, target)
-        if low <= piece.begin < high:
-            arithmetic.finish(target, size)
+        start = 0
+        for target in work.parts(piece.begin, piece.end):
+            arithmetic.fold(target, values[start : start + len(target)], target)
+            if low <= piece.begin < high:
+                arithmetic.finish(target, size)
+            start += len(target)
 
-    _pass_round(mesh, sequence, work, plan_reduction(bounds, work.itemsize, mesh.rank), add, timeout)
+    _pass_round(mesh, sequence, work, plan_reduction(bounds, work.dtype.itemsize, mesh.rank), add, timeout)
 
 
 def scatter_by_ring(
     mesh: AnyMesh,
     sequence: int,
-    source: Flat,
+    source: RingArray,
     target: Flat,
     bounds: Sequence[int],
     arithmetic: Arithmetic,
@@ -140,28 +168,44 @@ def scatter_by_ring(
 ) -> None:
     """Write the result for this rank's chunk of all arrays to `target`.
 
+    The first pieces are sent in the type of the source, which for float16 is half as long, and exact.
+
     Args: source: this rank's array, which does not change.  target: array of the type `working_dtype`.  bounds: start
         of each rank's chunk, and the end of the last one.  timeout: maximum seconds between two pieces.
     """
     # the system gives memory only for the parts that are written: the partial results that this rank passes on
-    work: Flat = np.empty(len(source), target.dtype)
-    is_plain = source.dtype == target.dtype and arithmetic.prescale == 1.0
+    work: Flat = np.empty(source.length, target.dtype)
+    is_exact = arithmetic.prescale == 1.0
+    is_same = source.dtype == target.dtype
+    mine, theirs = (np.empty(PIECE_BYTES // target.itemsize, target.dtype) for _ in range(2))
 
-    def own(begin: int, end: int) -> Flat:
-        if is_plain:
-            return source[begin:end]
-        arithmetic.load(source[begin:end], work[begin:end])
-        return work[begin:end]
+    def own(begin: int, end: int, memory: Flat) -> Flat:
+        parts = source.parts(begin, end)
+        if is_same and is_exact and len(parts) == 1:
+            return parts[0]
+        start = 0
+        for part in parts:
+            arithmetic.load(part, memory[start : start + len(part)])
+            start += len(part)
+        return memory[: end - begin]
 
     first, incoming = plan_scattering(bounds, work.itemsize, mesh.rank)
     left, right, low = (mesh.rank - 1) % mesh.size, (mesh.rank + 1) % mesh.size, bounds[mesh.rank]
+    chunk = (mesh.rank - 2) % mesh.size  # of the first round, which the previous rank has not added to anything
+    unreduced = len(cut(bounds[chunk], bounds[chunk + 1], work.itemsize)) if is_exact else 0
     sent = len(first)
     for number, (begin, end) in enumerate(first):
-        mesh.send(right, FrameKind.DATA, sequence, b"", [own(begin, end).view(np.uint8).data], number)
+        views = source.views(begin, end) if is_exact else [own(begin, end, work[begin:end]).view(np.uint8).data]
+        mesh.send(right, FrameKind.DATA, sequence, b"", views, number)
     for number, (begin, end, _, forward) in enumerate(incoming):
-        payload = _take_piece(mesh, left, sequence, number, (end - begin) * work.itemsize, timeout)
+        dtype = source.dtype if number < unreduced else work.dtype
+        payload = _take_piece(mesh, left, sequence, number, (end - begin) * dtype.itemsize, timeout)
+        values: Flat = np.frombuffer(payload, dtype)
+        if dtype != work.dtype:
+            arithmetic.load(values, theirs[: len(values)])
+            values = theirs[: len(values)]
         out = work[begin:end] if forward else target[begin - low : end - low]
-        arithmetic.fold(out, np.frombuffer(payload, work.dtype), own(begin, end))
+        arithmetic.fold(out, values, own(begin, end, mine))
         if forward:
             mesh.send(right, FrameKind.DATA, sequence, b"", [out.view(np.uint8).data], sent)
             sent += 1
@@ -170,45 +214,49 @@ def scatter_by_ring(
     mesh.flush(timeout)
 
 
-def gather_by_ring(mesh: AnyMesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
+def gather_by_ring(mesh: AnyMesh, sequence: int, target: RingArray, counts: Sequence[int], timeout: float) -> None:
     """Fill the array with the parts of all ranks; this rank's own part is already in place.
 
     Args: counts: number of elements of each rank's part.  timeout: maximum seconds between two pieces.
     """
-    _pass_round(mesh, sequence, target, plan_gathering(counts, target.itemsize, mesh.rank), None, timeout)
+    plan = plan_gathering(counts, target.dtype.itemsize, mesh.rank)
+    _pass_round(mesh, sequence, target, plan, None, timeout)
 
 
 def _pass_round(
     mesh: AnyMesh,
     sequence: int,
-    work: Flat,
+    work: RingArray,
     plan: tuple[list[tuple[int, int]], list[RingPiece]],
     add: Callable[[RingPiece, Flat], None] | None,
     timeout: float,
 ) -> None:
     first, incoming = plan
     left, right = (mesh.rank - 1) % mesh.size, (mesh.rank + 1) % mesh.size
-    view = work.view(np.uint8).data
-    width = work.itemsize
     sent = 0
     expected = mesh.peers[left].expected
     for number, piece in enumerate(incoming):
-        if piece.is_final:
+        places = work.views(piece.begin, piece.end) if piece.is_final else ()
+        if len(places) == 1:
             # final values are received in their place, without a copy; partial results have to be added first
-            expected[sequence, number] = view[width * piece.begin : width * piece.end]
+            expected[sequence, number] = places[0]
     for begin, end in first:
-        mesh.send(right, FrameKind.DATA, sequence, b"", [view[width * begin : width * end]], sent)
+        mesh.send(right, FrameKind.DATA, sequence, b"", work.views(begin, end), sent)
         sent += 1
     for number, piece in enumerate(incoming):
-        part = view[width * piece.begin : width * piece.end]
-        payload = _take_piece(mesh, left, sequence, number, part.nbytes, timeout)
+        places = work.views(piece.begin, piece.end)
+        payload = _take_piece(mesh, left, sequence, number, sum(one.nbytes for one in places), timeout)
         if not piece.is_final:
             assert add is not None
             add(piece, np.frombuffer(payload, work.dtype))
-        elif expected.pop((sequence, number), None) is not None:  # the piece arrived before `expected` had the memory
-            part[:] = payload
+        elif len(places) > 1 or expected.pop((sequence, number), None) is not None:
+            # the piece has several places, or arrived before `expected` had the memory
+            start = 0
+            for one in places:
+                one[:] = payload[start : start + one.nbytes]
+                start += one.nbytes
         if piece.forward:
-            mesh.send(right, FrameKind.DATA, sequence, b"", [part], sent)
+            mesh.send(right, FrameKind.DATA, sequence, b"", places, sent)
             sent += 1
     mesh.flush(timeout)
 

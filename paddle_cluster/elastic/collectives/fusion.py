@@ -125,6 +125,14 @@ class Batch:
         counts = [len(entry.source) for entry in self.entries]
         return [sum(count * number // parts for count in counts) for number in range(parts + 1)]
 
+    def source_chunks(self, parts: int) -> list[Flat]:
+        """Return each array's part of each chunk, one after another."""
+        return [entry.source[inner] for entry, inner, _ in self._chunks(parts)]
+
+    def target_chunks(self, parts: int) -> list[Flat]:
+        """Return each result's part of each chunk, one after another."""
+        return [entry.target[inner] for entry, inner, _ in self._chunks(parts)]
+
     def cut(self, nbytes: int) -> Iterator[Batch]:
         """Yield batches of at most this number of bytes, with the same arrays, which are cut from their beginnings."""
         step = max(1, nbytes // self.dtype.itemsize)
@@ -140,6 +148,15 @@ class Batch:
                 room -= len(source)
         if pieces:
             yield Batch(pieces, [pieces[0].request] * len(self._requests))
+
+    def load_targets(self) -> None:
+        """Write this rank's arrays, scaled, to the results, in which a reduction computes its partial results.
+
+        The results must have the type of partial results.
+        """
+        for entry in self.entries:
+            if entry.source is not entry.target or self.arithmetic.prescale != 1.0:
+                self.arithmetic.load(entry.source, entry.target)
 
     def load_target(self, parts: int) -> Flat:
         """Return this rank's arrays, scaled, as one array in which a reduction computes its partial results.

@@ -18,12 +18,14 @@ memory. Then the first rank of the host takes part in the ring, and passes the r
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from paddle_cluster.elastic.collectives.algorithms import (
+    RingArray,
     broadcast_by_tree,
     exchange_directly,
     gather_by_ring,
@@ -319,7 +321,7 @@ class SocketPath(ArrayPath):
             target = batch.entries[0].target
             start = sum(batch.counts[: mesh.rank])
             target[start : start + batch.count] = batch.entries[0].source
-            gather_by_ring(mesh, self._next(), target, batch.counts, timeout)
+            gather_by_ring(mesh, self._next(), RingArray([target]), batch.counts, timeout)
         elif batch.kind == CollectiveKind.BROADCAST:
             whole: Flat = np.empty(batch.count, batch.dtype)
             if batch.argument == mesh.rank:
@@ -333,14 +335,32 @@ class SocketPath(ArrayPath):
 
     def _reduce(self, batch: Batch) -> None:
         """Run an all-reduce. All arrays of the batch are small, or none is."""
-        parts = self._mesh.size
-        work = batch.load_target(parts)
+        mesh, parts, arithmetic = self._mesh, self._mesh.size, batch.arithmetic
         if is_small(batch.entries[0].request, self.small_bytes):
-            reduce_by_tree(self._mesh, self._next(), work, batch.arithmetic, self._timeout)
-        else:
+            work = batch.load_target(parts)
+            reduce_by_tree(mesh, self._next(), work, arithmetic, self._timeout)
+            batch.store_target(work, parts)
+        elif arithmetic.working_dtype == batch.dtype:
+            batch.load_targets()
+            result = RingArray(batch.target_chunks(parts))
             bounds = batch.bounds_of_chunks(parts)
-            reduce_by_ring(self._mesh, self._next(), work, bounds, batch.arithmetic, parts, self._timeout)
-        batch.store_target(work, parts)
+            reduce_by_ring(mesh, self._next(), result, bounds, arithmetic, parts, self._timeout)
+        else:
+            self._reduce_narrow(batch)
+
+    def _reduce_narrow(self, batch: Batch) -> None:
+        """Reduce arrays whose type is narrower than that of partial results: the results are sent in their own type."""
+        size, rank = self._mesh.size, self._mesh.rank
+        bounds, result = batch.bounds_of_chunks(size), RingArray(batch.target_chunks(size))
+        part: Flat = np.empty(bounds[rank + 1] - bounds[rank], batch.arithmetic.working_dtype)
+        source = RingArray(batch.source_chunks(size))
+        scatter_by_ring(self._mesh, self._next(), source, part, bounds, batch.arithmetic, self._timeout)
+        start = 0
+        for target in result.parts(bounds[rank], bounds[rank + 1]):
+            batch.arithmetic.store(part[start : start + len(target)], target)
+            start += len(target)
+        counts = [high - low for low, high in itertools.pairwise(bounds)]
+        gather_by_ring(self._mesh, self._next(), result, counts, self._timeout)
 
     def _reduce_scatter(self, batch: Batch) -> None:
         entry, arithmetic = batch.entries[0], batch.arithmetic
@@ -354,7 +374,8 @@ class SocketPath(ArrayPath):
             return
         bounds = [0, *(high for _, high in parts)]
         part = entry.target if dtype == batch.dtype else np.empty(end - begin, dtype)
-        scatter_by_ring(self._mesh, self._next(), entry.source, part, bounds, arithmetic, self._timeout)
+        source = RingArray([entry.source])
+        scatter_by_ring(self._mesh, self._next(), source, part, bounds, arithmetic, self._timeout)
         if part is not entry.target:
             arithmetic.store(part, entry.target)
 
@@ -406,8 +427,8 @@ class HostsPath(SocketPath):
             sequence = self._next()  # every rank counts, also one that takes no part
             self._reduce_near(work, part.arithmetic)
             if self._far is not None:
-                bounds = part.bounds_of_chunks(self._hosts)
-                reduce_by_ring(self._far, sequence, work, bounds, part.arithmetic, self._mesh.size, self._timeout)
+                bounds, size = part.bounds_of_chunks(self._hosts), self._mesh.size
+                reduce_by_ring(self._far, sequence, RingArray([work]), bounds, part.arithmetic, size, self._timeout)
             self._tell_near(work)
             part.store_target(work, self._hosts)
 
