@@ -42,7 +42,7 @@ def train(state: hvd.elastic.ArrayState) -> None:
         if state.batch == batches // 4 and hvd.rank() == 1 and take("kill"):
             os.kill(os.getpid(), signal.SIGKILL)
         state.commit()
-        if state.batch == batches // 2:
+        if state.batch >= batches // 2:  # the new workers may join one after the other
             if hvd.rank() == 0 and take("add"):
                 with (directory / "hosts").open("a") as file:
                     file.write("127.0.0.2:1\n")

@@ -24,6 +24,7 @@ WHOLE = {"--help", "train", "version"}  # commands that are started as a shell s
 NO_SIGPIPE = {
     "autoscaler",
     "elastic",
+    "follow",
     "launch",
     "localcluster",
     "master",
