@@ -32,7 +32,7 @@ def handler(event):
         pathlib.Path("hosts.new").write_text("localhost:SLOTS")
         pathlib.Path("hosts.new").replace(wanted)
     if event.pass_id >= 2 and hvd.size() != SLOTS:
-        time.sleep(0.05)
+        time.sleep(0.25)  # up to 16 s in all, for a start of a worker on a busy machine
 
 paddle.init(seed=7)
 parameters, trainer = network()
