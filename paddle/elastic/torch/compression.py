@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
+
+from paddle_cluster.elastic.collectives.dtypes import BFLOAT16
 
 __all__ = ["Compression"]
 
@@ -67,3 +72,28 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+
+
+_WIRE_TYPES: dict[torch.dtype, np.dtype[Any]] = {torch.float16: np.dtype(np.float16), torch.bfloat16: BFLOAT16}
+
+
+def is_conversion(compression: Any) -> bool:
+    """Return whether a compression does nothing, or converts numbers to a type of `_WIRE_TYPES` and back.
+
+    A script may have a compression of its own, also one that is derived from these.
+    """
+    if compression is NoneCompressor:
+        return True
+    names = ("compress", "decompress")
+    is_casting = all(_function(compression, name) is _function(CastingCompressor, name) for name in names)
+    return is_casting and compression.dtype in _WIRE_TYPES
+
+
+def wire_type_of(compression: Any) -> np.dtype[Any] | None:
+    """Return the type of the numbers that a conversion sends; None: they are not converted."""
+    return None if compression is NoneCompressor else _WIRE_TYPES[compression.dtype]
+
+
+def _function(owner: Any, name: str) -> Any:
+    method = getattr(owner, name, None)
+    return getattr(method, "__func__", method)

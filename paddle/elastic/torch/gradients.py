@@ -14,9 +14,13 @@ from typing import Any, NamedTuple
 import torch
 
 from paddle.elastic.torch import mpi_ops
-from paddle.elastic.torch.compression import CastingCompressor
+from paddle.elastic.torch.asynchronous import Adasum
+from paddle.elastic.torch.compression import is_conversion, wire_type_of
+from paddle.elastic.torch.tensors import read_tensor, write_tensor
 from paddle_cluster.elastic.collectives.group import RankGroup
+from paddle_cluster.elastic.collectives.requests import CollectiveKind, Reduction
 from paddle_cluster.elastic.process.operations import allgather_object
+from paddle_cluster.elastic.process.pending import submit, submit_group
 from paddle_cluster.elastic.process.process_sets import ProcessSet
 
 Groups = int | Sequence[Sequence[torch.Tensor]]
@@ -39,15 +43,26 @@ class ReductionPlan(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of each all-reduce."""
+        """The arguments of each all-reduce of compressed tensors."""
         factors = {"prescale_factor": 1.0 / self.predivide, "postscale_factor": self.predivide}
         return {"op": self.op, "process_set": self.process_set, **factors}
+
+    @property
+    def options(self) -> dict[str, Any] | None:
+        """The options of each all-reduce in which the collectives convert the gradients.
+
+        None: what is to be done is no conversion, or no all-reduce.
+        """
+        if self.op == Adasum or not is_conversion(self.compression):
+            return None
+        factors = {"prescale": 1.0 / self.predivide, "postscale": self.predivide}
+        return {"argument": Reduction(self.op), "wire": wire_type_of(self.compression), **factors}
 
 
 class _Sent(NamedTuple):
     """Gradients that are on their way; they have one request, or one of a group.
 
-    Attributes: contexts: what the compression needs to restore each tensor.  wait: returns the results, in the
+    Attributes: contexts: what the compression needs to restore each tensor, or None.  wait: returns the results, in the
         gradients themselves or in compressed or contiguous copies.
     """
 
@@ -102,6 +117,7 @@ class GradientExchange:
         has_hooks: bool,
     ) -> None:
         self.plan = plan
+        self._options = plan.options
         self._list_parameters = list_parameters
         self._groups = groups
         self._names: dict[torch.Tensor, str] = {}
@@ -188,19 +204,35 @@ class GradientExchange:
         current.is_sent.update(parameters)
         for one in parameters:
             self._prepare(one)
-        sparse = [one for one in parameters if _gradient(one).is_sparse]
-        current.sent.extend(self._send_sparse(one) for one in sparse)
-        dense = [one for one in parameters if not _gradient(one).is_sparse]
+        dense = [one for one in parameters if not _grad(one).is_sparse]
+        if len(dense) < len(parameters):
+            current.sent.extend(self._send_sparse(one) for one in parameters if _grad(one).is_sparse)
         if dense:
-            current.sent.append(self._send_dense(dense))
+            current.sent.append(self._send_compressed(dense) if self._options is None else self._send_arrays(dense))
 
     def _send_sparse(self, parameter: torch.Tensor) -> _Sent:
         name, plan = f"gradient.{self._names[parameter]}", self.plan
-        wait = mpi_ops.sparse_allreduce_async(_gradient(parameter), name, plan.op, plan.process_set)
+        wait = mpi_ops.sparse_allreduce_async(_grad(parameter), name, plan.op, plan.process_set)
         return _Sent([parameter], [None], lambda: [wait()])
 
-    def _send_dense(self, parameters: Sequence[torch.Tensor]) -> _Sent:
-        pairs = [self.plan.compression.compress(_gradient(one).contiguous()) for one in parameters]
+    def _send_arrays(self, parameters: Sequence[torch.Tensor]) -> _Sent:
+        """Send gradients from their own memory, which receives the results; the collectives convert the numbers."""
+        gradients = [_grad(one).contiguous() for one in parameters]
+        arrays, name = [read_tensor(one) for one in gradients], self._names[parameters[0]]
+        kind, process_set, options = CollectiveKind.ALLREDUCE, self.plan.process_set, self._options or {}
+        if len(arrays) == 1:
+            pending = submit(kind, arrays[0], process_set, f"gradient.{name}", target=arrays[0], **options)
+        else:
+            pending = submit_group(kind, arrays, process_set, f"gradients.{name}", targets=arrays, **options)
+
+        def wait() -> list[torch.Tensor]:
+            results = pending.wait_for_arrays()
+            return [write_tensor(result, own) for result, own in zip(results, gradients, strict=True)]
+
+        return _Sent(parameters, [None] * len(parameters), wait)
+
+    def _send_compressed(self, parameters: Sequence[torch.Tensor]) -> _Sent:
+        pairs = [self.plan.compression.compress(_grad(one).detach().contiguous()) for one in parameters]
         wires, contexts = [wire for wire, _ in pairs], [context for _, context in pairs]
         name = self._names[parameters[0]]
         if len(parameters) == 1:
@@ -254,12 +286,11 @@ class GradientExchange:
         if result.is_sparse:
             parameter.grad = result
             return
-        gradient, compression = _gradient(parameter), self.plan.compression
-        # writing into the gradient converts the type already, without a tensor between
-        is_cast = getattr(compression, "decompress", None) is CastingCompressor.decompress
-        restored = result if is_cast else compression.decompress(result, context)
+        restored = result if self._options is not None else self.plan.compression.decompress(result, context)
+        gradient = _grad(parameter)
         if restored.data_ptr() != gradient.data_ptr() or restored.numel() == 0:
-            gradient.copy_(restored)
+            with torch.no_grad():
+                gradient.copy_(restored)
 
 
 def make_empty(sparse: torch.Tensor) -> torch.Tensor:
@@ -269,9 +300,9 @@ def make_empty(sparse: torch.Tensor) -> torch.Tensor:
     return torch.sparse_coo_tensor(indices, values, sparse.shape, check_invariants=False)
 
 
-def _gradient(parameter: torch.Tensor) -> torch.Tensor:
+def _grad(parameter: torch.Tensor) -> torch.Tensor:
     assert parameter.grad is not None
-    return parameter.grad.detach()
+    return parameter.grad
 
 
 class _Hook:

@@ -21,6 +21,8 @@ DTYPES: tuple[np.dtype[Any], ...] = (
     BFLOAT16,
 )
 
+_FLOAT16, _FLOAT32 = map(np.dtype, (np.float16, np.float32))
+
 
 def name_dtype(dtype: np.dtype[Any]) -> str:
     """Return the name of a type; numpy's own name of bfloat16 would be that of its bytes."""
@@ -41,3 +43,22 @@ def round_to_bfloat16(values: Flat, out: Flat) -> None:
     Shapes: all (n,).
     """
     halves.round_to_bfloat16(values, out.view(np.uint16))
+
+
+def convert(values: Flat, out: Flat) -> None:
+    """Write numbers to `out` in its type, each rounded to the nearest, and a tie to the even one. Shapes: all (n,)."""
+    if values.dtype == out.dtype:
+        out[...] = values
+    elif values.dtype == BFLOAT16:
+        if out.dtype == _FLOAT32:
+            widen_bfloat16(values, out)
+        else:
+            out[...] = widen_bfloat16(values)
+    elif out.dtype == BFLOAT16:
+        round_to_bfloat16(values.astype(_FLOAT32, copy=False), out)
+    elif (values.dtype, out.dtype) == (_FLOAT16, _FLOAT32):
+        halves.widen_float16(values, out)
+    elif (values.dtype, out.dtype) == (_FLOAT32, _FLOAT16):
+        halves.round_to_float16(values, out)
+    else:
+        out[...] = values

@@ -7,6 +7,7 @@ array. No I/O.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddle_cluster.elastic.collectives.dtypes import Flat
+from paddle_cluster.elastic.collectives.dtypes import Flat, convert
 from paddle_cluster.elastic.collectives.reducing import Arithmetic
 from paddle_cluster.elastic.collectives.requests import CollectiveKind, Request, split_evenly
 
@@ -25,7 +26,8 @@ FUSED_SMALL_BYTES = 1 << 20  # a batch of small arrays is sent in a single messa
 class FusedArray(NamedTuple):
     """A request with its flat arrays. `source` contains the values of this rank, and `target` receives the result.
 
-    `source` and `target` may be the same array.
+    `source` and `target` may be the same array. In an all-reduce their type may be another floating type than that of
+    the request, in which the values are sent.
     """
 
     request: Request
@@ -88,14 +90,35 @@ class Batch:
                 yield entry, slice(low - start, high - start), slice(low - begin, high - begin)
 
     def read(self, begin: int, end: int, out: Flat) -> None:
-        """Copy the elements [begin, end) of this rank's arrays to `out`."""
+        """Copy the elements [begin, end) of this rank's arrays to `out`, in the type in which they are sent."""
         for entry, inner, outer in self._cuts(begin, end):
-            out[outer] = entry.source[inner]
+            convert(entry.source[inner], out[outer])
+
+    def view(self, begin: int, end: int) -> Flat | None:
+        """Return the elements [begin, end) of this rank's arrays without a copy; None if they are no single array."""
+        for entry, inner, outer in self._cuts(begin, end):
+            is_whole = outer == slice(0, end - begin) and entry.source.dtype == self.dtype
+            return entry.source[inner] if is_whole else None
+        return None
 
     def write(self, begin: int, end: int, values: Flat) -> None:
         """Copy values to the elements [begin, end) of the results."""
         for entry, inner, outer in self._cuts(begin, end):
-            entry.target[inner] = values[outer]
+            convert(values[outer], entry.target[inner])
+
+    @contextlib.contextmanager
+    def in_wire_type(self) -> Iterator[Batch]:
+        """Give this batch with arrays of the type in which they are sent; at the end, write its results."""
+        if all(entry.source.dtype == entry.target.dtype == self.dtype for entry in self.entries):
+            yield self
+            return
+        whole: Flat = np.empty(self.count, self.dtype)
+        self.read(0, self.count, whole)
+        places = zip(self._starts, [*self._starts[1:], self.count], strict=True)
+        parts = [whole[start:stop] for start, stop in places]
+        entries = [FusedArray(one.request, part, part) for one, part in zip(self.entries, parts, strict=True)]
+        yield Batch(entries, self._requests)
+        self.write(0, self.count, whole)
 
     def write_combined(self, sources: Sequence[Flat], size: int, *, in_pairs: bool = False) -> None:
         """Write the reduction of the sources, one whole array of each rank, to the results.

@@ -104,17 +104,19 @@ class RankGroup:
         prescale: float = 1.0,
         postscale: float = 1.0,
         splits: Sequence[int] | None = None,
+        wire: np.dtype[Any] | None = None,
     ) -> CollectiveHandle:
         """Submit a collective, and return at once.
 
         Args: array: values of this rank, which must not change until the collective is done.  output: contiguous array
             of the same type and shape, possibly the array itself; the default is a new array.  prescale, postscale,
-            splits: see `Request`.
+            splits: see `Request`.  wire: the floating type in which an all-reduce sends and reduces the values, which
+            are rounded to it first; None: that of the array.
         Raises: ValueError: a collective with this name waits already, or the name or the array is too large.
             TypeError: the name is no text.  HorovodInternalError: this process was forked from the rank's process.
         """
         request = Request(kind, "", _ANY, (), argument, prescale, postscale, tuple(splits or ()))
-        return self._submit(make_collective(request, array, output), name)
+        return self._submit(make_collective(request, array, output, wire), name)
 
     def submit_group(
         self,
@@ -126,6 +128,7 @@ class RankGroup:
         outputs: Sequence[np.ndarray[Any, Any] | None] | None = None,
         prescale: float = 1.0,
         postscale: float = 1.0,
+        wire: np.dtype[Any] | None = None,
     ) -> GroupHandle:
         """Submit collectives of the same kind, which run together or fail together; see `submit`.
 
@@ -134,7 +137,7 @@ class RankGroup:
         """
         request = Request(kind, "", _ANY, (), argument, prescale, postscale)
         pairs = zip(arrays, outputs or [None] * len(arrays), strict=True)
-        members = [make_collective(request, array, output) for array, output in pairs]
+        members = [make_collective(request, array, output, wire) for array, output in pairs]
         return self._submit(GroupHandle(members), name)
 
     def join(self) -> int:
@@ -157,8 +160,8 @@ class RankGroup:
                 return handle
             self._waiting.add(handle, name)
             is_much = self._waiting.nbytes >= CYCLE_BYTES
-        # the thread that drives the rounds waits for the network, and would not see the new request
-        if self._driving.locked():
+        # the thread that drives the rounds may wait for the network, and would not see the new request
+        if self._stalls.needs_news:
             self._mesh.wake()
         if is_much or self._kin.is_driven_beside(self):
             self.start()
@@ -351,8 +354,8 @@ class RankGroup:
 def _run(path: ArrayPath, batch: Batch, frames: list[Frame] | None) -> None:
     if batch.count or any(batch.counts):  # an all-gather runs if any rank has elements
         # an overflow gives infinity, as in Horovod; a warning that is an error would end the group
-        with np.errstate(all="ignore"):
-            path.run(batch, frames)
+        with np.errstate(all="ignore"), path.prepare(batch) as ready:
+            path.run(ready, frames)
 
 
 def _list_entries(handles: Sequence[Handle], rank: int, size: int) -> list[FusedArray]:
@@ -378,5 +381,5 @@ def _prepare(handle: CollectiveHandle, rank: int, same: Sequence[Request]) -> No
     """Allocate the memory of the result; the number of its rows may depend on all ranks."""
     shape = shape_of_result(same, rank)
     if handle.output is None or handle.output.shape != shape:
-        handle.output = np.empty(shape, handle.request.dtype)
+        handle.output = np.empty(shape, handle.source.dtype)
     handle.received_splits = [one.splits[rank] for one in same if one.splits]

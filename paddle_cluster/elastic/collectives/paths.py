@@ -21,6 +21,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
@@ -73,6 +74,10 @@ class ArrayPath:
     def take_announcements(self) -> list[Frame]:
         """Return the received announcements of all other ranks."""
         return [self._mesh.take(number, FrameKind.ANNOUNCE, self._sequence - 1) for number in self._others]
+
+    def prepare(self, batch: Batch) -> AbstractContextManager[Batch]:
+        """Give the batch that `run` takes."""
+        return batch.in_wire_type()
 
     def run(self, batch: Batch, frames: list[Frame] | None) -> None:
         """Run a batch. `frames`: the others' announcements if all are equal and begin with this batch, else None."""
@@ -139,6 +144,10 @@ class MemoryPath(ArrayPath):
 
     # ----- Collectives -----
 
+    def prepare(self, batch: Batch) -> AbstractContextManager[Batch]:
+        """Give the batch itself, whose values are converted on their way into the slots and out of them."""
+        return nullcontext(batch)
+
     def run(self, batch: Batch, frames: list[Frame] | None, root: int | None = None) -> None:
         """Run a batch.
 
@@ -148,10 +157,11 @@ class MemoryPath(ArrayPath):
         is_placed, is_wanted = frames is not None, root in (None, self._mesh.rank)
         if batch.kind == CollectiveKind.ALLREDUCE:
             if self._is_direct(batch):
-                self._begin(batch, is_placed)
-                sources = [self._seen(rank, 0, batch, batch.count) for rank in range(self._mesh.size)]
-                if is_wanted:
-                    batch.write_combined(sources, self._mesh.size)
+                with batch.in_wire_type() as narrow:
+                    self._begin(narrow, is_placed)
+                    sources = [self._seen(rank, 0, narrow, narrow.count) for rank in range(self._mesh.size)]
+                    if is_wanted:
+                        narrow.write_combined(sources, self._mesh.size)
             else:
                 self._reduce_by_parts(batch, is_placed, is_wanted)
         elif batch.kind == CollectiveKind.ALLGATHER:
@@ -184,8 +194,16 @@ class MemoryPath(ArrayPath):
             return
         piece = PIECE_BYTES // batch.dtype.itemsize
         begin, end = number * piece, min((number + 1) * piece, batch.count)
-        if begin < end:
-            batch.read(begin, end, self._own(0, batch, end - begin))
+        if begin >= end:
+            return
+        out = self._own(0, batch, end - begin)
+        low, high = _part(end - begin, self._mesh.rank, self._mesh.size)
+        is_read_in_place = batch.kind == CollectiveKind.ALLREDUCE and not self._is_direct(batch)
+        if is_read_in_place and batch.view(begin + low, begin + high) is not None:
+            batch.read(begin, begin + low, out[:low])
+            batch.read(begin + high, end, out[high:])
+        else:
+            batch.read(begin, end, out)
 
     def _reduce_by_parts(self, batch: Batch, is_placed: bool, is_wanted: bool) -> None:
         size, rank = self._mesh.size, self._mesh.rank
@@ -197,6 +215,9 @@ class MemoryPath(ArrayPath):
             begin, end = number * piece, min((number + 1) * piece, batch.count)
             low, high = _part(end - begin, rank, size)
             sources = [self._seen(one, 0, batch, high)[low:] for one in range(size)]
+            own = batch.view(begin + low, begin + high)  # see `_write_piece`
+            if own is not None:
+                sources[rank] = own
             batch.arithmetic.combine(self._own(PIECE_BYTES, batch, high - low), sources, size)
             self._write_piece(batch, number + 1)
             self._step()

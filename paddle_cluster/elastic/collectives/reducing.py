@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddle_base.kernels.halves import round_to_float16, widen_float16
-from paddle_cluster.elastic.collectives.dtypes import BFLOAT16, Flat, round_to_bfloat16, widen_bfloat16
+from paddle_base.kernels.halves import add_bfloat16, add_float16
+from paddle_cluster.elastic.collectives.dtypes import BFLOAT16, Flat, convert
 from paddle_cluster.elastic.collectives.requests import Reduction, Request
 
 BLOCK_BYTES = 1 << 17  # bytes of the result per step, so that the result and its sources stay in the processor's cache
@@ -59,13 +59,13 @@ class Arithmetic(NamedTuple):
     def load(self, source: Flat, out: Flat) -> None:
         """Write the scaled array to `out`. Shapes: all (n,). Types: `dtype`; `working_dtype` for `out`."""
         if self.prescale == 1.0:
-            _widen(source, out)
+            convert(source, out)
             return
         step = BLOCK_BYTES // out.itemsize
         for begin in range(0, len(out), step):
             part = out[begin : begin + step]
             if part.dtype.kind == "f":
-                _widen(source[begin : begin + step], part)
+                convert(source[begin : begin + step], part)
                 np.multiply(part, self.prescale, out=part)
                 if self.dtype == _FLOAT16:  # as Horovod, which has no larger numbers there
                     rounded = part.astype(_FLOAT16)
@@ -93,18 +93,16 @@ class Arithmetic(NamedTuple):
 
     def store(self, total: Flat, out: Flat) -> None:
         """Write results of the type `working_dtype` to `out`, in its own type. Shapes: all (n,)."""
-        if self.dtype == BFLOAT16:
-            round_to_bfloat16(total, out)
-        elif (total.dtype, out.dtype) == (_FLOAT32, _FLOAT16):
-            round_to_float16(total, out)
-        else:
-            out[...] = total
+        convert(total, out)
 
     def combine(self, out: Flat, sources: Sequence[Flat], size: int) -> None:
         """Write the reduction of the sources, in their order, to `out`; `out` may be one of the first two sources.
 
         Shapes: all (n,). Args: size: divisor of an average.
         """
+        if out.dtype.itemsize == 2 and self._adds_halves:
+            self._add_halves(out, sources, size)
+            return
         ufunc, work = _UFUNCS[Reduction(self.reduction)], self.working_dtype
         # then numpy itself converts the sources
         is_plain = self.prescale == 1.0 and not (work == _FLOAT32 and self.dtype.itemsize == 2)
@@ -124,6 +122,19 @@ class Arithmetic(NamedTuple):
             self.finish(total, size)
             if total is not target:
                 self.store(total, target)
+
+    @property
+    def _adds_halves(self) -> bool:
+        """Whether floats of 16 bits are added, without scale factors."""
+        is_sum = self.reduction in (Reduction.SUM, Reduction.AVERAGE) and self.prescale == self.postscale == 1.0
+        return is_sum and self.dtype in (_FLOAT16, BFLOAT16)
+
+    def _add_halves(self, out: Flat, sources: Sequence[Flat], size: int) -> None:
+        divisor = float(size) if self.reduction == Reduction.AVERAGE else 1.0
+        if self.dtype == BFLOAT16:
+            add_bfloat16([one.view(np.uint16) for one in sources], out.view(np.uint16), divisor)
+        else:
+            add_float16(sources, out, divisor)
 
     def combine_in_pairs(self, out: Flat, sources: Sequence[Flat], size: int) -> None:
         """Do the same as `combine` in the order in which a tree of ranks combines them, and so with the same bits.
@@ -150,15 +161,6 @@ class Arithmetic(NamedTuple):
         values = memory[number][: len(source)]
         self.load(source, values)
         return values
-
-
-def _widen(source: Flat, out: Flat) -> None:
-    if source.dtype == BFLOAT16:
-        widen_bfloat16(source, out)
-    elif (source.dtype, out.dtype) == (_FLOAT16, _FLOAT32):
-        widen_float16(source, out)
-    else:
-        out[...] = source
 
 
 def _truncate(values: Flat, factor: float, out: Flat) -> None:

@@ -32,11 +32,13 @@ class StallWatch:
     """Waits for the other ranks of a group.
 
     Args: ledger: the requests that wait for ranks.
+    Attributes: needs_news: whether the thread that drives the rounds waits for a new request of any rank.
     Raises (wait_for_all, wait_for_news): HorovodInternalError: the group has ended.
     """
 
     def __init__(self, mesh: Mesh, ledger: Ledger, patience: Patience) -> None:
         self.patience = patience
+        self.needs_news = False
         self._mesh, self._ledger, self._others = mesh, ledger, list(mesh.peers)
         mesh.silence = patience.silence
 
@@ -49,6 +51,13 @@ class StallWatch:
 
     def wait_for_news(self, waiting: WaitingRequests) -> None:
         """Wait until this rank has a new request, or another rank has announced requests."""
+        self.needs_news = True  # before the first look, so that a request after the look wakes this thread
+        try:
+            self._wait_for_news(waiting)
+        finally:
+            self.needs_news = False
+
+    def _wait_for_news(self, waiting: WaitingRequests) -> None:
         began = time.monotonic()
         until = began + self.patience.stall
         while not waiting.new and len(self._mesh.missing(self._others)) == len(self._others):

@@ -100,11 +100,17 @@ class JoinHandle(Handle):
 
 
 def make_collective(
-    request: Request, array: np.ndarray[Any, Any], output: np.ndarray[Any, Any] | None
+    request: Request,
+    array: np.ndarray[Any, Any],
+    output: np.ndarray[Any, Any] | None,
+    wire: np.dtype[Any] | None = None,
 ) -> CollectiveHandle:
-    """Return a collective of an array; type and shape in `request` are replaced by those of the array."""
+    """Return a collective of an array; type and shape in `request` are replaced by those of the array.
+
+    Args: wire: the type in which the values are sent; None: that of the array.
+    """
     source = np.ascontiguousarray(array).reshape(-1)
-    return CollectiveHandle(request._replace(dtype=array.dtype, shape=array.shape), source, output)
+    return CollectiveHandle(request._replace(dtype=wire or array.dtype, shape=array.shape), source, output)
 
 
 def make_zeros(request: Request) -> Handle:

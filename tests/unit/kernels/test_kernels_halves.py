@@ -52,6 +52,30 @@ def test_arrays_that_are_not_contiguous_are_converted_too(case):
     assert found[::4].tobytes() == wanted[: len(values) // 2].tobytes()
 
 
+@each("count", [1, 2, 3, 15, 16])
+@each("divisor", [1.0, 3.0, 4.0])
+def test_halves_are_added_in_float32_and_rounded_once(count, divisor):
+    """With more arrays than the compiled module takes, numpy adds them."""
+    random = np.random.default_rng(count)
+    values = random.standard_normal((count, 3001)).astype(np.float32) * np.float32(300)
+    floats = values.astype(np.float16)
+    total = floats[0].astype(np.float32)
+    for one in floats[1:]:
+        total += one
+    out = floats[-1]  # in place
+    halves.add_float16(list(floats), out, divisor)
+    assert out.tobytes() == (total / np.float32(divisor)).astype(np.float16).tobytes()
+
+    uppers = (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    total = (uppers[0].astype(np.uint32) << np.uint32(16)).view(np.float32)
+    for one in uppers[1:]:
+        total = total + (one.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    found, wanted = np.empty(3001, np.uint16), np.empty(3001, np.uint16)
+    halves.add_bfloat16(list(uppers), found, divisor)
+    plain.round_to_bfloat16(total / np.float32(divisor), wanted)
+    assert found.tobytes() == wanted.tobytes()
+
+
 def test_the_compiled_conversions_check_their_arguments():
     if kernels.compiled is None:
         pytest.skip("the compiled module is not built here")
@@ -59,3 +83,8 @@ def test_the_compiled_conversions_check_their_arguments():
         kernels.compiled.widen_float16(np.empty(2, np.uint32), np.empty(3, np.uint16))
     with pytest.raises(TypeError, match="uint16"):
         kernels.compiled.widen_float16(np.empty(2, np.uint32), np.empty(2, np.uint32))
+    two, three = np.empty(2, np.uint16), np.empty(3, np.uint16)
+    with pytest.raises(ValueError, match="lengths"):
+        kernels.compiled.add_float16(two, 1.0, two, three)
+    with pytest.raises(TypeError, match="arguments"):
+        kernels.compiled.add_bfloat16(two, 1.0, *[two] * 16)
