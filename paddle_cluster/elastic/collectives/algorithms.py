@@ -165,16 +165,18 @@ def scatter_by_ring(
     bounds: Sequence[int],
     arithmetic: Arithmetic,
     timeout: float,
+    work: Flat | None = None,
 ) -> None:
     """Write the result for this rank's chunk of all arrays to `target`.
 
     The first pieces are sent in the type of the source, which for float16 is half as long, and exact.
 
     Args: source: this rank's array, which does not change.  target: array of the type `working_dtype`.  bounds: start
-        of each rank's chunk, and the end of the last one.  timeout: maximum seconds between two pieces.
+        of each rank's chunk, and the end of the last one.  timeout: maximum seconds between two pieces.  work: memory
+        for the partial results that this rank passes on, as long as the source; None: new memory.
     """
-    # the system gives memory only for the parts that are written: the partial results that this rank passes on
-    work: Flat = np.empty(source.length, target.dtype)
+    if work is None:  # the system gives memory only for the parts that are written
+        work = np.empty(source.length, target.dtype)
     is_exact = arithmetic.prescale == 1.0
     is_same = source.dtype == target.dtype
     mine, theirs = (np.empty(PIECE_BYTES // target.itemsize, target.dtype) for _ in range(2))

@@ -46,19 +46,21 @@ def round_to_bfloat16(values: Flat, out: Flat) -> None:
 
 
 def convert(values: Flat, out: Flat) -> None:
-    """Write numbers to `out` in its type, each rounded to the nearest, and a tie to the even one. Shapes: all (n,)."""
+    """Write numbers to `out` in its type, each rounded to the nearest, and a tie to the even one. Shapes: all (n,).
+
+    Between float64 and a type of 16 bits numbers are rounded to float32, too, as in torch.
+    """
     if values.dtype == out.dtype:
         out[...] = values
+    elif (values.dtype, out.dtype) == (BFLOAT16, _FLOAT32):
+        widen_bfloat16(values, out)
     elif values.dtype == BFLOAT16:
-        if out.dtype == _FLOAT32:
-            widen_bfloat16(values, out)
-        else:
-            out[...] = widen_bfloat16(values)
+        out[...] = widen_bfloat16(values)
     elif out.dtype == BFLOAT16:
         round_to_bfloat16(values.astype(_FLOAT32, copy=False), out)
     elif (values.dtype, out.dtype) == (_FLOAT16, _FLOAT32):
         halves.widen_float16(values, out)
-    elif (values.dtype, out.dtype) == (_FLOAT32, _FLOAT16):
-        halves.round_to_float16(values, out)
+    elif out.dtype == _FLOAT16:
+        halves.round_to_float16(values.astype(_FLOAT32, copy=False), out)
     else:
         out[...] = values

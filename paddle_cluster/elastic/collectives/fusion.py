@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from paddle_cluster.elastic.collectives.dtypes import Flat, convert
 from paddle_cluster.elastic.collectives.reducing import Arithmetic
@@ -33,6 +34,20 @@ class FusedArray(NamedTuple):
     request: Request
     source: Flat
     target: Flat
+
+
+class Scratch:
+    """Memory that batches use one after another, because the system would clear new memory for each of them."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, npt.NDArray[np.uint8]] = {}
+
+    def take(self, what: str, count: int, dtype: np.dtype[Any]) -> Flat:
+        """Return a flat array with any values; the next call with the same `what` gives the same memory again."""
+        found, nbytes = self._of.get(what), count * dtype.itemsize
+        if found is None or len(found) < nbytes:
+            found = self._of[what] = np.empty(nbytes, np.uint8)
+        return found[:nbytes].view(dtype)
 
 
 class Batch:
@@ -107,12 +122,15 @@ class Batch:
             convert(values[outer], entry.target[inner])
 
     @contextlib.contextmanager
-    def in_wire_type(self) -> Iterator[Batch]:
-        """Give this batch with arrays of the type in which they are sent; at the end, write its results."""
+    def in_wire_type(self, memory: Scratch | None = None) -> Iterator[Batch]:
+        """Give this batch with arrays of the type in which they are sent; at the end, write its results.
+
+        Args: memory: where converted arrays are; None: in new memory.
+        """
         if all(entry.source.dtype == entry.target.dtype == self.dtype for entry in self.entries):
             yield self
             return
-        whole: Flat = np.empty(self.count, self.dtype)
+        whole = (memory or Scratch()).take("wire", self.count, self.dtype)
         self.read(0, self.count, whole)
         places = zip(self._starts, [*self._starts[1:], self.count], strict=True)
         parts = [whole[start:stop] for start, stop in places]

@@ -36,7 +36,7 @@ from paddle_cluster.elastic.collectives.algorithms import (
 )
 from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import Frame, FrameKind
-from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, is_small
+from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, Scratch, is_small
 from paddle_cluster.elastic.collectives.mesh import AnyMesh, Mesh, SubMesh
 from paddle_cluster.elastic.collectives.reducing import Arithmetic
 from paddle_cluster.elastic.collectives.requests import REDUCING_KINDS, CollectiveKind, Reduction, Request
@@ -317,6 +317,19 @@ class SocketPath(ArrayPath):
 
     small_bytes = TREE_BYTES
 
+    def __init__(self, mesh: AnyMesh, timeout: float = 0.0) -> None:
+        super().__init__(mesh, timeout)
+        self._scratch = Scratch()
+
+    def prepare(self, batch: Batch) -> AbstractContextManager[Batch]:
+        """Give the batch that `run` takes; large arrays of an all-reduce are converted segment by segment."""
+        return nullcontext(batch) if self._is_narrow(batch) else batch.in_wire_type()
+
+    def _is_narrow(self, batch: Batch) -> bool:
+        """Whether large arrays are reduced whose type is narrower than that of partial results."""
+        is_large = batch.kind == CollectiveKind.ALLREDUCE and not is_small(batch.entries[0].request, self.small_bytes)
+        return is_large and batch.arithmetic.working_dtype != batch.dtype
+
     def announce(self, note: bytes, batch: Batch | None) -> int:
         """Send the arrays of the first batch, too, if they are small."""
         payload: list[memoryview] = []
@@ -357,25 +370,28 @@ class SocketPath(ArrayPath):
     def _reduce(self, batch: Batch) -> None:
         """Run an all-reduce. All arrays of the batch are small, or none is."""
         mesh, parts, arithmetic = self._mesh, self._mesh.size, batch.arithmetic
-        if is_small(batch.entries[0].request, self.small_bytes):
+        if self._is_narrow(batch):
+            for part in batch.cut(SEGMENT_BYTES):
+                with part.in_wire_type(self._scratch) as narrow:
+                    self._reduce_narrow(narrow)
+        elif is_small(batch.entries[0].request, self.small_bytes):
             work = batch.load_target(parts)
             reduce_by_tree(mesh, self._next(), work, arithmetic, self._timeout)
             batch.store_target(work, parts)
-        elif arithmetic.working_dtype == batch.dtype:
+        else:
             batch.load_targets()
             result = RingArray(batch.target_chunks(parts))
             bounds = batch.bounds_of_chunks(parts)
             reduce_by_ring(mesh, self._next(), result, bounds, arithmetic, parts, self._timeout)
-        else:
-            self._reduce_narrow(batch)
 
     def _reduce_narrow(self, batch: Batch) -> None:
         """Reduce arrays whose type is narrower than that of partial results: the results are sent in their own type."""
-        size, rank = self._mesh.size, self._mesh.rank
+        size, rank, dtype = self._mesh.size, self._mesh.rank, batch.arithmetic.working_dtype
         bounds, result = batch.bounds_of_chunks(size), RingArray(batch.target_chunks(size))
-        part: Flat = np.empty(bounds[rank + 1] - bounds[rank], batch.arithmetic.working_dtype)
+        part = self._scratch.take("part", bounds[rank + 1] - bounds[rank], dtype)
+        work = self._scratch.take("partial results", batch.count, dtype)
         source = RingArray(batch.source_chunks(size))
-        scatter_by_ring(self._mesh, self._next(), source, part, bounds, batch.arithmetic, self._timeout)
+        scatter_by_ring(self._mesh, self._next(), source, part, bounds, batch.arithmetic, self._timeout, work)
         start = 0
         for target in result.parts(bounds[rank], bounds[rank + 1]):
             batch.arithmetic.store(part[start : start + len(target)], target)
@@ -443,15 +459,19 @@ class HostsPath(SocketPath):
         if is_small(batch.entries[0].request, self.small_bytes):
             super()._reduce(batch)
             return
-        for part in batch.cut(SEGMENT_BYTES):
-            work = part.load_target(self._hosts)
-            sequence = self._next()  # every rank counts, also one that takes no part
-            self._reduce_near(work, part.arithmetic)
-            if self._far is not None:
-                bounds, size = part.bounds_of_chunks(self._hosts), self._mesh.size
-                reduce_by_ring(self._far, sequence, RingArray([work]), bounds, part.arithmetic, size, self._timeout)
-            self._tell_near(work)
-            part.store_target(work, self._hosts)
+        for segment in batch.cut(SEGMENT_BYTES):
+            with segment.in_wire_type(self._scratch) as part:
+                self._reduce_segment(part)
+
+    def _reduce_segment(self, part: Batch) -> None:
+        work = part.load_target(self._hosts)
+        sequence = self._next()  # every rank counts, also one that takes no part
+        self._reduce_near(work, part.arithmetic)
+        if self._far is not None:
+            bounds, size = part.bounds_of_chunks(self._hosts), self._mesh.size
+            reduce_by_ring(self._far, sequence, RingArray([work]), bounds, part.arithmetic, size, self._timeout)
+        self._tell_near(work)
+        part.store_target(work, self._hosts)
 
     def _reduce_near(self, part: Flat, arithmetic: Arithmetic) -> None:
         """Reduce the arrays of the ranks of this host to the array of the first of them."""

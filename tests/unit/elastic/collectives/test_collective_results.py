@@ -97,6 +97,39 @@ def submit_sum(group: RankGroup, array: np.ndarray, name: str) -> CollectiveHand
     return group.submit(CollectiveKind.ALLREDUCE, array, name=name, argument=Reduction.SUM)
 
 
+@pytest.mark.parametrize("wire", [np.dtype(np.float16), BFLOAT16], ids=name_dtype)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [1, 5])
+def test_numbers_that_are_sent_in_another_type_are_rounded_before_and_after(
+    way: str, size: int, wire: np.dtype
+) -> None:
+    """The result is that of arrays of the other type, also beside a rank that has those, as a joined one."""
+    counts = [17, 9_000, 70_000, 1_500_001]
+    cases = list(itertools.product(counts, [np.float32, np.float64], [Reduction.AVERAGE, Reduction.MAX]))
+
+    def array(rank: int, count: int) -> np.ndarray:
+        return np.random.default_rng([rank, count]).standard_normal(count)
+
+    def work(group: RankGroup, is_converted: bool) -> list[np.ndarray]:
+        found = []
+        for count, dtype, reduction in cases:
+            values = array(group.rank, count).astype(dtype)
+            own = values if is_converted else convert(values.astype(np.float32), wire)
+            handle = group.submit(CollectiveKind.ALLREDUCE, own, argument=reduction, output=own, wire=wire)
+            assert group.wait(handle) is own
+            found.append(own if is_converted else widen(own).astype(dtype))
+        return found
+
+    with groups(size, with_memory=WAYS[way]) as made:
+        plain, mixed = (
+            on_all(made, lambda group, some=some: work(group, is_converted=group.rank in some))
+            for some in ((), set(range(size)) - {1})
+        )
+    for wanted, found in zip(plain, mixed, strict=True):
+        for case, one, other in zip(cases, wanted, found, strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=str(case))
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_gathered_arrays_follow_each_other_by_rank(way: str) -> None:
     with groups(3, with_memory=WAYS[way]) as made:
