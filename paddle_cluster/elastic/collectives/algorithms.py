@@ -238,25 +238,21 @@ def _pass_round(
     sent = 0
     expected = mesh.peers[left].expected
     for number, piece in enumerate(incoming):
-        places = work.views(piece.begin, piece.end) if piece.is_final else ()
-        if len(places) == 1:
+        if piece.is_final:
             # final values are received in their place, without a copy; partial results have to be added first
-            expected[sequence, number] = places[0]
+            expected[sequence, number] = work.views(piece.begin, piece.end)
     for begin, end in first:
         mesh.send(right, FrameKind.DATA, sequence, b"", work.views(begin, end), sent)
         sent += 1
     for number, piece in enumerate(incoming):
         places = work.views(piece.begin, piece.end)
-        payload = _take_piece(mesh, left, sequence, number, sum(one.nbytes for one in places), timeout)
-        if not piece.is_final:
+        if piece.is_final:
+            _take_into(mesh, left, sequence, number, places, timeout)
+        else:
+            nbytes = (piece.end - piece.begin) * work.dtype.itemsize
+            payload = _take_piece(mesh, left, sequence, number, nbytes, timeout)
             assert add is not None
             add(piece, np.frombuffer(payload, work.dtype))
-        elif len(places) > 1 or expected.pop((sequence, number), None) is not None:
-            # the piece has several places, or arrived before `expected` had the memory
-            start = 0
-            for one in places:
-                one[:] = payload[start : start + one.nbytes]
-                start += one.nbytes
         if piece.forward:
             mesh.send(right, FrameKind.DATA, sequence, b"", places, sent)
             sent += 1
@@ -275,7 +271,7 @@ def exchange_directly(
     for rank in reversed(order):
         view = incoming[rank].view(np.uint8).data
         for number, (begin, end) in enumerate(cut(0, len(view), 1)):
-            mesh.peers[rank].expected[sequence, number] = view[begin:end]
+            mesh.peers[rank].expected[sequence, number] = [view[begin:end]]
             arriving.append((number, rank, view[begin:end]))
     leaving = []
     for rank in order:
@@ -285,9 +281,7 @@ def exchange_directly(
     for number, rank, part in sorted(leaving, key=operator.itemgetter(0)):
         mesh.send(rank, FrameKind.DATA, sequence, b"", [part], number)
     for number, rank, part in sorted(arriving, key=operator.itemgetter(0)):
-        payload = _take_piece(mesh, rank, sequence, number, part.nbytes, timeout)
-        if mesh.peers[rank].expected.pop((sequence, number), None) is not None:
-            part[:] = payload
+        _take_into(mesh, rank, sequence, number, [part], timeout)
     mesh.flush(timeout)
 
 
@@ -336,12 +330,10 @@ def broadcast_by_tree(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeo
     pieces = cut(0, len(view), 1)
     if place:
         for number, (begin, end) in enumerate(pieces):
-            mesh.peers[parent].expected[sequence, number] = view[begin:end]
+            mesh.peers[parent].expected[sequence, number] = [view[begin:end]]
     for number, (begin, end) in enumerate(pieces):
         if place:
-            payload = _take_piece(mesh, parent, sequence, number, end - begin, timeout)
-            if mesh.peers[parent].expected.pop((sequence, number), None) is not None:
-                view[begin:end] = payload
+            _take_into(mesh, parent, sequence, number, [view[begin:end]], timeout)
         for child in children:
             mesh.send(child, FrameKind.DATA, sequence, b"", [view[begin:end]], number)
     mesh.flush(timeout)
@@ -354,6 +346,23 @@ def _take_piece(mesh: AnyMesh, rank: int, sequence: int, number: int, nbytes: in
     if payload.nbytes != nbytes:
         mesh.fail(f"rank {rank} sent a piece of {payload.nbytes} bytes in place of {nbytes}")
     return payload
+
+
+def _take_into(
+    mesh: AnyMesh, rank: int, sequence: int, number: int, places: Sequence[memoryview], timeout: float
+) -> None:
+    """Wait for a piece of an array, which is expected in these places."""
+    expected = mesh.peers[rank].expected
+    mesh.wait([rank], time.monotonic() + timeout)
+    if (sequence, number) not in expected:
+        mesh.take(rank, FrameKind.DATA, sequence, number)  # it has arrived in its places, whose length it has
+        return
+    payload = _take_piece(mesh, rank, sequence, number, sum(one.nbytes for one in places), timeout)
+    del expected[sequence, number]  # the piece arrived before it was expected
+    start = 0
+    for one in places:
+        one[:] = payload[start : start + one.nbytes]
+        start += one.nbytes
 
 
 def _send(mesh: AnyMesh, rank: int, sequence: int, work: Flat) -> None:

@@ -41,8 +41,8 @@ class PeerRank:
     """The state of another rank, with its connection, received messages, and memory for the next payloads.
 
     Attributes:
-    - expected: maps (sequence, piece) to the memory for this payload. An entry is removed when the payload begins to
-      arrive in this memory.
+    - expected: maps (sequence, piece) to the places in memory for this payload, one after another. An entry is removed
+      when the payload begins to arrive there.
     - gone: why the rank is lost; empty: the rank is connected.
     - abort: why the rank has ended the group; empty: the rank has not ended the group.
     - left: whether the rank has sent GOODBYE.
@@ -56,7 +56,7 @@ class PeerRank:
         self.connection = Connection(stream, self._place, LIMITS)
         self.keys = keys
         self.arrived: deque[Frame] = deque()
-        self.expected: dict[tuple[int, int], memoryview] = {}
+        self.expected: dict[tuple[int, int], Sequence[memoryview]] = {}
         self.gone = self.abort = ""
         self.left = False
         self.heard = 0.0
@@ -68,10 +68,10 @@ class PeerRank:
     def _place(self, parts: Sequence[Buffer], length: int) -> Sequence[memoryview]:
         if self.expected:
             key = frames.peek(parts[0])
-            place = self.expected.get(key)
-            if place is not None and place.nbytes == length:
+            places = self.expected.get(key)
+            if places is not None and sum(place.nbytes for place in places) == length:
                 del self.expected[key]
-                return [place]
+                return places
         return [self._pool.take(length)]
 
     def read(self) -> None:
