@@ -36,7 +36,7 @@ class FusedArray(NamedTuple):
     target: Flat
 
 
-class Scratch:
+class Workspace:
     """Memory that batches use one after another, because the system would clear new memory for each of them."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Batch:
             convert(values[outer], entry.target[inner])
 
     @contextlib.contextmanager
-    def in_wire_type(self, memory: Scratch | None = None) -> Iterator[Batch]:
+    def in_wire_type(self, memory: Workspace | None = None) -> Iterator[Batch]:
         """Give this batch with arrays of the type in which they are sent; at the end, write its results.
 
         Args: memory: where converted arrays are; None: in new memory.
@@ -130,7 +130,7 @@ class Batch:
         if all(entry.source.dtype == entry.target.dtype == self.dtype for entry in self.entries):
             yield self
             return
-        whole = (memory or Scratch()).take("wire", self.count, self.dtype)
+        whole = (memory or Workspace()).take("wire", self.count, self.dtype)
         self.read(0, self.count, whole)
         places = zip(self._starts, [*self._starts[1:], self.count], strict=True)
         parts = [whole[start:stop] for start, stop in places]

@@ -36,7 +36,7 @@ from paddle_cluster.elastic.collectives.algorithms import (
 )
 from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import Frame, FrameKind
-from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, Scratch, is_small
+from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, Workspace, is_small
 from paddle_cluster.elastic.collectives.mesh import AnyMesh, Mesh, SubMesh
 from paddle_cluster.elastic.collectives.reducing import Arithmetic
 from paddle_cluster.elastic.collectives.requests import REDUCING_KINDS, CollectiveKind, Reduction, Request
@@ -319,7 +319,7 @@ class SocketPath(ArrayPath):
 
     def __init__(self, mesh: AnyMesh, timeout: float = 0.0) -> None:
         super().__init__(mesh, timeout)
-        self._scratch = Scratch()
+        self._workspace = Workspace()
 
     def prepare(self, batch: Batch) -> AbstractContextManager[Batch]:
         """Give the batch that `run` takes; large arrays of an all-reduce are converted segment by segment."""
@@ -372,7 +372,7 @@ class SocketPath(ArrayPath):
         mesh, parts, arithmetic = self._mesh, self._mesh.size, batch.arithmetic
         if self._is_narrow(batch):
             for part in batch.cut(SEGMENT_BYTES):
-                with part.in_wire_type(self._scratch) as narrow:
+                with part.in_wire_type(self._workspace) as narrow:
                     self._reduce_narrow(narrow)
         elif is_small(batch.entries[0].request, self.small_bytes):
             work = batch.load_target(parts)
@@ -388,8 +388,8 @@ class SocketPath(ArrayPath):
         """Reduce arrays whose type is narrower than that of partial results: the results are sent in their own type."""
         size, rank, dtype = self._mesh.size, self._mesh.rank, batch.arithmetic.working_dtype
         bounds, result = batch.bounds_of_chunks(size), RingArray(batch.target_chunks(size))
-        part = self._scratch.take("part", bounds[rank + 1] - bounds[rank], dtype)
-        work = self._scratch.take("partial results", batch.count, dtype)
+        part = self._workspace.take("part", bounds[rank + 1] - bounds[rank], dtype)
+        work = self._workspace.take("partial results", batch.count, dtype)
         source = RingArray(batch.source_chunks(size))
         scatter_by_ring(self._mesh, self._next(), source, part, bounds, batch.arithmetic, self._timeout, work)
         start = 0
@@ -460,7 +460,7 @@ class HostsPath(SocketPath):
             super()._reduce(batch)
             return
         for segment in batch.cut(SEGMENT_BYTES):
-            with segment.in_wire_type(self._scratch) as part:
+            with segment.in_wire_type(self._workspace) as part:
                 self._reduce_segment(part)
 
     def _reduce_segment(self, part: Batch) -> None:
