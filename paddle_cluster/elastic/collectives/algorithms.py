@@ -14,6 +14,10 @@ uses recursive doubling. In every step two ranks exchange their partial results.
 the order of the ranks, so both get the same bits. If the number of ranks is not a power of two, the surplus ranks first
 send their arrays to a neighbour, which sends the result back at the end.
 
+Between many ranks, arrays of a medium size are halved. In every step two ranks exchange halves of what is left, so that
+each of them reduces one half; at the end each rank has its chunk of the result. Then the chunks are gathered in the
+opposite order. A ring sends as many bytes, but in 2 (size - 1) steps in place of 2 log2(size).
+
 Sources: P. Patarasuk, X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009. R. Thakur,
 R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, 2005.
 """
@@ -23,6 +27,7 @@ from __future__ import annotations
 import operator
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -285,25 +290,62 @@ def exchange_directly(
     mesh.flush(timeout)
 
 
+class Pairs(NamedTuple):
+    """The place of a rank among a power of two of ranks, which exchange in pairs.
+
+    Each rank beyond the power of two gives its array to a neighbour, and gets the result.
+    Attributes: power: number of ranks that exchange.  extra: number of ranks that do not.
+    """
+
+    rank: int
+    power: int
+    extra: int
+
+    @classmethod
+    def of(cls, rank: int, size: int) -> Pairs:
+        """Return the place of a rank."""
+        power = largest_power(size)
+        return cls(rank, power, size - power)
+
+    @property
+    def giver(self) -> int | None:
+        """The rank that gives its array to this one; None: no rank does."""
+        return self.rank + 1 if self.rank < 2 * self.extra and self.rank % 2 == 0 else None
+
+    @property
+    def taker(self) -> int | None:
+        """The rank to which this one gives its array; None: this one exchanges itself."""
+        return self.rank - 1 if self.rank < 2 * self.extra and self.rank % 2 else None
+
+    @property
+    def place(self) -> int:
+        """The number of this rank among those that exchange, in the order of the ranks."""
+        return self.rank // 2 if self.rank < 2 * self.extra else self.rank - self.extra
+
+    def partner(self, distance: int) -> int:
+        """Return the rank at the other end of a pair."""
+        other = self.place ^ distance
+        return 2 * other if other < self.extra else other + self.extra
+
+
+def largest_power(size: int) -> int:
+    """Return the largest power of two that is not larger than `size`."""
+    return 1 << (size.bit_length() - 1)
+
+
 def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, arithmetic: Arithmetic, timeout: float) -> None:
     """Replace the array of every rank by the result for all arrays; an array must fit into a single message."""
     rank, size = mesh.rank, mesh.size
-    # the exchange in pairs needs a power of two; each rank beyond it gives its array to a neighbour, and gets the
-    # result
-    power = 1 << (size.bit_length() - 1)
-    extra = size - power
-    is_paired = rank < 2 * extra
-    if is_paired and rank % 2:
-        _send(mesh, rank - 1, sequence, work)
-        work[...] = _receive(mesh, rank - 1, sequence, work, timeout)
+    pairs = Pairs.of(rank, size)
+    if pairs.taker is not None:
+        _send(mesh, pairs.taker, sequence, work)
+        work[...] = _receive(mesh, pairs.taker, sequence, work, timeout)
         return
-    if is_paired:
-        arithmetic.fold(work, work, _receive(mesh, rank + 1, sequence, work, timeout))
-    place = rank // 2 if is_paired else rank - extra
+    if pairs.giver is not None:
+        arithmetic.fold(work, work, _receive(mesh, pairs.giver, sequence, work, timeout))
     distance = 1
-    while distance < power:
-        other = place ^ distance
-        partner = 2 * other if other < extra else other + extra
+    while distance < pairs.power:
+        partner = pairs.partner(distance)
         _send(mesh, partner, sequence, work)
         theirs = _receive(mesh, partner, sequence, work, timeout)
         # both partners fold in the order of the ranks, and so get the same bits
@@ -312,9 +354,89 @@ def reduce_by_tree(mesh: AnyMesh, sequence: int, work: Flat, arithmetic: Arithme
         arithmetic.fold(work, first, second)
         distance *= 2
     arithmetic.finish(work, size)
-    if is_paired:
-        _send(mesh, rank + 1, sequence, work)
+    if pairs.giver is not None:
+        _send(mesh, pairs.giver, sequence, work)
     mesh.flush(timeout)
+
+
+def reduce_by_halving(
+    mesh: AnyMesh, sequence: int, work: RingArray, bounds: Sequence[int], arithmetic: Arithmetic, timeout: float
+) -> None:
+    """Replace the array of every rank by the result for all arrays.
+
+    Args: work: array of the type `working_dtype`.  bounds: start of each chunk, and the end of the last one; there are
+        as many chunks as `largest_power` of the ranks.  timeout: maximum seconds between two pieces.
+    """
+    pairs = Pairs.of(mesh.rank, mesh.size)
+    transfer = _Transfer(mesh, sequence, work, timeout)
+    if pairs.taker is not None:
+        transfer.send(pairs.taker, 0, work.length)
+        transfer.receive(pairs.taker, 0, work.length)
+        mesh.flush(timeout)
+        return
+    if pairs.giver is not None:
+        transfer.fold(pairs.giver, 0, work.length, arithmetic)
+    first, last = 0, pairs.power  # the chunks that this rank reduces
+    halvings: list[tuple[int, int, int]] = []
+    distance = pairs.power // 2
+    while distance:
+        middle, partner = (first + last) // 2, pairs.partner(distance)
+        halvings.append((partner, first, last))
+        is_upper = bool(pairs.place & distance)
+        own, other = ((middle, last), (first, middle)) if is_upper else ((first, middle), (middle, last))
+        transfer.send(partner, bounds[other[0]], bounds[other[1]])
+        first, last = own
+        transfer.fold(partner, bounds[first], bounds[last], arithmetic)
+        distance //= 2
+    for part in work.parts(bounds[first], bounds[last]):
+        arithmetic.finish(part, mesh.size)
+    for partner, low, high in reversed(halvings):
+        transfer.send(partner, bounds[first], bounds[last])
+        begin, end = (low, first) if low < first else (last, high)
+        transfer.receive(partner, bounds[begin], bounds[end])
+        first, last = low, high
+    if pairs.giver is not None:
+        transfer.send(pairs.giver, 0, work.length)
+    mesh.flush(timeout)
+
+
+class _Transfer:
+    """Sends and receives ranges of an array in one exchange, and numbers their pieces by rank."""
+
+    def __init__(self, mesh: AnyMesh, sequence: int, work: RingArray, timeout: float) -> None:
+        self._mesh, self._sequence, self._work, self._timeout = mesh, sequence, work, timeout
+        self._sent: Counter[int] = Counter()
+        self._received: Counter[int] = Counter()
+
+    def send(self, rank: int, begin: int, end: int) -> None:
+        """Send a range, which must not change before the group has flushed, or the rank has used the range."""
+        for low, high in cut(begin, end, self._work.dtype.itemsize):
+            views = self._work.views(low, high)
+            self._mesh.send(rank, FrameKind.DATA, self._sequence, b"", views, self._sent[rank])
+            self._sent[rank] += 1
+
+    def receive(self, rank: int, begin: int, end: int) -> None:
+        """Receive the values of a range."""
+        for low, high in cut(begin, end, self._work.dtype.itemsize):
+            number, places = self._received[rank], self._work.views(low, high)
+            self._received[rank] += 1
+            self._mesh.peers[rank].expected[self._sequence, number] = places
+            _take_into(self._mesh, rank, self._sequence, number, places, self._timeout)
+
+    def fold(self, rank: int, begin: int, end: int, arithmetic: Arithmetic) -> None:
+        """Reduce the values of a range with those of another rank, in the order of the ranks."""
+        for low, high in cut(begin, end, self._work.dtype.itemsize):
+            number, dtype, start = self._received[rank], self._work.dtype, 0
+            self._received[rank] += 1
+            nbytes = (high - low) * dtype.itemsize
+            payload: Flat = np.frombuffer(
+                _take_piece(self._mesh, rank, self._sequence, number, nbytes, self._timeout), dtype
+            )
+            for part in self._work.parts(low, high):
+                theirs = payload[start : start + len(part)]
+                first, second = (part, theirs) if self._mesh.rank < rank else (theirs, part)
+                arithmetic.fold(part, first, second)
+                start += len(part)
 
 
 def broadcast_by_tree(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeout: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -225,28 +225,36 @@ class Batch:
             self.arithmetic.store(whole[outer], entry.target[inner])
 
 
-def is_small(request: Request, small_bytes: int) -> bool:
-    """Return whether the partial results of an all-reduce have at most this number of bytes."""
-    return request.kind == CollectiveKind.ALLREDUCE and _work_bytes(request) <= small_bytes
+def class_of(request: Request, limits: Sequence[int]) -> int:
+    """Return the number of the limits, in bytes of partial results, over which an all-reduce is.
+
+    For any other collective, it is the number of all limits.
+    """
+    if request.kind != CollectiveKind.ALLREDUCE:
+        return len(limits)
+    return bisect_left(limits, _work_bytes(request))
 
 
 def _work_bytes(request: Request) -> int:
     return request.elements * Arithmetic.of(request).working_dtype.itemsize
 
 
-def fuse(entries: Sequence[FusedArray], requests: Sequence[Sequence[Request]], small_bytes: int = 0) -> list[Batch]:
+def fuse(
+    entries: Sequence[FusedArray], requests: Sequence[Sequence[Request]], limits: Sequence[int] = ()
+) -> list[Batch]:
     """Return the batches of the requests; the batches are the same on every rank.
 
-    Args: requests: for each entry, the requests of all ranks by rank.  small_bytes: arrays up to this size are reduced
-        in another order than larger ones, and so are in other batches.
+    Args: requests: for each entry, the requests of all ranks by rank.  limits: arrays of each `class_of` are reduced in
+        another order than those of the others, and so are in other batches; those of class 0 are sent in one message.
     """
     groups: list[list[int]] = []
     open_groups: dict[tuple[Any, ...], tuple[list[int], int]] = {}
     for number, entry in enumerate(entries):
         request = entry.request
-        small = is_small(request, small_bytes)
+        size_class = class_of(request, limits)
+        small = size_class == 0 < len(limits)
         nbytes = _work_bytes(request) if small else request.nbytes
-        key = (request.kind, request.dtype, request.argument, request.prescale, request.postscale, small)
+        key = (request.kind, request.dtype, request.argument, request.prescale, request.postscale, size_class)
         most = FUSED_SMALL_BYTES if small else FUSION_BYTES
         group, size = open_groups.get(key, ([], 0))
         can_join = request.kind in (CollectiveKind.ALLREDUCE, CollectiveKind.BROADCAST)

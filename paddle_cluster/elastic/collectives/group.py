@@ -296,7 +296,7 @@ class RankGroup:
         note = b"".join(handle.note for handle in handles)
         own = [handle.request for handle in handles]
         entries = _list_entries(handles, self.rank, self.size)
-        batches = fuse(entries, [[entry.request] * self.size for entry in entries], self._path.small_bytes)
+        batches = fuse(entries, [[entry.request] * self.size for entry in entries], self._path.limits)
         exchange = self._path.announce(note, batches[0] if batches else None)
         self._stalls.wait_for_all(own)
         frames = self._path.take_announcements()
@@ -330,7 +330,7 @@ class RankGroup:
         requests = [part for same in agreement.run for part in _list_parts(same)]
         for part, same in zip((part for handle in run for part in handle.parts), requests, strict=True):
             _prepare(part, self.rank, same)
-        for batch in fuse(_list_entries(run, self.rank, self.size), requests, self._path.small_bytes):
+        for batch in fuse(_list_entries(run, self.rank, self.size), requests, self._path.limits):
             _run(self._path, batch, None)
         if agreement.last_joined >= 0:
             run.append(self._waiting.end_join(agreement.last_joined, agreement.number))

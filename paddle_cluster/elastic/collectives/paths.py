@@ -11,7 +11,8 @@ every rank reduces a part of each piece for all ranks. An exchange carries a pie
 of the previous piece. In a reduce-scatter every rank reduces its part of the result alone, and in an all-to-all every
 rank reads what the others have for it; there a piece carries something for every rank.
 
-Over connections small arrays are sent with the announcement or along a tree, and large arrays around a ring. A host
+Over connections small arrays are sent with the announcement or along a tree, and large arrays around a ring; between
+many ranks, arrays of a medium size are halved. A host
 with several ranks takes part in a ring as a single rank. First the ranks of the host reduce their arrays in shared
 memory. Then the first rank of the host takes part in the ring, and passes the result on in shared memory.
 """
@@ -30,13 +31,15 @@ from paddle_cluster.elastic.collectives.algorithms import (
     broadcast_by_tree,
     exchange_directly,
     gather_by_ring,
+    largest_power,
+    reduce_by_halving,
     reduce_by_ring,
     reduce_by_tree,
     scatter_by_ring,
 )
 from paddle_cluster.elastic.collectives.dtypes import Flat
 from paddle_cluster.elastic.collectives.frames import Frame, FrameKind
-from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, Workspace, is_small
+from paddle_cluster.elastic.collectives.fusion import Batch, FusedArray, Workspace, class_of
 from paddle_cluster.elastic.collectives.mesh import AnyMesh, Mesh, SubMesh
 from paddle_cluster.elastic.collectives.reducing import Arithmetic
 from paddle_cluster.elastic.collectives.requests import REDUCING_KINDS, CollectiveKind, Reduction, Request
@@ -46,6 +49,11 @@ PIECE_BYTES = 2 << 20  # bytes of a piece; the slots of a few ranks then fit int
 DIRECT_BYTES = 1 << 20  # maximum bytes of all ranks together for which each rank reduces all data (bench/allreduce.py)
 SLOT_BYTES = 2 * PIECE_BYTES  # bytes of a slot: a piece of the arrays, and the reduced parts of the previous piece
 TREE_BYTES = 1 << 16  # maximum bytes of an array that is sent along a tree, which needs fewer messages than a ring
+# bytes for each rank up to which an array is halved between ranks, which needs fewer messages than a ring
+# (bench/allreduce.py --many), and the least number of ranks
+HALVED_BYTES = 1 << 16
+HALVED_SIZE = 8
+_SMALL, _MEDIUM, _LARGE = range(3)  # classes of arrays over connections
 INLINE_BYTES = 1 << 15  # maximum bytes of all arrays that are sent with an announcement
 INLINE_SIZE = 8  # maximum number of ranks in a group that sends arrays with the announcement
 SEGMENT_BYTES = 16 << 20  # maximum bytes of an array in one pass of the ring; the other ranks of a host wait for it
@@ -57,7 +65,7 @@ class ArrayPath:
     Args: timeout: maximum seconds of a step, or between two pieces, after all ranks have begun the collective.
     """
 
-    small_bytes = 0  # all-reduces of up to this number of bytes run in batches of their own
+    limits: Sequence[int] = ()  # bytes; all-reduces up to a limit run in batches of their own
 
     def __init__(self, mesh: AnyMesh, timeout: float = 0.0) -> None:
         self._mesh, self._timeout = mesh, timeout
@@ -315,10 +323,10 @@ def _part(count: int, rank: int, size: int) -> tuple[int, int]:
 class SocketPath(ArrayPath):
     """The path of arrays over connections. `timeout`: maximum seconds between two pieces."""
 
-    small_bytes = TREE_BYTES
-
     def __init__(self, mesh: AnyMesh, timeout: float = 0.0) -> None:
         super().__init__(mesh, timeout)
+        medium = HALVED_BYTES * mesh.size if mesh.size >= HALVED_SIZE else TREE_BYTES
+        self.limits = (TREE_BYTES, max(TREE_BYTES, medium))
         self._workspace = Workspace()
 
     def prepare(self, batch: Batch) -> AbstractContextManager[Batch]:
@@ -327,8 +335,11 @@ class SocketPath(ArrayPath):
 
     def _is_narrow(self, batch: Batch) -> bool:
         """Whether large arrays are reduced whose type is narrower than that of partial results."""
-        is_large = batch.kind == CollectiveKind.ALLREDUCE and not is_small(batch.entries[0].request, self.small_bytes)
+        is_large = batch.kind == CollectiveKind.ALLREDUCE and self._class_of(batch) == _LARGE
         return is_large and batch.arithmetic.working_dtype != batch.dtype
+
+    def _class_of(self, batch: Batch) -> int:
+        return class_of(batch.entries[0].request, self.limits)
 
     def announce(self, note: bytes, batch: Batch | None) -> int:
         """Send the arrays of the first batch, too, if they are small."""
@@ -368,21 +379,36 @@ class SocketPath(ArrayPath):
             self._exchange(batch)
 
     def _reduce(self, batch: Batch) -> None:
-        """Run an all-reduce. All arrays of the batch are small, or none is."""
+        """Run an all-reduce. All arrays of the batch have the same class of sizes."""
         mesh, parts, arithmetic = self._mesh, self._mesh.size, batch.arithmetic
         if self._is_narrow(batch):
             for part in batch.cut(SEGMENT_BYTES):
                 with part.in_wire_type(self._workspace) as narrow:
                     self._reduce_narrow(narrow)
-        elif is_small(batch.entries[0].request, self.small_bytes):
+        elif self._class_of(batch) == _SMALL:
             work = batch.load_target(parts)
             reduce_by_tree(mesh, self._next(), work, arithmetic, self._timeout)
             batch.store_target(work, parts)
+        elif self._class_of(batch) == _MEDIUM:
+            self._reduce_medium(batch)
         else:
             batch.load_targets()
             result = RingArray(batch.target_chunks(parts))
             bounds = batch.bounds_of_chunks(parts)
             reduce_by_ring(mesh, self._next(), result, bounds, arithmetic, parts, self._timeout)
+
+    def _reduce_medium(self, batch: Batch) -> None:
+        parts = largest_power(self._mesh.size)
+        bounds, work = batch.bounds_of_chunks(parts), None
+        if batch.arithmetic.working_dtype == batch.dtype:
+            batch.load_targets()
+            result = RingArray(batch.target_chunks(parts))
+        else:
+            work = batch.load_target(parts)
+            result = RingArray([work])
+        reduce_by_halving(self._mesh, self._next(), result, bounds, batch.arithmetic, self._timeout)
+        if work is not None:
+            batch.store_target(work, parts)
 
     def _reduce_narrow(self, batch: Batch) -> None:
         """Reduce arrays whose type is narrower than that of partial results: the results are sent in their own type."""
@@ -456,7 +482,7 @@ class HostsPath(SocketPath):
 
     def _reduce(self, batch: Batch) -> None:
         """See `SocketPath._reduce`."""
-        if is_small(batch.entries[0].request, self.small_bytes):
+        if self._class_of(batch) == _SMALL:
             super()._reduce(batch)
             return
         for segment in batch.cut(SEGMENT_BYTES):

@@ -11,6 +11,7 @@ from collective_references import convert, reduced, some_numbers, widen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paddle_cluster.elastic.collectives import paths
 from paddle_cluster.elastic.collectives.dtypes import BFLOAT16, DTYPES, name_dtype, round_to_bfloat16
 from paddle_cluster.elastic.collectives.forming import find_hosts
 from paddle_cluster.elastic.collectives.group import RankGroup
@@ -95,6 +96,39 @@ def test_a_sum_has_the_same_bits_whatever_is_sent_together(way: str, dtype: np.d
 
 def submit_sum(group: RankGroup, array: np.ndarray, name: str) -> CollectiveHandle:
     return group.submit(CollectiveKind.ALLREDUCE, array, name=name, argument=Reduction.SUM)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7])
+def test_arrays_of_a_medium_size_are_halved(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sums have the same bits alone and with others; all ranks have the same ones."""
+    monkeypatch.setattr(paths, "HALVED_SIZE", 2)
+    halved: list[int] = []
+    original = paths.reduce_by_halving
+    monkeypatch.setattr(paths, "reduce_by_halving", lambda *args: [halved.append(1), original(*args)])
+    counts = [17_000, 20_001, 25_000, 30_000]  # over the limit of a tree, and below 64 kB for each rank
+    dtypes = [np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.float16), BFLOAT16]
+
+    def array(rank: int, count: int, dtype: np.dtype) -> np.ndarray:
+        return some_numbers(dtype, count // (dtype.itemsize // 4 or 1), rank)
+
+    def work(group: RankGroup) -> list[np.ndarray]:
+        found = []
+        for dtype in dtypes:
+            arrays = [array(group.rank, count, dtype) for count in counts]
+            alone = [add(group, one) for one in arrays]
+            handles = [submit_sum(group, one, str(number)) for number, one in enumerate(arrays)]
+            together = [group.wait(one) for one in handles]
+            assert [one.tobytes() for one in alone] == [one.tobytes() for one in together]
+            found += together
+        return found
+
+    with groups(size, with_memory=False) as made:
+        results = on_all(made, work)
+    assert len(halved) >= size * len(counts)
+    for (dtype, count), *every in zip(itertools.product(dtypes, counts), *results, strict=True):
+        assert len({one.tobytes() for one in every}) == 1
+        reference = reduced([array(rank, count, dtype) for rank in range(size)], Reduction.SUM)
+        np.testing.assert_allclose(widen(every[0]), widen(reference), rtol=1e-2 if dtype.itemsize == 2 else 1e-5)
 
 
 @pytest.mark.parametrize("wire", [np.dtype(np.float16), BFLOAT16], ids=name_dtype)
