@@ -134,9 +134,13 @@ class ElasticRun:
 
     def check(self) -> None:
         """Wait until all programs have ended, and check the results."""
-        self.check_end(sum(verdict.count_lines(self.work / "data").values()))
+        self.check_end(self.samples())
         error = measure_error(self.work, self.output / f"pass-{self.passes - 1:05d}", ElasticTrial("cluster"))
         assert error is not None and error <= HIGHEST_ERROR
+
+    def samples(self) -> int:
+        """Return the number of samples of a pass."""
+        return sum(verdict.count_lines(self.work / "data").values())
 
     def check_end(self, samples: int) -> None:
         """Wait until all programs have ended, and check the account: each pass has trained this number of samples."""
