@@ -151,6 +151,7 @@ bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON TENSORFL
 	$(BIN)/python bench/allreduce.py $(of_torch)
 	$(BIN)/python bench/lost_ranks.py
 	$(BIN)/python bench/pserver.py $(of_torch)
+	$(BIN)/python bench/scale.py
 	$(BIN)/python bench/train.py $(of_torch) $(of_tensorflow)
 	$(BIN)/python bench/nodes.py $(of_torch)
 	$(BIN)/python bench/networks.py $(of_torch)

@@ -36,7 +36,8 @@ ROWS_OF_A_BATCH = 20_000
 SGD = Optimization("momentum", 1e-6)
 # no gradient is so old that a server discards it, which would cost less than a step
 ASYNCHRONOUS = Optimization("momentum", 1e-6, algorithm="async_sgd", async_lagged_grad_discard_ratio=1e6)
-PEER_TIMEOUT = CONNECT_TIMEOUT = 120.0  # seconds; long, because hundreds of trainers may share few processors
+# seconds; long, because hundreds of trainers may share few processors, and a profiler makes programs slow
+PEER_TIMEOUT = CONNECT_TIMEOUT = 600.0
 
 
 def list_hosts(servers: int) -> list[str]:

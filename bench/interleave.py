@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-DEADLINE_S = 120.0  # maximum seconds until a process ends by itself
+DEADLINE_S = 300.0  # maximum seconds until a process ends by itself
 SHOWN = 4000  # characters of the trainers' last lines that are shown
 CPUCLOCK_SCHED = 2  # of linux/posix-timers.h: the clock of the time that the scheduler has given to a process
 
