@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -65,8 +64,7 @@ def serve_rounds(one_round: Callable[[], object], begin: Callable[[], object] = 
         for _ in range(int(line)):
             one_round()
         seconds = time.perf_counter() - began
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(Rounds(seconds, time.process_time() - processor, peak), flush=True)
+        print(Rounds(seconds, time.process_time() - processor, peak_mb("self")), flush=True)
 
 
 class Contestant:
@@ -120,7 +118,7 @@ class Contestant:
 
     def peaks(self) -> tuple[float, float]:
         """Return the peak memory of the largest server, and of the largest trainer at its last run, in MB."""
-        return max(map(peak_mb, self._servers), default=0.0), self._peak_mb
+        return max((peak_mb(one.pid) for one in self._servers), default=0.0), self._peak_mb
 
     def close(self) -> None:
         """End the trainers, and with them the servers."""
@@ -143,9 +141,12 @@ def processor_s(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
 
 
-def peak_mb(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> float:
-    """Return the peak memory of a running process, in MB."""
-    for line in Path(f"/proc/{process.pid}/status").read_text(encoding="ascii").splitlines():
+def peak_mb(pid: int | str) -> float:
+    """Return the peak memory of a running process, in MB, since it began its program.
+
+    The peak of `getrusage` may be that of the process that started it.
+    """
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024
     return 0.0

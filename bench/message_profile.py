@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contestants import COUNT, start_ours
+from machine import show_bytes
 
 FEW = 20  # rounds of the shorter job
 MOST_BYTES = 400e6  # bytes that the longer job exchanges in addition, at most
@@ -133,7 +134,7 @@ def print_profiles(exchanges: Mapping[str, int], top: int) -> None:
             for tool in tools:
                 counts = profile(tool, kind, parameters)
                 server, trainer = (sum(one.values()) for one in counts)
-                size = f"{4e-6 * parameters:.3g} MB"
+                size = show_bytes(parameters)
                 shown = " | ".join(f"{count:,.0f}" for count in (server, trainer, server + trainer))
                 print(f"| {size} | {way} | {tool.name} | {shown} |", flush=True)
                 if tool is CALLS:

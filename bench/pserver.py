@@ -48,7 +48,7 @@ from allreduce import contest
 from client_process import ROWS_OF_A_BATCH, WIDTH
 from contestants import COUNT, find_rounds, start_ours, start_peer
 from interleave import Contestant, run_interleaved
-from machine import describe_machine, spread
+from machine import describe_machine, show_bytes, spread
 from message_profile import print_profiles
 from processes import find_peer
 
@@ -86,7 +86,7 @@ def bench_exchange(parameters: int, repeats: int, python: str | None) -> None:
     groups = [*peers, *ours]
     try:
         run_interleaved(groups, find_rounds(ours[0]), repeats)
-        print(f"\n{4e-6 * parameters:.3g} MB each way for each of {COUNT} trainers, {COUNT} servers\n{HEADER}")
+        print(f"\n{show_bytes(parameters)} each way for each of {COUNT} trainers, {COUNT} servers\n{HEADER}")
         for group in groups:
             ratios = [spread(divide(group.rates, peer.rates)) for peer in peers]
             ratios += [""] * (3 - len(peers))
