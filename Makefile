@@ -14,7 +14,7 @@ COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
 GOLDEN ?= ../shared/golden
-.PHONY: chart demo-elastic e2e-elastic chaos-elastic chaos-elastic-short help setup demo demo-tasks sanitize test test-jobs test-newest nightly nightly-tests lint check chaos chaos-tasks chaos-tasks-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-tasks e2e-faults e2e-faults-short e2e-kueue e2e-nightly e2e-observability fuzz golden golden-arm64 bench proto format clean
+.PHONY: chart demo-elastic e2e-elastic chaos-elastic chaos-elastic-short help setup demo demo-tasks sanitize sanitize-short test test-jobs test-newest nightly nightly-tests lint check chaos chaos-tasks chaos-tasks-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-tasks e2e-faults e2e-faults-short e2e-kueue e2e-nightly e2e-observability fuzz golden golden-arm64 bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -94,7 +94,7 @@ e2e-kueue: setup  ## a job in the queue of Kueue, whose controller it compiles
 e2e-observability: setup  ## the report in a real browser, the metrics in a real Prometheus (root; installs what it needs)
 	tests/observability/run
 
-check: lint test test-jobs golden chaos-short chaos-tasks-short e2e e2e-faults-short  ## what CI runs
+check: lint test sanitize-short test-jobs golden chaos-short chaos-tasks-short e2e e2e-faults-short  ## what CI runs
 
 nightly: COUNT = 100
 nightly: SEED = $(shell date +%j)
@@ -123,7 +123,10 @@ chaos-endurance: setup  ## 64 trainers on 4 servers for MINUTES: flat memory, no
 fuzz: setup  ## hostile messages and peers for MINUTES, with seeds that were not tried yet (docs/security.md)
 	PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES)
 
-sanitize: setup  ## the kernels and the recorded layers under gcc's sanitizers of memory and of undefined behaviour
+sanitize-short: setup  ## the tests of kernels and of the servers' messages under gcc's sanitizers of memory and undefined behaviour
+	tests/sanitize short
+
+sanitize: setup  ## the same with those of layers and servers, one turn of fuzz, and chaos-short
 	tests/sanitize
 
 golden: setup  ## every recorded run of the legacy program again (../shared/golden, else the extracts of tests/golden)
@@ -148,6 +151,7 @@ bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON TENSORFL
 	$(BIN)/python bench/allreduce.py $(of_torch)
 	$(BIN)/python bench/lost_ranks.py
 	$(BIN)/python bench/pserver.py $(of_torch)
+	$(BIN)/python bench/scale.py
 	$(BIN)/python bench/train.py $(of_torch) $(of_tensorflow)
 	$(BIN)/python bench/nodes.py $(of_torch)
 	$(BIN)/python bench/networks.py $(of_torch)

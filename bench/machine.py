@@ -19,6 +19,12 @@ def describe_machine() -> str:
     return f"{os.cpu_count()} x {model}, {load}, Linux {platform.release()}, Python {platform.python_version()}"
 
 
+def show_bytes(parameters: int) -> str:
+    """Returns the size of this number of float32, such as '19.9 MB' or '4.1 kB'."""
+    size = 4e-3 * parameters
+    return f"{size:.3g} kB" if size < 100 else f"{size / 1000:.3g} MB"
+
+
 def spread(values: Sequence[float]) -> str:
     """Returns the text 'median (lowest to highest)' for some values."""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"

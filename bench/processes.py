@@ -86,14 +86,15 @@ def find_peer(python: str, module: str, name: str) -> str | None:
     return None
 
 
-def find_port(hosts: Sequence[str]) -> int:
-    """Returns a port that is free on all hosts at this moment."""
+def find_port(hosts: Sequence[str], count: int = 1) -> int:
+    """Returns the first of `count` consecutive ports that are free on all hosts at this moment."""
     while True:
-        port = random.SystemRandom().randrange(20000, 32000)
+        first = random.SystemRandom().randrange(20000, 32000)
         try:
             for host in hosts:
-                with socket.socket() as one:
-                    one.bind((host, port))
+                for port in range(first, first + count):
+                    with socket.socket() as one:
+                        one.bind((host, port))
         except OSError:
             continue
-        return port
+        return first

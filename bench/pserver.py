@@ -1,20 +1,31 @@
 """Measure how fast `paddle pserver` is, compared with pyzmq, plain sockets and gloo that transfer the same bytes.
 
-usage: bench/pserver.py [--torch PYTHON] [--only large small rows step growth] [--repeats N]
+usage: bench/pserver.py [--torch PYTHON] [--only large small tiny rows step async growth] [--repeats N]
+       bench/pserver.py --profile [--only large small tiny] [--top N]
 
     large   3 servers and 3 trainers on the loopback interface: each trainer sends 19.9 MB and receives 19.9 MB, and the
             servers take an SGD step; with gloo of torch.distributed, 3 processes add arrays of 19.9 MB by an all-reduce
     small   the programs of `large`, with 0.24 MB instead of 19.9 MB
+    tiny    the programs of `large`, with 4 kB instead of 19.9 MB
     rows    a sparse table with 10 million rows of 16 numbers; in each batch a trainer pulls and pushes 20,000 different
             rows
     step    an in-place step of SGD with momentum on 100 million float32, by a pool of two threads and by a loop in C
             with two threads
+    async   asynchronous training of 16 trainers: the processor's time of a push and the pull of its answer
     growth  rounds per second with growing numbers of parameters, rows of the table, and trainers
 
 The programs run in alternation. pyzmq, plain sockets and gloo take no optimiser step, and pyzmq and plain sockets do
 not add gradients. `--torch` names the Python of an environment with torch; without torch gloo is not measured. The
 servers are `paddle pserver` processes, and the trainers are processes with the client of this project. In the cases
 "own server shared" each trainer exchanges data with one of the three servers through shared memory.
+
+A message is the request of one trainer to one server, with its answer: a push and the pull of the new values. Its
+"processor us" are the microseconds of the processor that one server, and one trainer, spends on a message. They contain
+the kernel's time, and hold on a busy machine, where rounds per second do not.
+
+`--profile` measures no rates. It runs a server and a trainer under a tool, and prints what one message costs each of
+them: the calls of Python (cProfile), and the instructions outside of the kernel (perf, or callgrind of valgrind where
+the machine counts no instructions). `--top N` also prints the N functions with most calls.
 """
 
 from __future__ import annotations
@@ -27,8 +38,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # comes before bench/, which
 import argparse
 import ctypes
 import os
-import random
-import socket
 import subprocess
 import tempfile
 import time
@@ -37,8 +46,10 @@ from collections.abc import Sequence
 import numpy as np
 from allreduce import contest
 from client_process import ROWS_OF_A_BATCH, WIDTH
+from contestants import COUNT, find_rounds, start_ours, start_peer
 from interleave import Contestant, run_interleaved
-from machine import describe_machine, spread
+from machine import describe_machine, show_bytes, spread
+from message_profile import print_profiles
 from processes import find_peer
 
 from paddle_base.runtime.processor.thread_pool import start_thread_pool
@@ -47,58 +58,16 @@ from pserver.store import partition
 from pserver.store.shard import DenseShard
 
 HERE = Path(__file__).parent
-COUNT = 3  # number of servers, and number of trainers
-LARGE, SMALL = 4_970_496, 60_002  # numbers of parameters of recommendation and of quick_start's lr
+# numbers of parameters: of recommendation, of quick_start's lr, and of 4 kB
+EXCHANGES = {"large": 4_970_496, "small": 60_002, "tiny": 1_024}
 TABLE_ROWS = 10_000_000
 STEP_ELEMENTS = 100_000_000
-SECONDS = 2.0  # approximate time for which a contestant runs before the next contestant
+ASYNC_TRAINERS, ASYNC_PARAMETERS = 16, 10_000
+MANY = (1, 4, 16, 64, 256)  # numbers of trainers
 HEADER = """
-| what | rounds/s | of plain sockets | of pyzmq | of gloo | peak of a server | of a trainer |
-|---|---|---|---|---|---|---|"""
-
-
-def find_port(count: int) -> int:
-    """Return the first of `count` consecutive ports that are free at this moment on the addresses in use."""
-    while True:
-        first = random.SystemRandom().randrange(20000, 32000)
-        try:
-            for host in range(1, COUNT + 1):
-                for port in range(first, first + count):
-                    with socket.socket() as one:
-                        one.bind((f"127.0.0.{host}", port))
-        except OSError:
-            continue
-        return first
-
-
-def start_peer(kind: str, size: int) -> Contestant:
-    """Start the servers and trainers of a peer; one trainer and one server exchange `size` bytes in each direction."""
-    port = find_port(COUNT)
-    command = [sys.executable, str(HERE / "peers.py"), kind]
-    numbers = [[str(number), str(COUNT), str(port), str(size)] for number in range(COUNT)]
-    name = {"zmq": "pyzmq, no step", "sockets": "plain sockets, no step"}[kind]
-    return Contestant(
-        name, [[*command, "server", *one] for one in numbers], [[*command, "trainer", *one] for one in numbers]
-    )
-
-
-def start_ours(name: str, kind: str, size: int, *, servers: int = COUNT, trainers: int = COUNT) -> Contestant:
-    """Start `paddle pserver` processes and their trainers; `size` is the number of parameters or of rows."""
-    port = find_port(1)
-    server = [sys.executable, "-m", "paddle", "pserver", f"--port={port}", "--ports_num=1"]
-    client = [sys.executable, str(HERE / "client_process.py"), kind]
-    shape = [str(trainers), str(servers), str(port), str(size)]
-    return Contestant(
-        name,
-        [[*server, f"--nics=127.0.0.{number + 1}", f"--num_gradient_servers={trainers}"] for number in range(servers)],
-        [[*client, str(number), *shape] for number in range(trainers)],
-    )
-
-
-def find_rounds(group: Contestant) -> int:
-    """Return how many rounds take about SECONDS."""
-    group.run(3)
-    return max(3, int(SECONDS * group.run(5)))
+| what | rounds/s | of plain sockets | of pyzmq | of gloo | processor us of a server | of a trainer | server at most | \
+trainer at most |
+|---|---|---|---|---|---|---|---|---|"""
 
 
 def bench_exchange(parameters: int, repeats: int, python: str | None) -> None:
@@ -117,22 +86,27 @@ def bench_exchange(parameters: int, repeats: int, python: str | None) -> None:
     groups = [*peers, *ours]
     try:
         run_interleaved(groups, find_rounds(ours[0]), repeats)
-        print(f"\n{4 * parameters / 1e6:.2f} MB each way for each of {COUNT} trainers, {COUNT} servers\n{HEADER}")
+        print(f"\n{show_bytes(parameters)} each way for each of {COUNT} trainers, {COUNT} servers\n{HEADER}")
         for group in groups:
             ratios = [spread(divide(group.rates, peer.rates)) for peer in peers]
             ratios += [""] * (3 - len(peers))
             server, trainer = group.peaks()
-            cells = [
-                group.name,
-                spread(group.rates),
-                *ratios,
-                f"{server:.0f} MB" if server else "",
-                f"{trainer:.0f} MB",
-            ]
+            peaks = [f"{server:.0f} MB" if server else "", f"{trainer:.0f} MB"]
+            cells = [group.name, spread(group.rates), *ratios, *show_costs(group, COUNT * COUNT), *peaks]
             print(f"| {' | '.join(cells)} |", flush=True)
     finally:
         for group in groups:
             group.close()
+
+
+def show_costs(group: Contestant, messages: int) -> list[str]:
+    """Return the processor's microseconds of a message, of a server and of a trainer; without servers the first is
+    empty.
+
+    Args: messages: number of messages in a round of all trainers and servers.
+    """
+    servers, trainers = ([1e6 * part / messages for part in parts] for parts in zip(*group.spent, strict=True))
+    return [spread(servers) if any(servers) else "", spread(trainers)]
 
 
 def divide(rates: Sequence[float], others: Sequence[float]) -> list[float]:
@@ -201,19 +175,37 @@ def bench_step(repeats: int) -> None:
     print(f"the loop's time / ours: {spread(divide(peer, ours))}", flush=True)
 
 
+def bench_async(repeats: int) -> None:
+    """Print what a push and its pull cost in asynchronous training, where every push is a step of its own."""
+    group = start_ours("async", "async", ASYNC_PARAMETERS, trainers=ASYNC_TRAINERS)
+    try:
+        run_interleaved([group], find_rounds(group), repeats)
+        messages = ASYNC_TRAINERS * COUNT
+        server, trainer = show_costs(group, messages)
+        print(f"\nasynchronous, {ASYNC_TRAINERS} trainers, {COUNT} servers, {ASYNC_PARAMETERS:,} parameters, SGD")
+        print(f"pushes a second of all: {spread([messages * rate for rate in group.rates])}")
+        print(f"processor us of a push and its pull: server {server}, trainer {trainer}", flush=True)
+    finally:
+        group.close()
+
+
 def bench_growth(repeats: int) -> None:
     """Print the rounds per second for several sizes."""
-    print("\n| what grows | to | rounds/s | peak of a server | of a trainer |\n|---|---|---|---|---|")
+    print(
+        "\n| what grows | to | rounds/s | processor us of a server | of a trainer | peak of a server | of a trainer |"
+    )
+    print("|---|---|---|---|---|---|---|")
     runs = [("parameters", 10**power, "dense-shared", COUNT) for power in range(4, 9)]
     runs += [("rows of the table", 10**power, "rows", COUNT) for power in range(5, 9)]
-    runs += [("trainers (10,000 parameters)", 10_000, "dense", trainers) for trainers in (1, 4, 16, 64)]
+    runs += [("trainers (10,000 parameters)", 10_000, "dense", trainers) for trainers in MANY]
     for what, size, kind, trainers in runs:
         group = start_ours(what, kind, size, trainers=trainers)
         try:
             run_interleaved([group], find_rounds(group), repeats)
             server, trainer = group.peaks()
             to = trainers if kind == "dense" else size
-            print(f"| {what} | {to:,} | {spread(group.rates)} | {server:.0f} MB | {trainer:.0f} MB |", flush=True)
+            cells = [what, f"{to:,}", spread(group.rates), *show_costs(group, trainers * COUNT)]
+            print(f"| {' | '.join([*cells, f'{server:.0f} MB', f'{trainer:.0f} MB'])} |", flush=True)
         finally:
             group.close()
 
@@ -221,20 +213,27 @@ def bench_growth(repeats: int) -> None:
 def main() -> None:
     """Print the machine, and the measurements that the options select."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    benches = ("large", "small", "rows", "step", "growth")
+    benches = (*EXCHANGES, "rows", "step", "async", "growth")
     parser.add_argument("--torch", default=sys.executable, help="path of a Python that has torch")
     parser.add_argument("--only", nargs="+", choices=benches, default=benches)
     parser.add_argument("--repeats", type=int, default=7, help="runs of each program after its first run")
+    parser.add_argument("--profile", action="store_true", help="count what a message costs instead of measuring rates")
+    parser.add_argument("--top", type=int, default=0, help="with --profile: number of functions to print")
     options = parser.parse_args()
     print(describe_machine())
-    exchanges = [size for name, size in (("large", LARGE), ("small", SMALL)) if name in options.only]
+    exchanges = {name: size for name, size in EXCHANGES.items() if name in options.only}
+    if options.profile:
+        print_profiles(exchanges, options.top)
+        return
     python = find_peer(options.torch, "torch.distributed", "torch") if exchanges else None
-    for parameters in exchanges:
+    for parameters in exchanges.values():
         bench_exchange(parameters, options.repeats, python)
     if "rows" in options.only:
         bench_rows(options.repeats)
     if "step" in options.only:
         bench_step(options.repeats)
+    if "async" in options.only:
+        bench_async(options.repeats)
     if "growth" in options.only:
         bench_growth(max(1, options.repeats // 2))
     print(f"\nload at the end: {os.getloadavg()[0]:.1f}")

@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,8 @@ ENVIRONMENT = {
     "GOODBYE_TIMEOUT": "40",
     "PYTHONPATH": str(ROOT),
 }
+# the variables of tests/sanitize, without which a program cannot load the compiled kernels that it has made
+SANITIZED = ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "PYTHONMALLOC")
 
 
 @dataclass
@@ -70,6 +74,11 @@ def read_report(directory: Path) -> Report:
     return Report(**{**content, "trial": Trial(**content["trial"])})
 
 
+def make_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the pods; `environ` is the environment of the trial's process."""
+    return ENVIRONMENT | {name: environ[name] for name in SANITIZED if name in environ}
+
+
 def make_cluster(trial: Trial, directory: Path, isolated: bool) -> Cluster:
     """Return a cluster with the job of k8s/job.yaml and the config of the trials, ready to start."""
     job = load_job(ROOT / "k8s" / "job.yaml")
@@ -83,7 +92,7 @@ def make_cluster(trial: Trial, directory: Path, isolated: bool) -> Cluster:
         job,
         volumes={"mfs": directory / "volume"},
         logs=directory / "pods",
-        env=dict(ENVIRONMENT),
+        env=make_environment(os.environ),
         **own,
     )
 
