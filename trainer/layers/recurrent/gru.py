@@ -145,7 +145,7 @@ class GruRunLayer(_Gru):
             gates=self._kept.rows("gates", packing.frames, 3 * size, dtype),
             reset=self._kept.rows("reset", packing.frames, size, dtype),
             h=self._kept.rows("h", packing.frames, size, dtype),
-            begins=np.asarray(packing.begins, np.int64),
+            begins=packing.bounds,
             gate=self.config.active_gate_type,
             candidate=self.config.active_type,
         )
