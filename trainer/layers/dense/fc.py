@@ -27,6 +27,7 @@ class FullyConnectedLayer(Layer):
     """
 
     takes_repeats = True
+    owns_result = True
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
