@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # comes before bench/, which
 import argparse
 import itertools
 import os
+import random
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -56,8 +57,10 @@ class Measured(NamedTuple):
 
 
 def list_jobs(shape: Sequence[Sequence[int]]) -> list[Job]:
-    """Return the jobs of all combinations, the cheapest first."""
-    return sorted(itertools.starmap(Job, itertools.product(*shape)), key=estimate_seconds)
+    """Return the jobs of all combinations, in an order in which the first ones have all sizes: time may end early."""
+    jobs = list(itertools.starmap(Job, itertools.product(*shape)))
+    random.Random(1).shuffle(jobs)
+    return jobs
 
 
 def estimate_bytes(job: Job) -> float:
@@ -181,7 +184,7 @@ def main() -> None:
     """Print the machine and the three tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="measure few jobs, in about a minute")
-    parser.add_argument("--minutes", type=float, default=20.0, help="time of the measurements")
+    parser.add_argument("--minutes", type=float, default=30.0, help="time of the measurements")
     parser.add_argument("--memory", type=float, help="memory in GiB that a job may use; 60 %% of the free memory")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each job after its first run")
     parser.add_argument("--machines", type=int, default=100, help="of the computed job")
@@ -203,6 +206,7 @@ def main() -> None:
         measured.append(measure(job, repeats))
         print(show_measured(measured[-1]), flush=True)
     print(f"\n{len(measured)} of {len(jobs)} jobs fit into {memory / 2**30:.0f} GiB and {minutes:g} minutes")
+    measured.sort()
     try:
         lines = fit_both(measured)
     except ValueError as exc:

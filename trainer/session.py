@@ -38,7 +38,7 @@ from trainer.data.source import BatchSource
 from trainer.evaluators import Accumulator, Evaluator, make_evaluators
 from trainer.evaluators.printers import GradientPrinter
 from trainer.network import nan_checks
-from trainer.network.data_parallel import AnyNetwork, DataParallelNetwork
+from trainer.network.data_parallel import AnyNetwork, DataParallelNetwork, count_samples
 from trainer.network.network import Batch, Network
 from trainer.storage.checkpoint import write_checkpoint
 from trainer.storage.checkpoint_reader import read_checkpoint
@@ -440,11 +440,6 @@ def read_batches(source: BatchSource, size: int) -> Iterator[tuple[Batch, int]]:
     source.start_pass()
     while (batch := source.next_batch(size)) is not None:
         yield batch
-
-
-def count_samples(batch: Batch) -> int:
-    """Return the number of samples of a batch. A sample is a sequence, or a row if there are no sequences."""
-    return max((slot.sequences for slot in batch.values()), default=0)
 
 
 def _measure_replica(replica: Network, evaluators: Sequence[Evaluator]) -> list[Any]:

@@ -1,4 +1,4 @@
-/* All steps of a GRU in one pass. A row of gates is (u, r, c): update gate, reset gate and candidate, each of `size`
+/* All steps of a GRU in one pass, and a single step without its products. A row of gates is (u, r, c): update gate, reset gate and candidate, each of `size`
  * numbers. Step t has the rows begins[t] to begins[t + 1] of every packed array; no step has more rows than the
  * previous step. */
 #include "activations.h"
@@ -189,4 +189,108 @@ static PyObject *gru_run_backward(PyObject *self, PyObject *const *args, Py_ssiz
     DONE;
 }
 
-PyMethodDef gru_functions[] = {FUNCTION(gru_run_forward), FUNCTION(gru_run_backward), {NULL, NULL, 0, NULL}};
+/* ----- A single step, whose products are computed between these functions. (u, r) and c have arrays of their own. A
+ * row of `sums` is (u, r, c) too: the input of the gates without the products with h'. ----- */
+
+typedef struct {
+    float *out[2];
+    const float *in[3];
+    Py_ssize_t n, size;
+    int kind;
+} Step;
+
+/* in: sums, h'. Replace the products in (u, r) by the gates, and write r h' to reset. */
+FAST static void step_gates(const Step *step) {
+    Py_ssize_t size = step->size;
+    float *gates = step->out[0], *reset = step->out[1];
+    const float *sums = step->in[0], *before = step->in[1];
+    for (Py_ssize_t row = 0; row < step->n; row++, gates += 2 * size, reset += size, sums += 3 * size, before += size) {
+        for (Py_ssize_t j = 0; j < 2 * size; j++) gates[j] += sums[j];
+        apply(step->kind, gates, 2 * size);
+        for (Py_ssize_t j = 0; j < size; j++) reset[j] = gates[size + j] * before[j];
+    }
+}
+
+/* in: sums, (u, r), h'. Replace the product in c by the candidate, and write h = h' + u (c - h'). */
+FAST static void step_output(const Step *step) {
+    Py_ssize_t size = step->size;
+    float *c = step->out[0], *h = step->out[1];
+    const float *sums = step->in[0], *u = step->in[1], *before = step->in[2];
+    for (Py_ssize_t row = 0; row < step->n; row++, c += size, h += size, sums += 3 * size, u += 2 * size, before += size) {
+        for (Py_ssize_t j = 0; j < size; j++) c[j] += sums[2 * size + j];
+        if (step->kind == TANH)
+            for (Py_ssize_t j = 0; j < size; j++) c[j] = nearest_tanh_of(c[j]); /* as the function `activate` */
+        else
+            apply(step->kind, c, size);
+        for (Py_ssize_t j = 0; j < size; j++) h[j] = (c[j] - before[j]) * u[j] + before[j];
+    }
+}
+
+/* in: (u, r), h', c. Write the gradients of u and of the input of c to d_sums, and replace d_h, the gradient of h, by
+ * its part that reaches h' directly. */
+FAST static void step_output_gradient(const Step *step) {
+    Py_ssize_t size = step->size;
+    float *d_sums = step->out[0], *d_h = step->out[1];
+    const float *u = step->in[0], *before = step->in[1], *c = step->in[2];
+    for (Py_ssize_t row = 0; row < step->n; row++, d_sums += 3 * size, d_h += size, u += 2 * size, before += size, c += size) {
+        float *d_c = d_sums + 2 * size;
+        for (Py_ssize_t j = 0; j < size; j++) {
+            d_sums[j] = (c[j] - before[j]) * d_h[j];
+            d_c[j] = d_h[j] * u[j];
+            d_h[j] -= d_c[j];
+        }
+        descend(step->kind, d_c, c, size);
+    }
+}
+
+/* in: (u, r), h', the gradient of r h'. Write the gradients of the inputs of u and r to d_sums, which holds the gradient
+ * of u, and add to d_h the part of the gradient of h' that comes through r h'. */
+FAST static void step_gates_gradient(const Step *step) {
+    Py_ssize_t size = step->size;
+    float *d_sums = step->out[0], *d_h = step->out[1];
+    const float *gates = step->in[0], *before = step->in[1], *d_reset = step->in[2];
+    for (Py_ssize_t row = 0; row < step->n; row++, d_sums += 3 * size, d_h += size, gates += 2 * size, before += size, d_reset += size) {
+        for (Py_ssize_t j = 0; j < size; j++) {
+            d_sums[size + j] = d_reset[j] * before[j];
+            d_h[j] += d_reset[j] * gates[size + j];
+        }
+        descend(step->kind, d_sums, gates, 2 * size);
+    }
+}
+
+/* Run a part of a step on the arguments (kind, size, two arrays to write to, the other arrays). The rows of array i
+ * have wide[i] * size numbers. */
+static PyObject *run_part(PyObject *const *args, Py_ssize_t count, const int *wide, void (*part)(const Step *)) {
+    Arrays arrays = {.count = 0};
+    Step step = {.kind = kind_of(args[0]), .size = PyLong_AsSsize_t(args[1])};
+    if (PyErr_Occurred() || step.size < 1) return fail(&arrays, "the size of the step does not fit");
+    for (Py_ssize_t i = 0; i < count - 2; i++) {
+        Py_ssize_t length, width = wide[i] * step.size;
+        const float *data = i < 2 ? floats(&arrays, args[2 + i], &length) : read_floats(&arrays, args[2 + i], &length);
+        if (i == 0 && data) step.n = length / width;
+        if (!data || length != step.n * width) return fail(&arrays, "the rows of the step do not fit");
+        if (i < 2)
+            step.out[i] = (float *)data;
+        else
+            step.in[i - 2] = data;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    part(&step);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
+#define PART(name, number, part, ...) \
+    static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t count) { \
+        static const int wide[] = {__VA_ARGS__}; \
+        if (count == 2 + (number)) return run_part(args, count, wide, part); \
+        return PyErr_Format(PyExc_TypeError, "%d arguments are wanted, not %zd", 2 + (number), count); \
+    }
+
+PART(gru_step_gates, 4, step_gates, 2, 1, 3, 1)
+PART(gru_step_output, 5, step_output, 1, 1, 3, 2, 1)
+PART(gru_step_output_gradient, 5, step_output_gradient, 3, 1, 2, 1, 1)
+PART(gru_step_gates_gradient, 5, step_gates_gradient, 3, 1, 2, 1, 1)
+
+PyMethodDef gru_functions[] = {FUNCTION(gru_run_forward), FUNCTION(gru_run_backward), FUNCTION(gru_step_gates), FUNCTION(gru_step_output),
+                               FUNCTION(gru_step_output_gradient), FUNCTION(gru_step_gates_gradient), {NULL, NULL, 0, NULL}};

@@ -128,6 +128,23 @@ def slide_spans(store: npt.NDArray[Any], starts: Ids, offsets: Ids) -> None:
         first = last
 
 
+def pack_order(starts: Ids, *, is_reversed: bool) -> tuple[Ids, Ids, Ids, Ids, Ids]:
+    """Return (order, begins, rows, places, previous); see `paddle_base.kernels.samples.pack_order`."""
+    lengths = np.diff(starts)
+    frames, steps = int(starts[-1]), int(lengths.max(initial=0))
+    order = np.argsort(-lengths, kind="stable")
+    live = len(lengths) - np.bincount(lengths, minlength=steps + 1)[:steps].cumsum()
+    begins = np.concatenate([[0], live.cumsum()])
+    step_of = np.repeat(np.arange(steps), live)
+    place_in_step = np.arange(frames) - begins[step_of]
+    sequence_of = order[place_in_step]
+    rows = starts[1:][sequence_of] - 1 - step_of if is_reversed else starts[sequence_of] + step_of
+    places = np.empty_like(rows)
+    places[rows] = np.arange(frames)
+    first = begins[min(1, steps)]
+    return order, begins, rows, places, begins[step_of[first:] - 1] + place_in_step[first:]
+
+
 def sum_stretches(rows: Array, starts: Ids) -> Array:
     """Return the sum of the rows of each ragged row, zero for an empty ragged row."""
     return _reduce(np.add, rows, starts)

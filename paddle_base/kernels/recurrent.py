@@ -1,4 +1,4 @@
-"""Compiled steps of recurrent layers: one step of an LSTM, all steps of an LSTM, and all steps of a GRU.
+"""Compiled steps of recurrent layers: one step and all steps of an LSTM and of a GRU.
 
 A row of gates is (a, i, f, o) for an LSTM: candidate, input gate, forget gate and output gate. A row of gates is (u, r,
 c) for a GRU: update gate, reset gate and candidate. Each letter stands for `size` numbers. If a function returns False,
@@ -161,3 +161,50 @@ class GruRun:
         kinds = KINDS[self.gate], KINDS[self.candidate]
         ids = np.ascontiguousarray(rows, np.int64)
         return self.gates, np.ascontiguousarray(x), ids, w, self.reset, self.begins, self.h.shape[1], *kinds
+
+
+@dataclass(frozen=True)
+class GruStep:
+    """The element-wise parts of a single step of a GRU, which the caller computes between its products.
+
+    Shapes: u_r: (n, 2 * size), first the products of h' with W_u | W_r, then the gates; c: (n, size), first the product
+        of r h' with W_c, then the candidate; h_before, reset: (n, size), h' and r h'; sums: (n, 3 * size), the inputs
+        of the gates without these products.
+    """
+
+    u_r: Array
+    h_before: Array
+    reset: Array
+    gate: str  # the activation of u and r
+    candidate: str  # the activation of c
+
+    def fits(self, sums: Array) -> bool:
+        """Return whether the other methods can be used; if not, the caller must use numpy."""
+        kinds = self.gate, self.candidate
+        return compiled is not None and are_compiled(kinds) and fits(self.u_r, self.h_before, self.reset, sums)
+
+    def compute_gates(self, sums: Array) -> None:
+        """Compute the gates in `u_r`, and write r h' to `reset`."""
+        self._call("gates", self.gate, self.u_r, self.reset, sums, self.h_before)
+
+    def compute_output(self, sums: Array, c: Array, h: Array) -> None:
+        """Compute the candidate in `c`, and write the output to `h`."""
+        self._call("output", self.candidate, c, h, sums, self.u_r, self.h_before)
+
+    def descend_output(self, c: Array, d_h: Array, d_sums: Array) -> None:
+        """Write the gradients of u and of the sum of c to `d_sums`; replace d_h by its part that reaches h' directly.
+
+        Shapes: d_h: (n, size), the gradient of h; d_sums: (n, 3 * size).
+        """
+        self._call("output_gradient", self.candidate, d_sums, d_h, self.u_r, self.h_before, c)
+
+    def descend_gates(self, d_reset: Array, d_h: Array, d_sums: Array) -> None:
+        """Write the gradients of the sums of u and r to `d_sums`, after `descend_output`.
+
+        Also add to d_h the part of the gradient of h' that comes through r h', whose gradient is `d_reset`.
+        """
+        self._call("gates_gradient", self.gate, d_sums, d_h, self.u_r, self.h_before, d_reset)
+
+    def _call(self, part: str, kind: str, *arrays: Array) -> None:
+        assert compiled is not None  # fits
+        getattr(compiled, f"gru_step_{part}")(KINDS[kind], self.h_before.shape[1], *arrays)

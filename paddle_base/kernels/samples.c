@@ -106,5 +106,57 @@ static PyObject *slide_spans(PyObject *self, PyObject *const *args, Py_ssize_t c
     DONE;
 }
 
+/* Write the number of sequences with more than t frames to live[t], for t from 0 to `longest`. */
+static void count_live(int64_t *live, const int64_t *starts, Py_ssize_t sequences, int64_t longest) {
+    memset(live, 0, (longest + 1) * sizeof *live);
+    for (Py_ssize_t s = 0; s < sequences; s++) live[starts[s + 1] - starts[s]]++;
+    int64_t longer = 0; /* the number of sequences with more than t frames */
+    for (int64_t t = longest; t >= 0; t--) {
+        int64_t equal = live[t];
+        live[t] = longer;
+        longer += equal;
+    }
+}
+
+/* pack_order(order, begins, rows, places, previous, starts, reversed) -> number of steps; see samples.py. `begins` and
+ * `previous` have more elements than are written. */
+static PyObject *pack_order(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(7);
+    Py_ssize_t sequences, of_begins, frames, of_places, of_previous, bounds;
+    int64_t *order = integers(&arrays, args[0], &sequences), *begins = order ? integers(&arrays, args[1], &of_begins) : NULL;
+    int64_t *rows = begins ? integers(&arrays, args[2], &frames) : NULL, *places = rows ? integers(&arrays, args[3], &of_places) : NULL;
+    int64_t *previous = places ? integers(&arrays, args[4], &of_previous) : NULL;
+    const int64_t *starts = previous ? read_integers(&arrays, args[5], &bounds) : NULL;
+    int is_reversed = starts ? PyObject_IsTrue(args[6]) : -1;
+    if (is_reversed < 0 || bounds != sequences + 1 || !rising(starts, bounds, frames) || of_begins != frames + 1 || of_places != frames ||
+        of_previous != frames)
+        return fail(&arrays, "the sequences do not fit their arrays");
+    int64_t steps = 0;
+    for (Py_ssize_t s = 0; s < sequences; s++) steps = starts[s + 1] - starts[s] > steps ? starts[s + 1] - starts[s] : steps;
+    int64_t *live = PyMem_Malloc(2 * (steps + 1) * sizeof *live), *next = live + steps + 1;
+    if (!live) {
+        PyErr_NoMemory();
+        return fail(&arrays, "");
+    }
+    count_live(live, starts, sequences, steps);
+    memcpy(next, live, (steps + 1) * sizeof *next); /* sequences of t frames follow all longer ones */
+    for (Py_ssize_t s = 0; s < sequences; s++) order[next[starts[s + 1] - starts[s]]++] = s;
+    begins[0] = 0;
+    for (int64_t t = 0; t < steps; t++) {
+        int64_t at = begins[t];
+        begins[t + 1] = at + live[t];
+        for (int64_t k = 0; k < live[t]; k++) {
+            int64_t row = is_reversed ? starts[order[k] + 1] - 1 - t : starts[order[k]] + t;
+            rows[at + k] = row;
+            places[row] = at + k;
+            if (t) previous[at - live[0] + k] = begins[t - 1] + k;
+        }
+    }
+    PyMem_Free(live);
+    release(&arrays);
+    return PyLong_FromLongLong(steps);
+}
+
 PyMethodDef samples_functions[] = {FUNCTION(pick_samples), FUNCTION(find_spans), FUNCTION(list_places),
-                                   FUNCTION(join_spans), FUNCTION(slide_spans), {NULL, NULL, 0, NULL}};
+                                   FUNCTION(join_spans), FUNCTION(slide_spans), FUNCTION(pack_order),
+                                   {NULL, NULL, 0, NULL}};

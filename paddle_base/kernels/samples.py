@@ -1,4 +1,6 @@
-"""The random numbers of PaddlePaddle v0.10, and the dropout masks and samples of a batch that they select."""
+"""The random numbers of PaddlePaddle v0.10, the dropout masks and samples of a batch that they select, and the order
+in which recurrent layers process the frames of a batch.
+"""
 
 from __future__ import annotations
 
@@ -91,3 +93,25 @@ def slide_spans(store: npt.NDArray[Any], starts: Ids, offsets: Ids) -> None:
         plain.slide_spans(store, starts, offsets)
     elif words:
         compiled.slide_spans(store.reshape(-1).view(np.uint32), starts, offsets, words)
+
+
+def pack_order(starts: Ids, *, is_reversed: bool) -> tuple[Ids, Ids, Ids, Ids, Ids]:
+    """Return the packed order of the frames of sequences: (order, begins, rows, places, previous).
+
+    Step t has frame t of every sequence with more than t frames, and the longest sequence comes first. If
+    `is_reversed`, step t has the frame that is t before the last one.
+
+    Args: starts: the first frame of each sequence, and the number of frames.
+    Shapes: starts: (sequences + 1,) from 0; order: (sequences,), the longest first; begins: (steps + 1,), the first
+        packed row of each step; rows: (frames,), the frame of each packed row; places: (frames,), the packed row of
+        each frame; previous: (frames after the first step,), the packed row of the frame before; all int64.
+    """
+    if compiled is None:
+        return plain.pack_order(starts, is_reversed=is_reversed)
+    starts = np.ascontiguousarray(starts, np.int64)
+    frames = int(starts[-1])
+    order, begins = np.empty(len(starts) - 1, np.int64), np.empty(frames + 1, np.int64)
+    rows, places, previous = np.empty((3, frames), np.int64)
+    steps = compiled.pack_order(order, begins, rows, places, previous, starts, is_reversed)
+    begins = begins[: steps + 1]
+    return order, begins, rows, places, previous[: frames - begins[min(1, steps)]]

@@ -162,5 +162,82 @@ static PyObject *picked_softmax_gradient(PyObject *self, PyObject *const *args, 
     DONE;
 }
 
+/* Sum numbers as numpy does: in blocks of at most 128 numbers with eight sums each. */
+static float sum_of(const float *x, Py_ssize_t n) {
+    enum { SUMS = 8, BLOCK = 128 };
+    if (n > BLOCK) {
+        Py_ssize_t half = n / 2 - n / 2 % SUMS;
+        return sum_of(x, half) + sum_of(x + half, n - half);
+    }
+    float total = 0;
+    Py_ssize_t i = 0;
+    if (n >= SUMS) {
+        float sums[SUMS];
+        for (int k = 0; k < SUMS; k++) sums[k] = x[k];
+        for (i = SUMS; i + SUMS <= n; i += SUMS)
+            for (int k = 0; k < SUMS; k++) sums[k] += x[i + k];
+        total = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    }
+    for (; i < n; i++) total += x[i];
+    return total;
+}
+
+/* Sum the numbers of a sequence, of which there is at least one, as numpy's reduceat does. */
+static float sum_sequence(const float *x, Py_ssize_t n) { return x[0] + sum_of(x + 1, n - 1); }
+
+FAST static void sequence_softmax_loop(float *y, const int64_t *starts, Py_ssize_t sequences, float floor) {
+    for (Py_ssize_t s = 0; s < sequences; s++) {
+        Py_ssize_t n = starts[s + 1] - starts[s];
+        float *row = y + starts[s];
+        if (!n) continue;
+        float largest = largest_of(row, n);
+        for (Py_ssize_t j = 0; j < n; j++) {
+            float below = row[j] - largest;
+            row[j] = nearest_exp_of(below < floor ? floor : below);
+        }
+        float share = 1.0f / sum_sequence(row, n);
+        for (Py_ssize_t j = 0; j < n; j++) row[j] *= share;
+    }
+}
+
+FAST static void sequence_softmax_gradient_loop(float *out, const float *g, const float *y, const int64_t *starts, Py_ssize_t sequences) {
+    for (Py_ssize_t s = 0; s < sequences; s++) {
+        int64_t begin = starts[s], end = starts[s + 1];
+        if (begin == end) continue;
+        for (int64_t j = begin; j < end; j++) out[j] = g[j] * y[j];
+        float sum = sum_sequence(out + begin, end - begin);
+        for (int64_t j = begin; j < end; j++) out[j] = (g[j] - sum) * y[j];
+    }
+}
+
+/* sequence_softmax(y, starts, floor): y holds z before the call, one number a frame, and after the call the softmax
+ * over the frames of each sequence */
+static PyObject *sequence_softmax(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(3);
+    Py_ssize_t n, bounds;
+    float floor, *y = floats(&arrays, args[0], &n);
+    const int64_t *starts = y ? read_integers(&arrays, args[1], &bounds) : NULL;
+    if (!starts || !rising(starts, bounds, n) || numbers(args + 2, 1, &floor) < 0) return fail(&arrays, "the sequences do not fit");
+    Py_BEGIN_ALLOW_THREADS
+    sequence_softmax_loop(y, starts, bounds - 1, floor);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
+/* sequence_softmax_gradient(out, g, y, starts): write the gradient of z to out; g is the gradient of y */
+static PyObject *sequence_softmax_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(4);
+    Py_ssize_t n, bounds;
+    float *data[3];
+    if (same_length(&arrays, args, 3, 1, data, &n) < 0) return fail(&arrays, "");
+    const int64_t *starts = read_integers(&arrays, args[3], &bounds);
+    if (!starts || !rising(starts, bounds, n)) return fail(&arrays, "the sequences do not fit");
+    Py_BEGIN_ALLOW_THREADS
+    sequence_softmax_gradient_loop(data[0], data[1], data[2], starts, bounds - 1);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
 PyMethodDef steps_functions[] = {FUNCTION(activate), FUNCTION(differentiate), FUNCTION(softmax), FUNCTION(softmax_gradient),
-                                 FUNCTION(picked_softmax_gradient), {NULL, NULL, 0, NULL}};
+                                 FUNCTION(picked_softmax_gradient), FUNCTION(sequence_softmax),
+                                 FUNCTION(sequence_softmax_gradient), {NULL, NULL, 0, NULL}};

@@ -75,6 +75,28 @@ def differentiate_picked_softmax(out: Array, values: Array, columns: Ids, y: Arr
     return True
 
 
+def sequence_softmax(y: Array, starts: Ids, floor: float) -> bool:
+    """Replace the numbers of each sequence by their softmax; see `softmax` for `floor`.
+
+    Shapes: y: (frames, 1), starts: (sequences + 1,) from 0.
+    """
+    if compiled is None or not fits(y):
+        return False
+    compiled.sequence_softmax(y, np.ascontiguousarray(starts, np.int64), floor)
+    return True
+
+
+def differentiate_sequence_softmax(out: Array, g: Array, y: Array, starts: Ids) -> bool:
+    """Write the gradient of z to `out`; y is the softmax over each sequence of z, and g is the gradient of y.
+
+    Shapes: (frames, 1), starts: (sequences + 1,) from 0.
+    """
+    if compiled is None or not fits(out, g, y):
+        return False
+    compiled.sequence_softmax_gradient(out, g, y, np.ascontiguousarray(starts, np.int64))
+    return True
+
+
 def tanh_sums(x: Array, rows: Array, starts: Ids) -> Array:
     """Return tanh(x[i] + rows[s]) for the frames i of each sequence s.
 

@@ -18,7 +18,9 @@ from paddle_base.kernels.steps import (
     activate,
     differentiate,
     differentiate_picked_softmax,
+    differentiate_sequence_softmax,
     differentiate_softmax,
+    sequence_softmax,
     softmax,
 )
 from paddle_base.runtime.errors import ConfigError
@@ -76,8 +78,10 @@ class SequenceSoftmax:
 
     def forward(self, z: Array, starts: Ids | None = None) -> Array:
         """Return y, whose sum is 1 in every non-empty sequence."""
+        y: Array = z.copy()
+        if sequence_softmax(y, _require_starts(z, starts), SOFTMAX_FLOOR):
+            return y
         firsts, lengths = _find_filled(z, starts)
-        y: Array = z
         if len(z):
             y = _exponential_below(z, np.repeat(np.maximum.reduceat(z, firsts, axis=0), lengths, axis=0))
         y *= 1 / self._sums(y, firsts, lengths)
@@ -85,8 +89,11 @@ class SequenceSoftmax:
 
     def backward(self, g: Array, y: Array, z: Array, starts: Ids | None = None) -> Array:
         """Return the gradient of z."""
+        gradient: Array = np.empty_like(y)
+        if differentiate_sequence_softmax(gradient, g, y, _require_starts(z, starts)):
+            return gradient
         firsts, lengths = _find_filled(z, starts)
-        gradient: Array = (g - self._sums(g * y, firsts, lengths)) * y
+        gradient = (g - self._sums(g * y, firsts, lengths)) * y
         return gradient
 
     @staticmethod
@@ -94,10 +101,15 @@ class SequenceSoftmax:
         return np.repeat(np.add.reduceat(x, firsts, axis=0), lengths, axis=0) if len(x) else x
 
 
-def _find_filled(z: Array, starts: Ids | None) -> tuple[Ids, Ids]:
-    """Return the first row and the length of every non-empty sequence."""
+def _require_starts(z: Array, starts: Ids | None) -> Ids:
     if starts is None or z.shape[1] != 1:
         raise ConfigError("the sequence_softmax activation needs a layer of size 1 whose rows are sequences")
+    return starts
+
+
+def _find_filled(z: Array, starts: Ids | None) -> tuple[Ids, Ids]:
+    """Return the first row and the length of every non-empty sequence."""
+    starts = _require_starts(z, starts)
     lengths = np.diff(starts)
     return starts[:-1][lengths > 0], lengths[lengths > 0]
 
@@ -115,12 +127,14 @@ def _exponential(z: Array) -> Array:
 
 
 def _softmax(z: Array) -> Array:
-    y: Array = z.copy()
-    if softmax(y, SOFTMAX_FLOOR):
-        return y
-    y = _exponential_below(z, z.max(axis=1, keepdims=True))
-    y *= 1 / y.sum(axis=1, keepdims=True)
-    return y
+    return _softmax_in_place(z.copy())
+
+
+def _softmax_in_place(z: Array) -> Array:
+    if not softmax(z, SOFTMAX_FLOOR):
+        y = _exponential_below(z, z.max(axis=1, keepdims=True))
+        np.multiply(y, 1 / y.sum(axis=1, keepdims=True), out=z)
+    return z
 
 
 def _softmax_backward(g: Array, y: Array, z: Array) -> Array:
@@ -156,8 +170,13 @@ def _sigmoid_backward(g: Array, y: Array, z: Array) -> Array:
 
 
 def _tanh(z: Array) -> Array:
-    y: Array = z.copy()
-    return y if activate("tanh", y) else np.tanh(z)
+    return _tanh_in_place(z.copy())
+
+
+def _tanh_in_place(z: Array) -> Array:
+    if not activate("tanh", z):
+        np.tanh(z, out=z)
+    return z
 
 
 def _tanh_backward(g: Array, y: Array, z: Array) -> Array:
@@ -204,13 +223,18 @@ ACTIVATIONS: dict[str, Activation] = {
     "tanh": RowActivation(_tanh, _tanh_backward),
 }
 
-OVERWRITING: dict[str, Activation] = {"relu": RowActivation(lambda z: np.maximum(z, 0, out=z), _relu_backward)}
+# these activations compute the gradient from y alone
+OVERWRITING: dict[str, Activation] = {
+    "relu": RowActivation(lambda z: np.maximum(z, 0, out=z), _relu_backward),
+    "softmax": RowActivation(_softmax_in_place, _softmax_backward, _softmax_backward_picked),
+    "tanh": RowActivation(_tanh_in_place, _tanh_backward),
+}
 
 
 def find_activation(name: str, layer: str, *, overwrites: bool = False) -> Activation:
     """Return the activation of a layer by its `active_type`; "linear" is an old name of "".
 
-    Args: overwrites: whether y may overwrite the array of z. For large images overwriting is faster, because the
+    Args: overwrites: whether y may overwrite the array of z. For large arrays overwriting is faster, because the
         processor's cache can hold only one of the two arrays.
     Raises: ConfigError: the activation is not supported; the text lists the supported activations.
     """

@@ -81,6 +81,21 @@ class Parameter:
             return self.pattern.spread(self.value)
         return self.value.reshape(rows, columns)
 
+    def multiply(self, x: Array, shape: tuple[int, int], begin: int = 0, *, is_transposed: bool = False) -> Array:
+        """Return x w, where w is the matrix of this shape that begins at element `begin`, or its transpose.
+
+        Shapes: x: (n, rows of w) -> (n, columns of w).
+        """
+        if self.pattern is not None:
+            w = self.pattern.spread(self.value)
+        else:
+            w = self.value[begin : begin + shape[0] * shape[1]].reshape(shape)
+        if self._steps is not None and len(x) < FEW:
+            product = self._steps.multiply(x, w, begin, is_transposed=is_transposed)
+            if product is not None:
+                return product
+        return x @ w.T if is_transposed else multiply(x, w)
+
     # ----- Gradient (a static parameter has none) -----
 
     @property
@@ -138,7 +153,10 @@ class Parameter:
 
     @contextmanager
     def joined_products(self) -> Iterator[None]:
-        """Collect the products of fewer than FEW rows in the `with` block, and add them to the gradient at its end."""
+        """Use `StepProducts` for the products of fewer than FEW rows in the `with` block.
+
+        The block must not change the value. The products for the gradient are added to it at the end of the block.
+        """
         if self._steps is not None:
             yield  # the products of a nested recurrent group wait for the end of the outer group
             return
@@ -391,9 +409,9 @@ class ParameterTable:
 
     @contextmanager
     def joined_products(self) -> Iterator[None]:
-        """Use `Parameter.joined_products` for every trained parameter."""
+        """Use `Parameter.joined_products` for every parameter."""
         with ExitStack() as stack:
-            for parameter in self._trained:
+            for parameter in self:
                 stack.enter_context(parameter.joined_products())
             yield
 

@@ -7,12 +7,13 @@ rows in packed order: the first rows of all sequences, then the second rows of a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
 from paddle_base.kernels.rows import take_sum
+from paddle_base.kernels.samples import pack_order
 from trainer.arrays.arguments import Argument, Array, DistinctGradient, Flowing, Ids, Sparse, sum_repeated
 from trainer.layers.workspace import Workspace
 
@@ -134,38 +135,18 @@ class PackedOrder:
     Args: starts: the first frame of each sequence, and the number of frames.
         is_reversed: whether the first step processes the last frame of each sequence.
     Shapes: order: (sequences,) the longest first; live: (steps,) the number of sequences with a frame at each step;
-        begins: (steps + 1,); rows: (frames,) the frame of each packed row.
+        begins: (steps + 1,), and `bounds` is the same as an array; rows: (frames,) the frame of each packed row;
+        places: (frames,) the packed row of each frame; previous: (frames after the first step,) for each packed row
+        from the second step on, the packed row of the previous frame.
     """
 
     def __init__(self, starts: Ids, is_reversed: bool) -> None:
-        lengths = np.diff(starts)
-        self.frames = int(starts[-1]) if len(starts) else 0
-        self.order: Ids = np.argsort(-lengths, kind="stable")
-        self.steps = int(lengths.max(initial=0))
-        ended = np.bincount(lengths, minlength=self.steps + 1)[: self.steps].cumsum()
-        self.live: list[int] = (len(lengths) - ended).tolist()
-        self.begins: list[int] = [0, *np.cumsum(self.live, dtype=np.int64).tolist()]
-        self._step_of = np.repeat(np.arange(self.steps), self.live)
-        self._place_in_step = np.arange(self.frames) - np.take(self.begins, self._step_of)
-        sequence_of = self.order[self._place_in_step]
-        if is_reversed:
-            self.rows: Ids = starts[1:][sequence_of] - 1 - self._step_of
-        else:
-            self.rows = starts[sequence_of] + self._step_of
-
-    @cached_property
-    def places(self) -> Ids:
-        """The packed row of each frame."""
-        places = np.empty_like(self.rows)
-        places[self.rows] = np.arange(self.frames)
-        return places
-
-    @cached_property
-    def previous(self) -> Ids:
-        """The packed row of the previous frame, for each packed row from the second step on."""
-        first = self.begins[min(1, self.steps)]
-        previous: Ids = np.take(self.begins, self._step_of[first:] - 1) + self._place_in_step[first:]
-        return previous
+        starts = starts if len(starts) else np.zeros(1, np.int64)
+        self.order, self.bounds, self.rows, self.places, self.previous = pack_order(starts, is_reversed=is_reversed)
+        self.frames = len(self.rows)
+        self.begins: list[int] = self.bounds.tolist()
+        self.live = [end - begin for begin, end in itertools.pairwise(self.begins)]
+        self.steps = len(self.live)
 
     def span(self, step: int) -> slice:
         """Return the packed rows of a step."""

@@ -15,7 +15,7 @@ from typing import Any
 from paddle_base.kernels import flush_denormals
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime import glog
-from paddle_base.runtime.processor.thread_pool import ThreadPool, Worker, run_together
+from paddle_base.runtime.processor.thread_pool import ThreadPool, Worker, run_in_turn, run_together
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.network.batch_states import BatchStates
@@ -24,6 +24,31 @@ from trainer.network.network import Batch, Network, OnFinal
 
 SMALL_S = 0.0005  # seconds; a thread for a part that takes less time saves nothing (measured by bench/threads.py)
 STATE_KEY = "shares"  # the key of the replicas' states in checkpoints; no layer has this name
+
+
+class MeasuredTasks:
+    """Executes the tasks of one kind of work in threads, or in the calling thread while they are too short for threads.
+
+    Each kind of work has its own object. Otherwise an optimiser step, which is short, would decide that the next
+    forward pass, which is long, needs only one thread.
+    """
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
+        self._are_small = False
+
+    def run(self, tasks: Sequence[Callable[[], object]]) -> None:
+        """Execute the tasks, at most one for each thread. Raise the error of the first failed task."""
+        if len(tasks) == 1:
+            tasks[0]()
+            return
+        start = time.perf_counter()
+        if self._are_small:
+            run_in_turn(tasks)
+            self._are_small = time.perf_counter() - start < 2 * len(tasks) * SMALL_S
+        else:
+            run_together(self._workers, tasks)
+            self._are_small = time.perf_counter() - start < SMALL_S
 
 
 class DataParallelNetwork:
@@ -57,13 +82,13 @@ class DataParallelNetwork:
         self._networks = [Network(config, table, further) for table in tables]
         self._streams = list(streams)
         self._workers = [Worker(f"replica {number}", flush_denormals) for number in range(1, len(streams))]
-        self._are_small = False
+        self._passes = {way: MeasuredTasks(self._workers) for way in ("forward", "backward")}
         self.states = BatchStates()  # as in v0.10, several replicas begin every batch with states of zeros
         # the replicas that computed the last batch, in the order of its parts; the outputs of the batch are the joined
         # outputs of these replicas
         self.replicas: Sequence[Network] = ()
         self.output_names = self._networks[0].output_names
-        self.pool = ThreadPool(len(streams), self._run)
+        self.pool = ThreadPool(len(streams), MeasuredTasks(self._workers).run)
 
     def watch(self, *, gradients_of: Sequence[str] | set[str] = (), clipping: bool = False) -> None:
         """Store the gradients of the given layers' outputs. With `clipping`, log each layer that clips its gradient."""
@@ -101,11 +126,14 @@ class DataParallelNetwork:
 
         Args: see `Network.forward`. The dropout masks are drawn from the streams of the replicas.
         """
-        count = 1 if self._is_small(batch) else len(self._networks)
-        parts = cut_batch(batch, count)
-        active = [number for number in range(count) if parts[number] is not None]
+        if self._is_small(batch):
+            self.replicas = self._networks[:1]
+            self._networks[0].forward(batch, None if stream is None else self._streams[0], is_training=is_training)
+            return
+        parts = cut_batch(batch, len(self._networks))
+        active = [number for number, part in enumerate(parts) if part is not None]
         self.replicas = [self._networks[number] for number in active]
-        self._run(
+        self._passes["forward"].run(
             [
                 partial(
                     self._networks[number].forward,
@@ -122,7 +150,7 @@ class DataParallelNetwork:
 
     def _is_small(self, batch: Batch) -> bool:
         """Return whether the batch is computed as a whole; log the first such batch."""
-        if self._work is None or not self._work.is_small(batch):
+        if self._work is None or not self._work.is_small(batch) or not count_samples(batch):
             return False
         if not self._has_said:
             self._has_said = True
@@ -143,7 +171,10 @@ class DataParallelNetwork:
 
         Args: on_final: never called, because no gradient is complete before the gradients of all replicas are added.
         """
-        self._run([partial(self._go_back, network) for network in self.replicas])
+        if len(self.replicas) == 1:
+            self._go_back(self.replicas[0])
+        else:
+            self._passes["backward"].run([partial(self._go_back, network) for network in self.replicas])
         for network in self.replicas:
             if network.parameters is not self.parameters:
                 self.parameters.add_gradients_of(network.parameters)
@@ -158,25 +189,13 @@ class DataParallelNetwork:
             network.parameters.clear_gradients()
         network.backward()
 
-    def _run(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """Execute the tasks, at most one for each replica, in parallel. Raise the error of the first failed task.
-
-        If the tasks of the last call were too short for threads, the calling thread executes all tasks.
-        """
-        if len(tasks) == 1:
-            tasks[0]()
-            return
-        start = time.perf_counter()
-        if self._are_small:
-            for task in tasks:
-                task()
-            self._are_small = time.perf_counter() - start < 2 * len(tasks) * SMALL_S
-        else:
-            run_together(self._workers, tasks)
-            self._are_small = time.perf_counter() - start < SMALL_S
-
 
 AnyNetwork = Network | DataParallelNetwork
+
+
+def count_samples(batch: Batch) -> int:
+    """Return the number of samples of a batch. A sample is a sequence, or a row if there are no sequences."""
+    return max((slot.sequences for slot in batch.values()), default=0)
 
 
 def cut_batch(batch: Batch, count: int) -> list[Batch | None]:
@@ -184,7 +203,7 @@ def cut_batch(batch: Batch, count: int) -> list[Batch | None]:
 
     Part i of n samples begins with sample n * i // count, and ends before sample n * (i + 1) // count.
     """
-    samples = max((slot.sequences for slot in batch.values()), default=0)
+    samples = count_samples(batch)
     if count == 1:
         return [batch if samples else None]
     bounds = [samples * number // count for number in range(count + 1)]

@@ -53,7 +53,7 @@ def test_the_processor_time_of_a_round_is_measured(load):
     interleave.run_interleaved([group], 2, 1)
     group.close()
     [(servers, trainers)] = group.spent
-    assert servers == 0 and 0.1 <= trainers < 1
+    assert servers == 0 and trainers >= 0.1
 
 
 def test_a_trainer_that_ends_early_is_told_with_what_it_said(load):

@@ -6,6 +6,7 @@ from each import each
 
 from paddle_base import kernels
 from paddle_base.kernels import rows, steps
+from trainer.arrays.activations import ACTIVATIONS
 
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="the compiled module is not built here")
 STARTS = [[0], [0, 0], [0, 3, 3, 4, 9, 9]]
@@ -49,7 +50,26 @@ def test_the_gradients_of_weighted_sums(starts, size):
         np.testing.assert_allclose(one, other, atol=5e-6)
 
 
+@each("lengths", [[], [0], [1], [7, 0, 8, 9, 1], [129, 300, 16]])
+def test_the_softmax_of_sequences_and_its_gradient_are_those_of_numpy(lengths, monkeypatch):
+    starts = np.cumsum([0, *lengths])
+    z, g = (draw(starts[-1], 1).astype(np.float32) * scale for scale in (30, 1))
+    found = []
+    for compiled in (kernels.compiled, None):
+        monkeypatch.setattr(steps, "compiled", compiled)
+        y = ACTIVATIONS["sequence_softmax"].forward(z, starts)
+        found.append([y, ACTIVATIONS["sequence_softmax"].backward(g, y, z, starts)])
+    for one, other in zip(*found, strict=True):
+        assert one.dtype == np.float32
+        np.testing.assert_array_max_ulp(one, other, 1)
+
+
 def test_sequences_that_do_not_fit_are_refused():
+    y = np.zeros((4, 1), np.float32)
+    with pytest.raises(ValueError, match="the sequences do not fit"):
+        steps.sequence_softmax(y, np.array([0, 5]), -64.0)
+    with pytest.raises(ValueError, match="the sequences do not fit"):
+        steps.differentiate_sequence_softmax(y, y, y, np.array([0, 3, 2, 4]))
     x, state = np.zeros((4, 3), np.float32), np.zeros((2, 3), np.float32)
     for starts in ([0, 4], [0, 2, 5], [0, 5, 4], [1, 2, 4]):
         with pytest.raises(ValueError, match="sequences"):

@@ -83,6 +83,24 @@ def test_spans_slide_to_the_start_in_place(compiled, shape, spans, monkeypatch):
     assert np.array_equal(store[: offsets[-1]], expected)
 
 
+@each("module", MODULES)
+@each("is_reversed", [False, True])
+@each("lengths", [[], [0], [3], [1, 1], [0, 2, 0, 3, 3, 1], [2, 5, 5, 0, 9, 1, 5]])
+def test_frames_are_packed_step_by_step_with_the_longest_sequence_first(module, is_reversed, lengths):
+    starts = np.cumsum([0, *lengths])
+    longest_first = sorted(range(len(lengths)), key=lambda number: -lengths[number])
+    frames = [(step, number) for step in range(max(lengths, default=0)) for number in longest_first]
+    frames = [(step, number) for step, number in frames if step < lengths[number]]
+    wanted = [int(starts[number + 1] - 1 - step if is_reversed else starts[number] + step) for step, number in frames]
+    order, begins, rows, places, previous = module.pack_order(starts, is_reversed=is_reversed)
+    assert order.tolist() == longest_first
+    assert begins.tolist() == [0, *(sum(step <= last for step, _ in frames) for last in range(max(lengths, default=0)))]
+    assert rows.tolist() == wanted
+    assert places[rows].tolist() == list(range(len(frames)))
+    assert previous.tolist() == [frames.index((step - 1, number)) for step, number in frames if step]
+    assert {one.dtype for one in (order, begins, rows, places, previous)} == {np.dtype(np.int64)}
+
+
 @pytest.mark.skipif(kernels.compiled is None, reason="there is no compiled module")
 def test_the_compiled_slide_refuses_what_does_not_fit():
     store = np.zeros(8, np.uint32)
@@ -104,6 +122,8 @@ def test_a_span_beyond_the_store_is_refused():
 
 @pytest.mark.skipif(kernels.compiled is None, reason="there is no compiled module")
 def test_the_compiled_loops_refuse_what_does_not_fit():
+    with pytest.raises(ValueError, match="the sequences do not fit their arrays"):
+        samples.pack_order(np.array([0, 3, 2, 4]), is_reversed=False)
     with pytest.raises(ValueError, match="the pool has fewer samples"):
         kernels.compiled.pick_samples(array("q", range(3)), 1, np.zeros(3, np.uint32))
     with pytest.raises(ValueError, match="the pool has fewer samples"):

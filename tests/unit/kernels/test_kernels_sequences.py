@@ -15,12 +15,12 @@ from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.cost.crf import CrfLayer
-from trainer.layers.recurrent.gru import GruLayer
+from trainer.layers.recurrent.gru import GruLayer, GruStepLayer
 
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="the compiled module is not built here")
 
 
-def make_layer(size, gate, candidate, has_bias):
+def make_layer(size, gate, candidate, has_bias, kind=GruLayer):
     config = LayerConfig(name="gru", type="gated_recurrent", size=size, active_type=candidate, active_gate_type=gate)
     config.inputs.add(input_layer_name="x", input_parameter_name="w")
     sizes = {"w": 3 * size * size, **({"b": 3 * size} if has_bias else {})}
@@ -28,7 +28,9 @@ def make_layer(size, gate, candidate, has_bias):
         config.bias_parameter_name = "b"
     table = ParameterTable([ParameterConfig(name=name, size=count) for name, count in sizes.items()])
     table.values[:] = np.random.default_rng(size).normal(scale=0.4, size=table.values.size)
-    return GruLayer(config, table), table
+    if kind is GruStepLayer:
+        config.inputs.add(input_layer_name="before")
+    return kind(config, table), table
 
 
 @each("size", [3, 16, 36, 68])
@@ -48,6 +50,39 @@ def test_a_run_of_a_gru_is_its_steps_in_numpy(size, lengths, gate, candidate, ha
         results.append([h, d_x, table.gradients])
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4 * max(1, np.abs(other).max(initial=0)))
+
+
+@each("size", [1, 16, 37])
+@each("rows", [0, 1, 5])
+@each(("gate", "candidate"), [("sigmoid", "tanh"), ("relu", "")])
+def test_a_single_step_of_a_gru_is_that_of_numpy(size, rows, gate, candidate, monkeypatch):
+    rng = np.random.default_rng(size)
+    x, before, gradient = (rng.normal(size=(rows, width)).astype(np.float32) for width in (3 * size, size, size))
+    results = []
+    for compiled in (kernels.compiled, None):
+        monkeypatch.setattr(recurrent, "compiled", compiled)
+        layer, table = make_layer(size, gate, candidate, has_bias=True, kind=GruStepLayer)
+        h = layer.forward([Argument(value=x), Argument(value=before)]).value
+        results.append([h, *layer.backward(gradient, [True, True]), table.gradients])
+    for one, other in zip(*results, strict=True):
+        assert one.dtype == np.float32
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_rows_of_a_single_step_that_do_not_fit_are_refused():
+    sums, u_r, one = (np.zeros((2, width), np.float32) for width in (9, 6, 3))
+    step = recurrent.GruStep(u_r, one, one.copy(), "sigmoid", "tanh")
+    for call in (
+        lambda: step.compute_gates(sums[:1]),
+        lambda: step.compute_output(sums, one.copy(), u_r),
+        lambda: step.descend_output(one[:1], one.copy(), sums),
+        lambda: step.descend_gates(u_r, one.copy(), sums),
+        lambda: kernels.compiled.gru_step_gates(0, 0, u_r, one.copy(), sums, one),
+    ):
+        with pytest.raises(ValueError, match=r"the step do(es)? not fit"):
+            call()
+    with pytest.raises(TypeError, match="6 arguments are wanted"):
+        kernels.compiled.gru_step_gates(0, 3, u_r)
 
 
 def test_a_run_whose_steps_grow_or_whose_rows_are_missing_is_refused():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddle_base.kernels.products import multiply
 from paddle_base.kernels.rows import add_taken, sum_columns, sum_rows
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from paddle_base.runtime.errors import ConfigError
@@ -27,6 +26,7 @@ class FullyConnectedLayer(Layer):
     """
 
     takes_repeats = True
+    owns_result = True
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -56,12 +56,12 @@ class FullyConnectedLayer(Layer):
         first = inputs[0]
         if len(inputs) == 1:
             weight, shape = self._shapes[0]
-            sums = self._add_bias(self._multiply(first, weight.matrix(*shape)))
+            sums = self._add_bias(self._multiply(first, weight, shape))
             return first.with_value(sums) if first.distinct is None else first.with_distinct(sums)
         require_aligned(self, inputs)
         total: Array | None = None
         for one, (weight, shape) in sorted(zip(inputs, self._shapes, strict=True), key=_repeats):
-            part = self._multiply(one, weight.matrix(*shape))
+            part = self._multiply(one, weight, shape)
             if total is None:
                 total = part if one.index is None else part.take(one.index, axis=0)
             elif one.index is not None:
@@ -82,7 +82,7 @@ class FullyConnectedLayer(Layer):
                 rows = sum_repeated(gradient, one.index)
             if not weight.is_static:
                 _add_weight_gradient(one, rows, weight)
-            flowing = rows @ weight.matrix(*shape).T if is_wanted and one.sparse is None else None
+            flowing = weight.multiply(rows, shape, is_transposed=True) if is_wanted and one.sparse is None else None
             results.append(flowing if one.index is None or flowing is None else DistinctGradient(flowing))
         return results
 
@@ -91,17 +91,17 @@ class FullyConnectedLayer(Layer):
             total += self.bias.value
         return total
 
-    def _multiply(self, one: Argument, w: Array) -> Array:
+    def _multiply(self, one: Argument, weight: Parameter, shape: tuple[int, int]) -> Array:
         x = one.value if one.distinct is None else one.distinct
         width = x.shape[1] if x is not None else one.sparse.width if one.sparse is not None else None
         if width is None:
             raise ConfigError(f"{self} has an input of ids; declare the slot as sparse_binary_vector or dense_vector")
-        if width != len(w):
-            raise ConfigError(f"{self}: an input has width {width}, but its weight has {len(w)} rows")
+        if width != shape[0]:
+            raise ConfigError(f"{self}: an input has width {width}, but its weight has {shape[0]} rows")
         if x is not None:
-            return multiply(x, w)
+            return weight.multiply(x, shape)
         assert one.sparse is not None  # the input has sparse rows, or width would be None
-        return sum_rows(w, one.sparse.ids, one.sparse.offsets, one.sparse.values)
+        return sum_rows(weight.matrix(*shape), one.sparse.ids, one.sparse.offsets, one.sparse.values)
 
 
 def _repeats(term: tuple[Argument, object]) -> bool:

@@ -159,7 +159,8 @@ class GroupLayer(Layer):
         if packing.steps:
             self._run_whole(self._before, self._parts.before)
             if self._steps:
-                self._run_steps()
+                with self._parameters.joined_products():
+                    self._run_steps()
             self._run_whole(self._after, self._parts.after)
         item_starts, _ = find_items(inputs[in_links[0].source])
         links = {link.link_name: self._gather(link, item_starts) for link in self._links()}

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paddle_base.kernels.recurrent import GruRun
+from paddle_base.kernels.recurrent import GruRun, GruStep
 from paddle_base.kernels.rows import sum_columns
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.arguments import Argument, Array, Flowing
@@ -145,7 +145,7 @@ class GruRunLayer(_Gru):
             gates=self._kept.rows("gates", packing.frames, 3 * size, dtype),
             reset=self._kept.rows("reset", packing.frames, size, dtype),
             h=self._kept.rows("h", packing.frames, size, dtype),
-            begins=np.asarray(packing.begins, np.int64),
+            begins=packing.bounds,
             gate=self.config.active_gate_type,
             candidate=self.config.active_type,
         )
@@ -226,38 +226,51 @@ class GruStepLayer(_Gru):
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
         self.require_inputs(2, 2)
-        self._u_r: Array
+        self._step: GruStep
         self._c: Array
-        self._h_before: Array
-        self._reset: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return h."""
         sums = require_matrix(self, inputs[0], 3 * self.size)
-        self._h_before = h_before = require_matrix(self, inputs[1], self.size)
+        h_before = require_matrix(self, inputs[1], self.size)
         require_aligned(self, inputs)
-        of_gates, of_candidate = self._matrices(self._weight.value)
         if self.bias is not None:
             sums = sums + self.bias.value
-        self._u_r = h_before @ of_gates
-        self._u_r += sums[:, : 2 * self.size]
-        self._reset, h = np.empty_like(h_before), np.empty_like(h_before)
-        reset_forward(self._u_r, h_before, self._reset, self._gate)
-        self._c = self._reset @ of_candidate
+        h, kinds = np.empty_like(h_before), (self.config.active_gate_type, self.config.active_type)
+        self._step = step = GruStep(self._multiply(h_before), h_before, np.empty_like(h_before), *kinds)
+        if step.fits(sums):
+            step.compute_gates(sums)
+            self._c = self._multiply(step.reset, of_candidate=True)
+            step.compute_output(sums, self._c, h)
+            return inputs[0].with_value(h)
+        step.u_r[:] += sums[:, : 2 * self.size]
+        reset_forward(step.u_r, h_before, step.reset, self._gate)
+        self._c = self._multiply(step.reset, of_candidate=True)
         self._c += sums[:, 2 * self.size :]
-        output_forward(self._u_r, self._c, h_before, h, self._candidate)
+        output_forward(step.u_r, self._c, h_before, h, self._candidate)
         return inputs[0].with_value(h)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Return the gradients of x and of h'."""
-        h_before, d_h, d_u_r, d_c = self._h_before, gradient.copy(), np.empty_like(self._u_r), np.empty_like(self._c)
-        of_gates, of_candidate = self._matrices(self._weight.value)
-        output_backward(self._u_r, self._c, h_before, d_h, d_u_r, d_c, self._candidate)
-        reset_backward(self._u_r, h_before, d_c @ of_candidate.T, d_h, d_u_r, self._gate)
-        d_h += d_u_r @ of_gates.T
-        sums = np.concatenate([d_u_r, d_c], axis=1)
-        self._add_gradients(sums, h_before, self._reset)
-        return [sums if wanted[0] else None, d_h if wanted[1] else None]
+        step, d_h, d_sums = self._step, gradient.copy(), np.empty((len(gradient), 3 * self.size), gradient.dtype)
+        if step.fits(d_sums):
+            d_u_r, d_c = d_sums[:, : 2 * self.size], d_sums[:, 2 * self.size :]
+            step.descend_output(self._c, d_h, d_sums)
+            step.descend_gates(self._multiply(d_c, of_candidate=True, is_transposed=True), d_h, d_sums)
+        else:
+            d_u_r, d_c = np.empty_like(step.u_r), np.empty_like(self._c)
+            output_backward(step.u_r, self._c, step.h_before, d_h, d_u_r, d_c, self._candidate)
+            d_reset = self._multiply(d_c, of_candidate=True, is_transposed=True)
+            reset_backward(step.u_r, step.h_before, d_reset, d_h, d_u_r, self._gate)
+            np.concatenate([d_u_r, d_c], axis=1, out=d_sums)
+        d_h += self._multiply(d_u_r, is_transposed=True)
+        self._add_gradients(d_sums, step.h_before, step.reset)
+        return [d_sums if wanted[0] else None, d_h if wanted[1] else None]
+
+    def _multiply(self, x: Array, *, of_candidate: bool = False, is_transposed: bool = False) -> Array:
+        """Return the product of x and W_u | W_r, or of x and W_c, or of x and the transpose of this matrix."""
+        begin, columns = (2 * self.size * self.size, self.size) if of_candidate else (0, 2 * self.size)
+        return self._weight.multiply(x, (self.size, columns), begin, is_transposed=is_transposed)
 
 
 # the type of the layer that replaces a group of a single gru_step layer (trainer/network/groups.py); a config cannot

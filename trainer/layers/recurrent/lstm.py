@@ -171,7 +171,7 @@ class LstmLayer(StatefulLayer):
         self._c = c = self._kept.rows("c", packing.frames, size, dtype)
         self._h = h = self._kept.rows("h", packing.frames, size, dtype)
         y = self._kept.rows("y", packing.frames, size, dtype)
-        self._run = hot.LstmRun(gates, self._peepholes(), c, y, np.asarray(packing.begins, np.int64), self._acts.names)
+        self._run = hot.LstmRun(gates, self._peepholes(), c, y, packing.bounds, self._acts.names)
         self._first = self._find_first(dtype) if self.goes_on else None
         # the compiled loop begins every sequence with zeros
         if self._first is None and self._run.fits():

@@ -11,7 +11,8 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream, replica_state
 from trainer.config import parse_config
 from trainer.evaluators import Accumulator, make_evaluators
-from trainer.network.data_parallel import DataParallelNetwork, Worker, cut_batch
+from trainer.network import data_parallel
+from trainer.network.data_parallel import DataParallelNetwork, MeasuredTasks, Worker, cut_batch
 from trainer.network.network import Network
 from trainer.session import Session
 
@@ -228,6 +229,45 @@ def test_a_worker_ends_when_it_is_closed():
     assert done.is_set()
     worker.close()
     assert threading.active_count() == before
+
+
+def test_a_short_optimiser_step_leaves_the_passes_to_the_threads(tmp_path, replicate):
+    """One object measured all tasks. After an optimiser step of 0.3 ms, one thread computed the next forward pass."""
+    model = parse(tmp_path, CONFIGS["dense"])
+    network = replicate(model, fill(model), 2)
+    threads = [set(), set()]
+    for replica in network._networks:
+        note(replica, "forward", threads[0])
+        note(replica, "backward", threads[1])
+    batch = take_inputs(model, make_batch())
+    network.pool.run([str, str])  # these tasks take no time
+    network.forward(batch)
+    network.backward()
+    assert [len(one) for one in threads] == [2, 2]
+
+
+def test_tasks_too_short_for_threads_are_executed_in_turn_until_they_grow(monkeypatch):
+    times = iter([0.0, 0.0001, 1.0, 1.0001, 2.0, 2.003, 3.0, 3.003])  # two readings of the clock for each run
+    monkeypatch.setattr(data_parallel.time, "perf_counter", lambda: next(times))
+    worker, used = Worker("replica 1"), []
+    tasks = MeasuredTasks([worker])
+    for _ in range(4):
+        found = set()
+        tasks.run([lambda found=found: found.add(threading.get_ident())] * 2)
+        used.append(len(found))
+    worker.close()
+    assert used == [2, 1, 1, 2]
+
+
+def note(replica, method, found):
+    """Lets a method of a replica note the thread that calls it."""
+    call = getattr(replica, method)
+
+    def noted(*given, **named):
+        found.add(threading.get_ident())
+        return call(*given, **named)
+
+    setattr(replica, method, noted)
 
 
 # ----- Cutting -----

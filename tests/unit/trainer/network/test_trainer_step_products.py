@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from paddle_base.kernels import compiled
+from paddle_base.kernels.products import PackedMatrix
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
+from trainer.arrays import step_products
 from trainer.arrays.parameters import ParameterTable
 
 
@@ -47,3 +50,31 @@ def test_products_of_steps_that_fail_are_forgotten():
         table["w"].add_product(np.ones((1, 3)), np.ones((1, 6)))
         raise ArithmeticError
     assert not table.gradients.any()
+
+
+@pytest.mark.skipif(compiled is None, reason="the compiled module is not built here")
+def test_the_steps_of_a_group_pack_a_matrix_once(monkeypatch):
+    """A BLAS library packed the matrix in each step; with two threads that took longer than the products of 10 rows."""
+    table, packed = ParameterTable([ParameterConfig(name="w", size=2 * 64 * 64)]), []
+    table.values[:] = np.random.default_rng(3).normal(size=table.values.size)
+    monkeypatch.setattr(step_products, "PackedMatrix", note_matrices(packed))
+    w, x = table["w"], np.random.default_rng(4).normal(size=(10, 64)).astype(np.float32)
+    alone = [w.multiply(x, (64, 64), begin, is_transposed=way) for begin in (0, 4096) for way in (False, True)]
+    with table.joined_products():
+        for _ in range(3):
+            found = [w.multiply(x, (64, 64), begin, is_transposed=way) for begin in (0, 4096) for way in (False, True)]
+    assert len(packed) == 4
+    np.testing.assert_allclose(found, alone, rtol=1e-5, atol=1e-5)
+    with table.joined_products():
+        w.multiply(x, (64, 64))
+        w.multiply(np.ones((300, 64), np.float32), (64, 64))  # a library computes so many rows
+    assert len(packed) == 5
+
+
+def note_matrices(packed):
+    class Noted(PackedMatrix):
+        def __init__(self, *given, **named):
+            packed.append(given)
+            super().__init__(*given, **named)
+
+    return Noted
