@@ -1,7 +1,8 @@
 """Add the gradients of rows of all trainers in trainer-id order, then take one step (synchronous sparse services).
 
 A trainer requests the rows of a batch before it computes the batch, and then pushes the gradients of these rows. A
-round waits for the gradients of every trainer and discards none.
+round waits for the gradients of every trainer and discards none. If a trainer already knows the rows of its next batch,
+its push asks for them, and the answer contains the values that they have after the step.
 
 An array of rows has the following form on the wire, for T tables, little-endian and without gaps:
 
@@ -9,8 +10,9 @@ An array of rows has the following form on the wire, for T tables, little-endian
     u32 ...    the numbers of these rows on the service, table by table, ascending in each table
     f32 ...    the rows, in the same order; absent in a request for rows
 
-An answer contains only the rows. The answer to gradients is empty: it reports that the gradients are applied. An array
-arrives in pieces, which are first joined.
+An answer contains only the rows. The answer to gradients is empty: it reports that the gradients are applied. After
+the gradients of a push with the flag ROWS, the array continues with a request for rows in the same form, and the answer
+contains these rows. An array arrives in pieces, which are first joined.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ from pserver.wire.protocol import Buffer, MessageFlag
 class SparseInbox:
     """For each trainer, the gradients of rows and the requests for rows that have arrived."""
 
-    answers_with_values = False
+    answers_with_values: Literal[False] = False
     counts_passes = True  # as in v0.10, the shard is informed of the end of a pass even in asynchronous training
-    pieces = 1  # number of pieces of the answer to a push
+    is_asynchronous: bool
+    pieces = 1  # number of pieces of a gradient of rows, as far as rounds count them
 
     def __init__(self, shard: SparseShard) -> None:
         self.shard = shard
@@ -43,6 +46,8 @@ class SparseInbox:
         self._answers: dict[int, Array] = {}
         self._gradients: dict[int, list[SparseGradient]] = {}  # the complete gradients of each trainer
         self._samples: dict[int, int] = {}
+        # the rows of each table that the push of a trainer asks for; the trainer gets them after the step
+        self._wanted: dict[int, list[RowIds]] = {}
 
     @property
     def values(self) -> memoryview:
@@ -57,15 +62,21 @@ class SparseInbox:
         """
         if trainer in self._gradients:
             raise BugError(f"trainer {trainer} pushes the gradients of rows twice before a step is taken")
-        whole = _join(self._arriving, trainer, piece, payload, length, self._most_bytes(with_rows=True))
+        asks = bool(flags & MessageFlag.ROWS)
+        if asks and self.is_asynchronous:  # other steps would come between this answer and the trainer's next batch
+            raise BugError(f"trainer {trainer} asks for rows in a push, which an asynchronous service does not answer")
+        most = self._most_bytes(with_rows=True) + asks * self._most_bytes(with_rows=False)
+        whole = _join(self._arriving, trainer, piece, payload, length, most)
         if whole is None:
             return
         rows, gradients = self._split(whole)
         expected = self.shard.count_elements(rows)
-        if gradients.size != expected:
+        if gradients.size < expected or (gradients.size > expected and not asks):
             raise BugError(
                 f"trainer {trainer} pushes {gradients.size} numbers as the gradients of rows with {expected} elements"
             )
+        if asks:
+            self._wanted[trainer] = self._read_request(trainer, gradients[expected:])
         matrices = []
         for one, group in zip(rows, self.shard.groups, strict=True):
             width = group.settings.row_width
@@ -76,7 +87,7 @@ class SparseInbox:
 
     def drop(self, trainer: int) -> None:
         """Drop the gradients of a trainer that have not been applied."""
-        for kept in (self._arriving, self._gradients, self._samples):
+        for kept in (self._arriving, self._gradients, self._samples, self._wanted):
             kept.pop(trainer, None)
 
     def free(self, trainer: int) -> None:
@@ -92,9 +103,25 @@ class SparseInbox:
         whole = _join(self._asking, trainer, piece, payload, length, self._most_bytes(with_rows=False))
         if whole is None:
             return None
-        rows, more = self._split(whole)
+        return self._answer(trainer, self._read_request(trainer, whole))
+
+    def take_wanted(self, trainer: int) -> memoryview | None:
+        """Return the current values of the rows that a trainer's last push asks for; None if it asks for none."""
+        rows = self._wanted.pop(trainer, None)
+        return None if rows is None else self._answer(trainer, rows)
+
+    def _read_request(self, trainer: int, array: Array) -> list[RowIds]:
+        """Return the row numbers of each table that a request for rows names.
+
+        Raises: BugError: see `_split`.
+        """
+        rows, more = self._split(array)
         if more.size:
             raise BugError(f"trainer {trainer} asks for rows with an array that has {more.size} numbers too many")
+        return rows
+
+    def _answer(self, trainer: int, rows: Sequence[RowIds]) -> memoryview:
+        """Return the current values of rows, in the memory for the answers to a trainer."""
         count = self.shard.count_elements(rows)
         if trainer not in self._answers or len(self._answers[trainer]) < count:
             self._answers[trainer] = np.empty(count + count // 4, np.float32)
