@@ -5,7 +5,7 @@
     client.initialise(values)
     for each pass:
         client.start_pass()
-        client.pull(rows, tables)                            # once per batch, see below
+        client.pull(rows, tables)                            # before a batch
         client.begin_push_rows(rows, gradients, samples)
         client.collect()
         client.begin_end_of_pass()
@@ -26,7 +26,7 @@ from paddle_base.kernels.tables import RowIds
 from pserver.client.client import BaseClient
 from pserver.client.membership import ClientOptions, ModelSetup
 from pserver.client.server_channel import ServerChannel, ServiceRequest
-from pserver.client.sparse_rows import NO_MEMORY, Gradients, PullRows, RowTargets, SendRows, SparseRows, WantedRows
+from pserver.client.sparse_rows import NO_MEMORY, PullRows, PushedRows, RowTargets, SendRows, SparseRows, WantedRows
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store.model_setup import describe_setup
 from pserver.store.snapshot import CheckpointState
@@ -105,7 +105,7 @@ class SparseClient(BaseClient):
         doing = f"push batch {self._batch} of pass {self._passes}"
         dealt = self._rows.deal(rows)
         targets = None if wanted is None else self._aim(wanted)
-        bodies = self._gather(Gradients(rows, gradients, dealt, in_place=in_place), targets)
+        bodies = self._gather(PushedRows(rows, gradients, dealt, in_place=in_place), targets)
         self.begin_all(
             SendRows(Op.PUSH, doing, bodies, samples=samples)
             if targets is None
@@ -149,9 +149,9 @@ class SparseClient(BaseClient):
         self, rows: Sequence[RowIds], gradients: Sequence[Array], *, in_place: bool = True
     ) -> dict[ServerChannel, memoryview]:
         """Return an array for each service, with the numbers and the gradients of the service's rows of a batch."""
-        return self._gather(Gradients(rows, gradients, self._rows.deal(rows), in_place=in_place))
+        return self._gather(PushedRows(rows, gradients, self._rows.deal(rows), in_place=in_place))
 
-    def _gather(self, pushed: Gradients, targets: RowTargets | None = None) -> dict[ServerChannel, memoryview]:
+    def _gather(self, pushed: PushedRows, targets: RowTargets | None = None) -> dict[ServerChannel, memoryview]:
         """Return the array of each service, which also names the service's rows of the targets, if there are any."""
         return {
             channel: self._rows.gather(

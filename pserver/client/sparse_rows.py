@@ -84,7 +84,7 @@ class SparseRows:
     def gather(
         self,
         service: int,
-        pushed: Gradients,
+        pushed: PushedRows,
         wanted: Sequence[Dealt] | None = None,
         *,
         shared: memoryview = NO_MEMORY,
@@ -128,7 +128,7 @@ def _count_rows(service: int, dealt: Sequence[Dealt]) -> list[int]:
     return [one.starts[service + 1] - one.starts[service] for one in dealt]
 
 
-class Gradients:
+class PushedRows:
     """The gradients of the rows of a batch.
 
     Args: rows, gradients, in_place: see `SparseClient.begin_push_rows`. dealt: these rows, divided among the services.
@@ -200,7 +200,8 @@ class RowTargets:
     def count_bytes(self, service: int) -> int:
         """Return the length in bytes of a service's rows."""
         counts = _count_rows(service, self.dealt)
-        return 4 * sum(count * table.shape[1] for count, table in zip(counts, self._tables, strict=True))
+        widths = [int(table.shape[1]) for table in self._tables]
+        return 4 * sum(count * width for count, width in zip(counts, widths, strict=True))
 
     def put(self, service: int, received: Array) -> None:
         """Copy the received rows of a service to their targets."""
