@@ -40,6 +40,11 @@ class SparseInbox:
 
     def __init__(self, shard: SparseShard) -> None:
         self.shard = shard
+        groups = shard.groups
+        self._tables = [(one.settings.name, one.rows, one.settings.row_width) for one in groups]
+        # the lengths in bytes of a request for every row, and of the gradients of every row
+        self._most_request = 4 * sum(1 + rows for _, rows, _ in self._tables)
+        self._most_gradients = self._most_request + 4 * sum(rows * width for _, rows, width in self._tables)
         self._arriving: dict[int, Joined] = {}
         self._asking: dict[int, Joined] = {}
         # memory for the answer to each trainer; reused when the trainer sends its next request
@@ -65,7 +70,7 @@ class SparseInbox:
         asks = bool(flags & MessageFlag.ROWS)
         if asks and self.is_asynchronous:  # other steps would come between this answer and the trainer's next batch
             raise BugError(f"trainer {trainer} asks for rows in a push, which an asynchronous service does not answer")
-        most = self._most_bytes(with_rows=True) + asks * self._most_bytes(with_rows=False)
+        most = self._most_gradients + asks * self._most_request
         whole = _join(self._arriving, trainer, piece, payload, length, most)
         if whole is None:
             return
@@ -77,12 +82,12 @@ class SparseInbox:
             )
         if asks:
             self._wanted[trainer] = self._read_request(trainer, gradients[expected:])
-        matrices = []
-        for one, group in zip(rows, self.shard.groups, strict=True):
-            width = group.settings.row_width
-            matrices.append(gradients[: one.size * width].reshape(-1, width))
-            gradients = gradients[one.size * width :]
-        self._gradients[trainer] = list(zip(rows, matrices, strict=True))
+        parts, start = [], 0
+        for one, (_, _, width) in zip(rows, self._tables, strict=True):
+            end = start + one.size * width
+            parts.append((one, gradients[start:end].reshape(-1, width)))
+            start = end
+        self._gradients[trainer] = parts
         self._samples[trainer] = samples
 
     def drop(self, trainer: int) -> None:
@@ -100,7 +105,7 @@ class SparseInbox:
 
         Raises: BugError: see `add`.
         """
-        whole = _join(self._asking, trainer, piece, payload, length, self._most_bytes(with_rows=False))
+        whole = _join(self._asking, trainer, piece, payload, length, self._most_request)
         if whole is None:
             return None
         return self._answer(trainer, self._read_request(trainer, whole))
@@ -127,11 +132,6 @@ class SparseInbox:
             self._answers[trainer] = np.empty(count + count // 4, np.float32)
         return self.shard.take(rows, self._answers[trainer][:count]).view("B").data
 
-    def _most_bytes(self, *, with_rows: bool) -> int:
-        """Return the length in bytes of an array that contains every row."""
-        groups = self.shard.groups
-        return 4 * sum(1 + one.rows * (1 + one.settings.row_width * with_rows) for one in groups)
-
     def _split(self, whole: Array) -> tuple[list[RowIds], Array]:
         """Return the row numbers of each table, and the floats that follow them in the array.
 
@@ -139,19 +139,17 @@ class SparseInbox:
         Raises: BugError: the array does not name rows of this service.
         """
         numbers = whole.view(np.uint32)
-        groups = self.shard.groups
-        counts = numbers[: len(groups)].tolist()
-        start = len(groups)
+        start = len(self._tables)
+        counts = numbers[:start].tolist()
         if len(counts) != start or start + sum(counts) > numbers.size:
-            raise BugError(f"an array of {numbers.size} numbers cannot name {counts} rows of {len(groups)} tables")
+            raise BugError(f"an array of {numbers.size} numbers cannot name {counts} rows of {start} tables")
         rows = []
-        for count, group in zip(counts, groups, strict=True):
-            rows.append(numbers[start : start + count].copy())
+        for count, (name, most, _) in zip(counts, self._tables, strict=True):
+            some = numbers[start : start + count].copy()
             start += count
-            if not is_rising(rows[-1], group.rows):
-                raise BugError(
-                    f"the row numbers of parameter {group.settings.name} are not ascending numbers below {group.rows}"
-                )
+            if not is_rising(some, most):
+                raise BugError(f"the row numbers of parameter {name} are not ascending numbers below {most}")
+            rows.append(some)
         return rows, whole[start:]
 
 

@@ -18,7 +18,7 @@ from pserver.optim.settings import Array, ParameterSpec
 from pserver.store.partition import StridedRun
 from pserver.store.sparse_partition import Dealt, SparseTable
 from pserver.wire import protocol
-from pserver.wire.protocol import Buffer, Message, Op
+from pserver.wire.protocol import NOTHING, Buffer, Message, Op
 
 NO_MEMORY = memoryview(b"")
 
@@ -162,19 +162,20 @@ class SendRows(ServiceRequest):
     def __init__(self, op: Op, doing: str, bodies: Mapping[ServerChannel, memoryview], **fields: Any) -> None:
         super().__init__(op, doing, **fields)
         self._bodies = bodies
+        self._pieces = {channel: protocol.count_pieces(len(body)) for channel, body in bodies.items()}
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
         """Return a note with the length of the whole array if the array has several pieces, else an empty note."""
-        length = len(self._bodies[channel])
-        return {"bytes": length} if protocol.count_pieces(length) > 1 else {}
+        return {"bytes": len(self._bodies[channel])} if self._pieces[channel] > 1 else NOTHING
 
     def count_pieces(self, channel: ServerChannel) -> int:
         """Return the number of pieces of the service's array."""
-        return protocol.count_pieces(len(self._bodies[channel]))
+        return self._pieces[channel]
 
     def payload_for(self, channel: ServerChannel, piece: int) -> Sequence[Buffer]:
         """Return a piece of the service's array."""
-        return (protocol.cut(self._bodies[channel], piece),)
+        body = self._bodies[channel]
+        return (body if self._pieces[channel] == 1 else protocol.cut(body, piece),)
 
 
 @dataclass(frozen=True)
