@@ -29,6 +29,7 @@ from interleave import Rounds, serve_rounds
 
 from pserver.client.client import Client
 from pserver.client.sparse_client import SparseClient
+from pserver.client.sparse_rows import WantedRows
 from pserver.optim.settings import Optimization, ParameterSpec
 
 WIDTH = 16  # number of elements of a row
@@ -82,7 +83,10 @@ def train_dense(number: int, job: Job, *, is_shared: bool, optimization: Optimiz
 
 
 def train_rows(number: int, job: Job, *, is_shared: bool) -> None:
-    """Pull the rows of a batch and push their gradients in every round; `is_shared`: see `train_dense`."""
+    """Push the gradients of the rows of a batch in every round, and pull the rows of the next batch with the answer.
+
+    `is_shared`: see `train_dense`.
+    """
     rows = job.size
     client = SparseClient(job.services(), **job.describe(number, is_shared=is_shared))
     client.join([ParameterSpec("w", rows * WIDTH, sparse_update=True, row_width=WIDTH)], SGD)
@@ -91,15 +95,18 @@ def train_rows(number: int, job: Job, *, is_shared: bool) -> None:
     rng = np.random.default_rng(number)
     count = min(ROWS_OF_A_BATCH, rows // 2)
     batches = itertools.cycle([draw(rng, rows, count) for _ in range(8)])
+    batch = next(batches)
     values = np.zeros((count, WIDTH), np.float32)
     gradients = np.full((count, WIDTH), 1e-3, np.float32)
 
     def one_round() -> None:
-        batch = next(batches)
-        client.pull([batch], [values[: len(batch)]], in_place=False)
-        client.begin_push_rows([batch], [gradients[: len(batch)]], 1, in_place=False)
+        nonlocal batch
+        pushed, batch = batch, next(batches)
+        wanted = WantedRows([batch], [values[: len(batch)]], in_place=False)
+        client.begin_push_rows([pushed], [gradients[: len(pushed)]], 1, in_place=False, wanted=wanted)
         client.collect()
 
+    client.pull([batch], [values[: len(batch)]], in_place=False)
     serve_rounds(one_round)
     client.begin_end_of_pass()
     client.collect()

@@ -7,8 +7,8 @@ usage: bench/pserver.py [--torch PYTHON] [--only large small tiny rows step asyn
             servers take an SGD step; with gloo of torch.distributed, 3 processes add arrays of 19.9 MB by an all-reduce
     small   the programs of `large`, with 0.24 MB instead of 19.9 MB
     tiny    the programs of `large`, with 4 kB instead of 19.9 MB
-    rows    a sparse table with 10 million rows of 16 numbers; in each batch a trainer pulls and pushes 20,000 different
-            rows
+    rows    a sparse table with 10 million rows of 16 numbers; in each batch a trainer pushes 20,000 different rows, and
+            pulls as many for its next batch in the same exchange
     step    an in-place step of SGD with momentum on 100 million float32, by a pool of two threads and by a loop in C
             with two threads
     async   asynchronous training of 16 trainers: the processor's time of a push and the pull of its answer
@@ -117,8 +117,8 @@ def divide(rates: Sequence[float], others: Sequence[float]) -> list[float]:
 def bench_rows(repeats: int) -> None:
     """Print how many rows per second are pulled and pushed, compared with pyzmq that transfers as many bytes."""
     count = min(ROWS_OF_A_BATCH, TABLE_ROWS // 2)
-    # a pull sends row numbers and receives rows, and a push sends both; a round of pyzmq transfers half of all these
-    # bytes in each direction
+    # a push sends row numbers, rows and the row numbers of the next batch, and receives rows; pyzmq transfers
+    # half of all these bytes in each direction
     there = count * (4 + 4 * WIDTH) // COUNT
     groups = [
         start_peer("zmq", there),
@@ -129,7 +129,7 @@ def bench_rows(repeats: int) -> None:
         run_interleaved(groups, find_rounds(groups[1]), repeats)
         peer, *both = ([COUNT * count * rate / 1e6 for rate in group.rates] for group in groups)
         print(f"\ntable of {TABLE_ROWS:,} x {WIDTH}, {count:,} different rows a batch and trainer, SGD")
-        print(f"million rows a second, as many bytes each way by pyzmq in one exchange instead of two: {spread(peer)}")
+        print(f"million rows a second, as many bytes each way by pyzmq: {spread(peer)}")
         for group, ours in zip(groups[1:], both, strict=True):
             server, trainer = group.peaks()
             print(

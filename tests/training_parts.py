@@ -22,7 +22,7 @@ BATCH = {"x": Argument(value=np.ones((2, 1), np.float32)), "y": Argument(value=n
 class CountingUpdater:
     """Adds 1 to all values in every step; in the step number `stop`, a signal arrives."""
 
-    prefetches = False
+    prefetches = looks_ahead = False
 
     def __init__(self, table, stopper, stop=0):
         self.table, self.stopper, self.stop = table, stopper, stop

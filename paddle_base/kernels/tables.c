@@ -2,7 +2,8 @@
  * messages. */
 #include "kernels.h"
 
-enum { AHEAD = 8 }; /* number of rows that are prefetched, because the processor cannot predict their addresses */
+/* number of rows that are prefetched, because the processor cannot predict their addresses; for each of several lists */
+enum { AHEAD = 8, AHEAD_OF_EACH = 4 };
 
 #if defined(__GNUC__)
 #define ASK(address) __builtin_prefetch(address)
@@ -114,52 +115,77 @@ static PyObject *merge_rows(PyObject *self, PyObject *const *args, Py_ssize_t co
 
 enum { WIDEST = 1024, LISTS = (MOST - 1) / 2 };
 
-FAST static void descend_loop(float *table, Py_ssize_t width, float rate, int lists, const uint32_t *const *ids,
-                              const float *const *rows, const Py_ssize_t *many) {
-    Py_ssize_t at[LISTS] = {0};
+/* The lists of `descend_loop`: their numbers and rows, the position in each list, and the next number of each list. */
+typedef struct {
+    int count;
+    const uint32_t *ids[LISTS];
+    const float *rows[LISTS];
+    Py_ssize_t many[LISTS], at[LISTS];
+    uint64_t next[LISTS]; /* NONE after the last number */
+} Lists;
+
+static const uint64_t NONE = (uint64_t)1 << 32; /* above every number */
+
+/* move to the next number of list k, and ask for the row of the table that comes some rows later */
+static void pass_on(Lists *lists, int k, const float *table, Py_ssize_t width, Py_ssize_t ahead) {
+    Py_ssize_t at = ++lists->at[k], many = lists->many[k];
+    lists->next[k] = at < many ? lists->ids[k][at] : NONE;
+    if (at + ahead < many) ask_row(table + lists->ids[k][at + ahead] * width, width);
+}
+
+FAST static void descend_loop(float *table, Py_ssize_t width, float rate, Lists *lists) {
+    /* more requests at a time, for all lists together, would take longer */
+    Py_ssize_t ahead = lists->count > 1 ? AHEAD_OF_EACH : AHEAD;
     for (;;) {
-        uint32_t row = 0;
-        int first = -1;
-        for (int k = 0; k < lists; k++)
-            if (at[k] < many[k] && (first < 0 || ids[k][at[k]] < row)) row = ids[k][at[k]], first = k;
-        if (first < 0) return;
-        float sum[WIDEST];
-        const float *from = rows[first] + at[first] * width;
-        float *to = table + row * width;
-        for (Py_ssize_t j = 0; j < width; j++) sum[j] = from[j];
-        for (int k = first; k < lists; k++) {
-            if (at[k] >= many[k] || ids[k][at[k]] != row) continue;
-            const float *more = rows[k] + at[k] * width;
-            if (k > first)
-                for (Py_ssize_t j = 0; j < width; j++) sum[j] += more[j];
-            if (++at[k] + AHEAD < many[k]) ask_row(table + ids[k][at[k] + AHEAD] * width, width);
+        uint64_t row = lists->next[0];
+        int first = 0;
+        for (int k = 1; k < lists->count; k++) {
+            int is_less = lists->next[k] < row;
+            row = is_less ? lists->next[k] : row;
+            first = is_less ? k : first;
         }
-        for (Py_ssize_t j = 0; j < width; j++) to[j] -= sum[j] * rate;
+        if (row == NONE) return;
+        float *to = table + row * width;
+        const float *from = lists->rows[first] + lists->at[first] * width;
+        float sum[WIDEST];
+        int others = 0;
+        for (int k = first + 1; k < lists->count; k++) others += lists->next[k] == row;
+        pass_on(lists, first, table, width, ahead);
+        if (others) {
+            for (Py_ssize_t j = 0; j < width; j++) sum[j] = from[j];
+            for (int k = first + 1; k < lists->count; k++) {
+                if (lists->next[k] != row) continue;
+                const float *more = lists->rows[k] + lists->at[k] * width;
+                for (Py_ssize_t j = 0; j < width; j++) sum[j] += more[j];
+                pass_on(lists, k, table, width, ahead);
+            }
+            from = sum;
+        }
+        for (Py_ssize_t j = 0; j < width; j++) to[j] -= from[j] * rate;
     }
 }
 
 /* descend_rows(table, width, rate, ids, rows, more ids, more rows, ...): subtract rate * s from each row of the table,
  * where s is the sum, over all lists, of the rows with the id of that row */
 static PyObject *descend_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    int lists = (int)(count - 3) / 2;
-    NEED(3 + 2 * lists);
-    const uint32_t *ids[LISTS];
-    const float *rows[LISTS];
-    Py_ssize_t all, size, many[LISTS];
+    Lists lists = {.count = (int)(count - 3) / 2};
+    NEED(3 + 2 * lists.count);
+    Py_ssize_t all, size;
     float rate;
-    float *table = lists >= 1 && lists <= LISTS ? floats(&arrays, args[0], &all) : NULL;
+    float *table = lists.count >= 1 && lists.count <= LISTS ? floats(&arrays, args[0], &all) : NULL;
     Py_ssize_t width = table ? PyLong_AsSsize_t(args[1]) : 0;
     if (!table || width < 1 || width > WIDEST || all % width || numbers(args + 2, 1, &rate) < 0)
         return fail(&arrays, "the table does not have rows of this width, or the number of lists is out of range");
-    for (int k = 0; k < lists; k++) {
-        ids[k] = read_naturals(&arrays, args[3 + 2 * k], &many[k]);
-        rows[k] = ids[k] ? read_floats(&arrays, args[4 + 2 * k], &size) : NULL;
-        if (!rows[k] || size != many[k] * width) return fail(&arrays, "the rows do not fit their numbers");
+    for (int k = 0; k < lists.count; k++) {
+        lists.ids[k] = read_naturals(&arrays, args[3 + 2 * k], &lists.many[k]);
+        lists.rows[k] = lists.ids[k] ? read_floats(&arrays, args[4 + 2 * k], &size) : NULL;
+        if (!lists.rows[k] || size != lists.many[k] * width) return fail(&arrays, "the rows do not fit their numbers");
+        lists.next[k] = lists.many[k] ? lists.ids[k][0] : NONE;
     }
     int good = 1;
     Py_BEGIN_ALLOW_THREADS
-    for (int k = 0; k < lists; k++) good &= below(ids[k], many[k], all / width);
-    if (good) descend_loop(table, width, rate, lists, ids, rows, many);
+    for (int k = 0; k < lists.count; k++) good &= below(lists.ids[k], lists.many[k], all / width);
+    if (good) descend_loop(table, width, rate, &lists);
     Py_END_ALLOW_THREADS
     if (!good) return fail(&arrays, "a row number is not in the table");
     DONE;

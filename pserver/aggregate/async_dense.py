@@ -29,7 +29,7 @@ class AsynchronousSteps:
     Args: trainers: number of trainers, or 0 if trainers join and leave. limits: limits of the age of gradients.
     """
 
-    answers_with_values = True
+    answers_with_values: Literal[True] = True
     is_asynchronous: Literal[True] = True
     counts_passes = False  # as in v0.10, the shard is not informed of the end of a pass
 

@@ -32,7 +32,7 @@ class SynchronousRounds:
     - `counts_passes`: whether the shard is informed of the end of a pass.
     """
 
-    answers_with_values = True
+    answers_with_values: Literal[True] = True
     is_asynchronous: Literal[False] = False
     counts_passes = True
 

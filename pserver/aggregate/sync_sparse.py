@@ -1,7 +1,8 @@
 """Add the gradients of rows of all trainers in trainer-id order, then take one step (synchronous sparse services).
 
 A trainer requests the rows of a batch before it computes the batch, and then pushes the gradients of these rows. A
-round waits for the gradients of every trainer and discards none.
+round waits for the gradients of every trainer and discards none. If a trainer already knows the rows of its next batch,
+its push asks for them, and the answer contains the values that they have after the step.
 
 An array of rows has the following form on the wire, for T tables, little-endian and without gaps:
 
@@ -9,8 +10,9 @@ An array of rows has the following form on the wire, for T tables, little-endian
     u32 ...    the numbers of these rows on the service, table by table, ascending in each table
     f32 ...    the rows, in the same order; absent in a request for rows
 
-An answer contains only the rows. The answer to gradients is empty: it reports that the gradients are applied. An array
-arrives in pieces, which are first joined.
+An answer contains only the rows. The answer to gradients is empty: it reports that the gradients are applied. After
+the gradients of a push with the flag ROWS, the array continues with a request for rows in the same form, and the answer
+contains these rows. An array arrives in pieces, which are first joined.
 """
 
 from __future__ import annotations
@@ -31,18 +33,26 @@ from pserver.wire.protocol import Buffer, MessageFlag
 class SparseInbox:
     """For each trainer, the gradients of rows and the requests for rows that have arrived."""
 
-    answers_with_values = False
+    answers_with_values: Literal[False] = False
     counts_passes = True  # as in v0.10, the shard is informed of the end of a pass even in asynchronous training
-    pieces = 1  # number of pieces of the answer to a push
+    is_asynchronous: bool
+    pieces = 1  # number of pieces of a gradient of rows, as far as rounds count them
 
     def __init__(self, shard: SparseShard) -> None:
         self.shard = shard
+        groups = shard.groups
+        self._tables = [(one.settings.name, one.rows, one.settings.row_width) for one in groups]
+        # the lengths in bytes of a request for every row, and of the gradients of every row
+        self._most_request = 4 * sum(1 + rows for _, rows, _ in self._tables)
+        self._most_gradients = self._most_request + 4 * sum(rows * width for _, rows, width in self._tables)
         self._arriving: dict[int, Joined] = {}
         self._asking: dict[int, Joined] = {}
         # memory for the answer to each trainer; reused when the trainer sends its next request
         self._answers: dict[int, Array] = {}
         self._gradients: dict[int, list[SparseGradient]] = {}  # the complete gradients of each trainer
         self._samples: dict[int, int] = {}
+        # the rows of each table that the push of a trainer asks for; the trainer gets them after the step
+        self._wanted: dict[int, list[RowIds]] = {}
 
     @property
     def values(self) -> memoryview:
@@ -57,26 +67,32 @@ class SparseInbox:
         """
         if trainer in self._gradients:
             raise BugError(f"trainer {trainer} pushes the gradients of rows twice before a step is taken")
-        whole = _join(self._arriving, trainer, piece, payload, length, self._most_bytes(with_rows=True))
+        asks = bool(flags & MessageFlag.ROWS)
+        if asks and self.is_asynchronous:  # other steps would come between this answer and the trainer's next batch
+            raise BugError(f"trainer {trainer} asks for rows in a push, which an asynchronous service does not answer")
+        most = self._most_gradients + asks * self._most_request
+        whole = _join(self._arriving, trainer, piece, payload, length, most)
         if whole is None:
             return
         rows, gradients = self._split(whole)
         expected = self.shard.count_elements(rows)
-        if gradients.size != expected:
+        if gradients.size < expected or (gradients.size > expected and not asks):
             raise BugError(
                 f"trainer {trainer} pushes {gradients.size} numbers as the gradients of rows with {expected} elements"
             )
-        matrices = []
-        for one, group in zip(rows, self.shard.groups, strict=True):
-            width = group.settings.row_width
-            matrices.append(gradients[: one.size * width].reshape(-1, width))
-            gradients = gradients[one.size * width :]
-        self._gradients[trainer] = list(zip(rows, matrices, strict=True))
+        if asks:
+            self._wanted[trainer] = self._read_request(trainer, gradients[expected:])
+        parts, start = [], 0
+        for one, (_, _, width) in zip(rows, self._tables, strict=True):
+            end = start + one.size * width
+            parts.append((one, gradients[start:end].reshape(-1, width)))
+            start = end
+        self._gradients[trainer] = parts
         self._samples[trainer] = samples
 
     def drop(self, trainer: int) -> None:
         """Drop the gradients of a trainer that have not been applied."""
-        for kept in (self._arriving, self._gradients, self._samples):
+        for kept in (self._arriving, self._gradients, self._samples, self._wanted):
             kept.pop(trainer, None)
 
     def free(self, trainer: int) -> None:
@@ -89,21 +105,32 @@ class SparseInbox:
 
         Raises: BugError: see `add`.
         """
-        whole = _join(self._asking, trainer, piece, payload, length, self._most_bytes(with_rows=False))
+        whole = _join(self._asking, trainer, piece, payload, length, self._most_request)
         if whole is None:
             return None
-        rows, more = self._split(whole)
+        return self._answer(trainer, self._read_request(trainer, whole))
+
+    def take_wanted(self, trainer: int) -> memoryview | None:
+        """Return the current values of the rows that a trainer's last push asks for; None if it asks for none."""
+        rows = self._wanted.pop(trainer, None)
+        return None if rows is None else self._answer(trainer, rows)
+
+    def _read_request(self, trainer: int, array: Array) -> list[RowIds]:
+        """Return the row numbers of each table that a request for rows names.
+
+        Raises: BugError: see `_split`.
+        """
+        rows, more = self._split(array)
         if more.size:
             raise BugError(f"trainer {trainer} asks for rows with an array that has {more.size} numbers too many")
+        return rows
+
+    def _answer(self, trainer: int, rows: Sequence[RowIds]) -> memoryview:
+        """Return the current values of rows, in the memory for the answers to a trainer."""
         count = self.shard.count_elements(rows)
         if trainer not in self._answers or len(self._answers[trainer]) < count:
             self._answers[trainer] = np.empty(count + count // 4, np.float32)
         return self.shard.take(rows, self._answers[trainer][:count]).view("B").data
-
-    def _most_bytes(self, *, with_rows: bool) -> int:
-        """Return the length in bytes of an array that contains every row."""
-        groups = self.shard.groups
-        return 4 * sum(1 + one.rows * (1 + one.settings.row_width * with_rows) for one in groups)
 
     def _split(self, whole: Array) -> tuple[list[RowIds], Array]:
         """Return the row numbers of each table, and the floats that follow them in the array.
@@ -112,19 +139,17 @@ class SparseInbox:
         Raises: BugError: the array does not name rows of this service.
         """
         numbers = whole.view(np.uint32)
-        groups = self.shard.groups
-        counts = numbers[: len(groups)].tolist()
-        start = len(groups)
+        start = len(self._tables)
+        counts = numbers[:start].tolist()
         if len(counts) != start or start + sum(counts) > numbers.size:
-            raise BugError(f"an array of {numbers.size} numbers cannot name {counts} rows of {len(groups)} tables")
+            raise BugError(f"an array of {numbers.size} numbers cannot name {counts} rows of {start} tables")
         rows = []
-        for count, group in zip(counts, groups, strict=True):
-            rows.append(numbers[start : start + count].copy())
+        for count, (name, most, _) in zip(counts, self._tables, strict=True):
+            some = numbers[start : start + count].copy()
             start += count
-            if not is_rising(rows[-1], group.rows):
-                raise BugError(
-                    f"the row numbers of parameter {group.settings.name} are not ascending numbers below {group.rows}"
-                )
+            if not is_rising(some, most):
+                raise BugError(f"the row numbers of parameter {name} are not ascending numbers below {most}")
+            rows.append(some)
         return rows, whole[start:]
 
 

@@ -5,7 +5,7 @@
     client.initialise(values)
     for each pass:
         client.start_pass()
-        client.pull(rows, tables)                            # once per batch
+        client.pull(rows, tables)                            # before a batch
         client.begin_push_rows(rows, gradients, samples)
         client.collect()
         client.begin_end_of_pass()
@@ -13,7 +13,8 @@
     client.fetch(values)                                     # all rows, to test or to save
     client.goodbye()
 
-For a batch, only its rows, their numbers and their gradients are transferred.
+For a batch, only its rows, their numbers and their gradients are transferred. If the rows of the next batch are already
+known at a push, `begin_push_rows` asks for them, and the next batch needs no `pull`: one exchange instead of two.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from paddle_base.kernels.tables import RowIds
 from pserver.client.client import BaseClient
 from pserver.client.membership import ClientOptions, ModelSetup
 from pserver.client.server_channel import ServerChannel, ServiceRequest
-from pserver.client.sparse_rows import NO_MEMORY, PullRows, RowTargets, SendRows, SparseRows
+from pserver.client.sparse_rows import NO_MEMORY, PullRows, PushedRows, RowTargets, SendRows, SparseRows, WantedRows
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store.model_setup import describe_setup
 from pserver.store.snapshot import CheckpointState
-from pserver.wire.protocol import Fetch, Op
+from pserver.wire.protocol import Fetch, MessageFlag, Op
 
 
 class SparseClient(BaseClient):
@@ -72,12 +73,17 @@ class SparseClient(BaseClient):
         Args: rows: the row numbers of each table, ascending. tables: the target arrays. If `in_place`, row r of table k
             is stored in tables[k][r]; otherwise row rows[k][i] is stored in tables[k][i].
         """
-        self._rows.forget()
-        dealt = self._rows.deal(rows)
-        bodies = {channel: self._rows.name_rows(service, dealt) for service, channel in enumerate(self.channels)}
-        lengths = {channel: self._rows.count_bytes(service, dealt) for service, channel in enumerate(self.channels)}
+        targets = self._aim(WantedRows(rows, tables, in_place=in_place))
+        bodies = {
+            channel: self._rows.name_rows(service, targets.dealt) for service, channel in enumerate(self.channels)
+        }
         doing = f"pull the rows of batch {self._batch + 1} of pass {self._passes}"
-        self.request(PullRows(doing, bodies, lengths, RowTargets(rows, dealt, tables, in_place=in_place)))
+        self.request(PullRows(Op.FETCH, doing, bodies, targets, argument=Fetch.ROWS))
+
+    def _aim(self, wanted: WantedRows) -> RowTargets:
+        """Divide wanted rows among the services; the rows may be known from an earlier batch with other contents."""
+        self._rows.forget()
+        return RowTargets(wanted, self._rows.deal(wanted.rows))
 
     def begin_push_rows(
         self,
@@ -86,14 +92,25 @@ class SparseClient(BaseClient):
         samples: int,
         *,
         in_place: bool = True,
+        wanted: WantedRows | None = None,
     ) -> None:
         """Send the gradients of the rows of a batch; `collect` waits for the step of all trainers.
 
         Args: rows, gradients, in_place: as `rows`, `tables` and `in_place` of `pull`. samples: see `Client.push_pull`.
+            wanted: the rows that the next batch would pull. `collect` puts them into their tables with the values that
+            they have after the step. Synchronous services only: in asynchronous training, the rows would be older than
+            rows that are pulled before the batch.
         """
         self._batch += 1
-        bodies = self.gather(rows, gradients, in_place=in_place)
-        self.begin_all(SendRows(Op.PUSH, f"push batch {self._batch} of pass {self._passes}", bodies, samples=samples))
+        doing = f"push batch {self._batch} of pass {self._passes}"
+        dealt = self._rows.deal(rows)
+        targets = None if wanted is None else self._aim(wanted)
+        bodies = self._gather(PushedRows(rows, gradients, dealt, in_place=in_place), targets)
+        self.begin_all(
+            SendRows(Op.PUSH, doing, bodies, samples=samples)
+            if targets is None
+            else PullRows(Op.PUSH, doing, bodies, targets, samples=samples, flags=MessageFlag.ROWS)
+        )
 
     def fetch(self, values: Array) -> None:
         """Fetch all rows of all tables in place; the rows are averages if the config enables averaging.
@@ -132,14 +149,15 @@ class SparseClient(BaseClient):
         self, rows: Sequence[RowIds], gradients: Sequence[Array], *, in_place: bool = True
     ) -> dict[ServerChannel, memoryview]:
         """Return an array for each service, with the numbers and the gradients of the service's rows of a batch."""
-        dealt = self._rows.deal(rows)
+        return self._gather(PushedRows(rows, gradients, self._rows.deal(rows), in_place=in_place))
+
+    def _gather(self, pushed: PushedRows, targets: RowTargets | None = None) -> dict[ServerChannel, memoryview]:
+        """Return the array of each service, which also names the service's rows of the targets, if there are any."""
         return {
             channel: self._rows.gather(
                 service,
-                dealt,
-                rows,
-                gradients,
-                in_place=in_place,
+                pushed,
+                None if targets is None else targets.dealt,
                 shared=channel.memory.outbox if channel.memory else NO_MEMORY,
             )
             for service, channel in enumerate(self.channels)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from pserver.optim.settings import Array, ParameterSpec
 from pserver.store.partition import StridedRun
 from pserver.store.sparse_partition import Dealt, SparseTable
 from pserver.wire import protocol
-from pserver.wire.protocol import Buffer, Fetch, Message, Op
+from pserver.wire.protocol import NOTHING, Buffer, Message, Op
 
 NO_MEMORY = memoryview(b"")
 
@@ -73,14 +74,6 @@ class SparseRows:
         self._last_dealt = (list(rows), dealt)
         return dealt
 
-    def count_bytes(self, service: int, dealt: Sequence[Dealt]) -> int:
-        """Return the length in bytes of a service's rows."""
-        floats = sum(
-            (one.starts[service + 1] - one.starts[service]) * table.width
-            for one, table in zip(dealt, self._tables, strict=True)
-        )
-        return 4 * floats
-
     def name_rows(self, service: int, dealt: Sequence[Dealt]) -> memoryview:
         """Return the array of a service's row numbers, in reused memory."""
         counts = _count_rows(service, dealt)
@@ -91,30 +84,25 @@ class SparseRows:
     def gather(
         self,
         service: int,
-        dealt: Sequence[Dealt],
-        rows: Sequence[RowIds],
-        gradients: Sequence[Array],
+        pushed: PushedRows,
+        wanted: Sequence[Dealt] | None = None,
         *,
-        in_place: bool,
         shared: memoryview = NO_MEMORY,
     ) -> memoryview:
         """Return an array with a service's row numbers and the gradients of these rows, in reused memory.
 
-        Args: see `SparseClient.begin_push_rows`.  shared: memory that is shared with the service; if the memory is long
-            enough, it contains the result.
+        Args: wanted: the rows of a request for rows that follows the gradients, if any. shared: memory that is shared
+            with the service; if the memory is long enough, it contains the result.
         """
-        counts = _count_rows(service, dealt)
-        start = len(counts) + sum(counts)
-        array = self._outbox(service, start + self.count_bytes(service, dealt) // 4, shared)
-        self._name(service, dealt, counts, array)
-        body = np.frombuffer(array, np.float32)
-        for number, gradient in enumerate(gradients):
-            one = dealt[number]
-            order = one.order[one.starts[service] : one.starts[service + 1]]
-            size = len(order) * gradient.shape[1]
-            target = body[start : start + size].reshape(-1, gradient.shape[1])
-            take_rows(gradient, rows[number].take(order) if in_place else order, target)
-            start += size
+        counts = _count_rows(service, pushed.dealt)
+        names = len(counts) + sum(counts)
+        length = names + sum(count * table.width for count, table in zip(counts, self._tables, strict=True))
+        more = [] if wanted is None else _count_rows(service, wanted)
+        array = self._outbox(service, length + len(more) + sum(more), shared)
+        self._name(service, pushed.dealt, counts, array)
+        pushed.copy(service, np.frombuffer(array[4 * names : 4 * length], np.float32))
+        if wanted is not None:
+            self._name(service, wanted, more, array[4 * length :])
         return array
 
     def _name(self, service: int, dealt: Sequence[Dealt], counts: Sequence[int], array: memoryview) -> None:
@@ -140,49 +128,86 @@ def _count_rows(service: int, dealt: Sequence[Dealt]) -> list[int]:
     return [one.starts[service + 1] - one.starts[service] for one in dealt]
 
 
+class PushedRows:
+    """The gradients of the rows of a batch.
+
+    Args: rows, gradients, in_place: see `SparseClient.begin_push_rows`. dealt: these rows, divided among the services.
+    """
+
+    def __init__(
+        self, rows: Sequence[RowIds], gradients: Sequence[Array], dealt: Sequence[Dealt], *, in_place: bool
+    ) -> None:
+        self.dealt = dealt
+        self._rows, self._gradients, self._in_place = rows, gradients, in_place
+
+    def copy(self, service: int, target: Array) -> None:
+        """Copy the gradients of a service's rows, table by table. Shapes: target: (elements of these rows,)."""
+        start = 0
+        for some, gradient, one in zip(self._rows, self._gradients, self.dealt, strict=True):
+            order = one.order[one.starts[service] : one.starts[service + 1]]
+            size = len(order) * gradient.shape[1]
+            part = target[start : start + size].reshape(-1, gradient.shape[1])
+            take_rows(gradient, some.take(order) if self._in_place else order, part)
+            start += size
+
+
 class SendRows(ServiceRequest):
     """A request that sends an array of rows to each service.
 
     The note contains the length of the array if the array has several pieces.
 
-    Args: bodies: the array of each service.
+    Args: bodies: the array of each service. fields: see `ServiceRequest`.
     """
 
-    def __init__(
-        self, op: Op, doing: str, bodies: Mapping[ServerChannel, memoryview], argument: int = 0, *, samples: int = 0
-    ) -> None:
-        super().__init__(op, doing, argument, samples=samples)
+    def __init__(self, op: Op, doing: str, bodies: Mapping[ServerChannel, memoryview], **fields: Any) -> None:
+        super().__init__(op, doing, **fields)
         self._bodies = bodies
+        self._pieces = {channel: protocol.count_pieces(len(body)) for channel, body in bodies.items()}
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
         """Return a note with the length of the whole array if the array has several pieces, else an empty note."""
-        length = len(self._bodies[channel])
-        return {"bytes": length} if protocol.count_pieces(length) > 1 else {}
+        return {"bytes": len(self._bodies[channel])} if self._pieces[channel] > 1 else NOTHING
 
     def count_pieces(self, channel: ServerChannel) -> int:
         """Return the number of pieces of the service's array."""
-        return protocol.count_pieces(len(self._bodies[channel]))
+        return self._pieces[channel]
 
     def payload_for(self, channel: ServerChannel, piece: int) -> Sequence[Buffer]:
         """Return a piece of the service's array."""
-        return (protocol.cut(self._bodies[channel], piece),)
+        body = self._bodies[channel]
+        return (body if self._pieces[channel] == 1 else protocol.cut(body, piece),)
+
+
+@dataclass(frozen=True)
+class WantedRows:
+    """The rows of each table that a batch uses, and the arrays that receive their values; see `SparseClient.pull`."""
+
+    rows: Sequence[RowIds]
+    tables: Sequence[Array]
+    _: KW_ONLY
+    in_place: bool = True
 
 
 class RowTargets:
-    """The targets of a batch's rows: the rows of each table, and the arrays that receive them.
+    """The targets of a batch's rows.
 
-    Args: rows, tables, in_place: see `SparseClient.pull`. dealt: these rows, divided among the services.
+    Attributes: dealt: the rows, divided among the services.
     """
 
-    def __init__(
-        self, rows: Sequence[RowIds], dealt: Sequence[Dealt], tables: Sequence[Array], *, in_place: bool
-    ) -> None:
-        self._rows, self._dealt, self._tables, self._in_place = rows, dealt, tables, in_place
+    def __init__(self, wanted: WantedRows, dealt: Sequence[Dealt]) -> None:
+        self.dealt = dealt
+        self._rows, self._tables, self._in_place = wanted.rows, wanted.tables, wanted.in_place
+
+    def count_bytes(self, service: int) -> int:
+        """Return the length in bytes of a service's rows."""
+        counts = _count_rows(service, self.dealt)
+        widths = [int(table.shape[1]) for table in self._tables]
+        return 4 * sum(count * width for count, width in zip(counts, widths, strict=True))
 
     def put(self, service: int, received: Array) -> None:
         """Copy the received rows of a service to their targets."""
         start = 0
-        for some, one, table in zip(self._rows, self._dealt, self._tables, strict=True):
+        for some, one, table in zip(self._rows, self.dealt, self._tables, strict=True):
             order = one.order[one.starts[service] : one.starts[service + 1]]
             size = len(order) * table.shape[1]
             part = received[start : start + size].reshape(-1, table.shape[1])
@@ -191,21 +216,19 @@ class RowTargets:
 
 
 class PullRows(SendRows):
-    """A request for rows; the rows are copied to their targets when all rows of a service have arrived.
+    """A request that is answered with rows, which are copied to their targets when all rows of a service have arrived.
 
-    Args: bodies: for each service, the array of row numbers. lengths: for each service, the bytes of its rows.
+    Args: bodies: for each service, the array that names its rows. targets: where the rows belong. fields: see
+        `ServiceRequest`.
     """
 
     def __init__(
-        self,
-        doing: str,
-        bodies: Mapping[ServerChannel, memoryview],
-        lengths: Mapping[ServerChannel, int],
-        targets: RowTargets,
+        self, op: Op, doing: str, bodies: Mapping[ServerChannel, memoryview], targets: RowTargets, **fields: Any
     ) -> None:
-        super().__init__(Op.FETCH, doing, bodies, Fetch.ROWS)
+        super().__init__(op, doing, bodies, **fields)
         self._services = {channel: service for service, channel in enumerate(bodies)}
-        self._lengths, self._targets = lengths, targets
+        self._lengths = {channel: targets.count_bytes(service) for channel, service in self._services.items()}
+        self._targets = targets
         # memory for the answer of each service, if the answer has several pieces
         self._inboxes: dict[ServerChannel, Array] = {}
 

@@ -137,10 +137,12 @@ class TrainerSession:
         request.answers[piece] = answer
         return self.names[0], answer
 
-    def reply_array(self, op: Op, array: memoryview, note: Mapping[str, Any] = NOTHING) -> list[Outgoing]:
-        """Answer with an array of bytes, piece by piece; the first piece contains the note."""
+    def reply_array(
+        self, op: Op, array: memoryview, note: Mapping[str, Any] = NOTHING, flags: int = MessageFlag.NONE
+    ) -> list[Outgoing]:
+        """Answer with an array of bytes, piece by piece; the first piece contains the note, all pieces the flags."""
         return [
-            self.reply(op, protocol.cut(array, piece), piece=piece, note=NOTHING if piece else note)
+            self.reply(op, protocol.cut(array, piece), piece=piece, flags=flags, note=NOTHING if piece else note)
             for piece in range(protocol.count_pieces(len(array)))
         ]
 
@@ -153,11 +155,15 @@ class TrainerSession:
     def repeat(self, piece: int) -> list[Outgoing]:
         """Return the answers to a repeated piece, which counts once.
 
-        A request of one piece may have several answers.
+        A request may have more answers than pieces. Every piece then brings back each n-th answer, for n pieces.
         """
         request = self.request
-        answers = request.answers.values() if len(request.pieces) == 1 else filter(None, [request.answers.get(piece)])
-        return [self.send(answer) for answer in answers]
+        count = len(request.pieces)
+        return [
+            self.send(answer)
+            for number, answer in request.answers.items()
+            if number == piece or (number >= count and number % count == piece)
+        ]
 
     def answer_ping(self, ping: Message, waits_for: str) -> Message:
         """Return the answer to a PING: the progress of the current request, and what the service waits for."""

@@ -55,6 +55,7 @@ class SparseShard(Shard):
         super().__init__(groups, sum(table.size for table in tables), optimization, pool)
         self._is_asynchronous = is_asynchronous
         self._tables = [self._make_table(group) for group in groups]
+        self._widths = [table.width for table in self._tables]
 
     def _make_table(self, group: ParameterGroup) -> _Table:
         is_averaged, settings = self.data.averaging is not None, group.settings
@@ -157,7 +158,10 @@ class SparseShard(Shard):
 
     def count_elements(self, rows: Sequence[RowIds]) -> int:
         """Return the total number of elements of the given rows of each table."""
-        return sum(len(one) * table.width for one, table in zip(rows, self._tables, strict=True))
+        count = 0
+        for one, width in zip(rows, self._widths, strict=True):
+            count += one.size * width
+        return count
 
     def take(self, rows: Sequence[RowIds], out: Array | None = None) -> Array:
         """Return the values of rows after the last step, table by table, in `out` if it is given.
@@ -166,11 +170,11 @@ class SparseShard(Shard):
         """
         result = np.empty(self.count_elements(rows), np.float32) if out is None else out
         start = 0
-        for table, some in zip(self._tables, rows, strict=True):
-            size = len(some) * table.width
+        for table, some, width in zip(self._tables, rows, self._widths, strict=True):
+            end = start + some.size * width
             self._bring_up(table, some)
-            take_rows(table.values, some, result[start : start + size].reshape(-1, table.width))
-            start += size
+            take_rows(table.values, some, result[start:end].reshape(-1, width))
+            start = end
         return result
 
     def catch_up(self) -> None:

@@ -105,9 +105,10 @@ class MessageFlag:
     LOCAL = 8  # the payload is in the shared memory and not in the message; the argument is its length in bytes
     KEEP = 16  # in a PUSH or COMMIT: its trainer keeps its values; the answer contains no values
     PREPARED = 32  # in an answer to a PUSH: the service has all gradients of the round and waits for COMMIT
+    ROWS = 64  # in a PUSH to a sparse service: the array also asks for rows, which the answer contains
 
 
-_ALL_FLAGS = 2 * MessageFlag.PREPARED - 1
+_ALL_FLAGS = 2 * MessageFlag.ROWS - 1
 _OPS = {int(op): op for op in Op}
 
 

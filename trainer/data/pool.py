@@ -49,6 +49,11 @@ class SamplePool:
         self._unread = array("q")  # rows of the columns that `fill` has not added to the pool
         self.units_left = 0
 
+    @property
+    def units_known(self) -> int:
+        """The units of the samples in the pool and, if all count one, of those that `fill` adds without `receive`."""
+        return self.units_left + (0 if self._units else len(self._unread))
+
     def rewind(self) -> None:
         """Move all taken samples back into the pool, in the order in which they were taken."""
         self.head = 0

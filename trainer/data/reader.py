@@ -116,6 +116,11 @@ class SampleReader:
             self._changed.notify_all()
             return chunk
 
+    def holds(self, units: int) -> bool:
+        """Return whether samples of so many units, or all that are left, wait for `take`."""
+        with self._changed:
+            return self._ended or sum(chunk.total for chunk in self._chunks) >= units
+
     @property
     def has_ended(self) -> bool:
         """Whether the provider has been read to its end. `take` may still have chunks to return."""

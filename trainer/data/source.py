@@ -60,6 +60,9 @@ class BatchSource(Protocol):
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
         """Return the next batch and its size in units (see trainer/data/pool.py); None at the end of the pass."""
 
+    def is_ready(self, size: int) -> bool:
+        """Whether `next_batch` will not wait for the provider. False if this is not known."""
+
     def track(self) -> None:
         """Begin to store the data that `position` returns."""
 
@@ -190,6 +193,10 @@ class DataSource:
         if not units:  # as in v0.10, the pass ends even if samples of zero units remain
             return None
         return self._gather(start), units
+
+    def is_ready(self, size: int) -> bool:
+        """Whether `next_batch` will not wait for the provider."""
+        return self._reader is None or self._reader.holds(self._wanted_units(size) - self._pool.units_known)
 
     def _take(self, size: int) -> tuple[int, int]:
         """Move the head of the pool past the next batch. Return the batch's first position and its sum of units."""

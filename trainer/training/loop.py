@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from paddle_base.runtime import glog
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, PaddleError, StoppedError
 from paddle_base.runtime.saves import pass_name
 from trainer.arrays.arguments import Argument
+from trainer.arrays.rng import Stream
 from trainer.evaluators import Accumulator
 from trainer.session import BatchResult, read_batches
 from trainer.storage.going_on import describe_going_on
@@ -30,6 +32,7 @@ from trainer.training.saves import Saves
 from trainer.training.stopping import Stopper
 
 T = TypeVar("T")
+TrainingBatch = tuple[Mapping[str, Argument], int]  # the slots of a batch, and its size in units
 # maximum seconds that an optimiser step may take after a signal. Source: a small part of a pod's grace period, 30 s
 STEP_LIMIT_S = 5
 # maximum seconds that a batch may take after a signal; a checkpoint can be made only after a batch
@@ -129,6 +132,40 @@ class BatchLoop:
         self._log.write_test(result)
 
 
+@dataclass(frozen=True)
+class _Ahead:
+    """A batch that was read before its turn, or None at the end of the pass, or the error of the provider.
+
+    The random stream then has the state that it had before, so that a checkpoint has it. `use` gives it the state after
+    the reading.
+    """
+
+    batch: TrainingBatch | None
+    error: DataError | MissingInputError | None
+    state: int
+
+    @classmethod
+    def read(cls, read: Callable[[], TrainingBatch | None], stream: Stream) -> _Ahead:
+        before = stream.state
+        batch = error = None
+        try:
+            batch = read()
+        except (DataError, MissingInputError) as exc:  # the step comes first, as without reading ahead
+            error = exc
+        after, stream.state = stream.state, before
+        return cls(batch, error, after)
+
+    def use(self, stream: Stream) -> TrainingBatch | None:
+        """Return the batch.
+
+        Raises: DataError, MissingInputError: the error of the provider.
+        """
+        stream.state = self.state
+        if self.error is not None:
+            raise self.error
+        return self.batch
+
+
 class Training(BatchLoop):
     """The training job.
 
@@ -147,6 +184,7 @@ class Training(BatchLoop):
         self._end_pass = parts.flags.start_pass + parts.flags.num_passes  # number of the last pass, plus 1
         self._fault: PaddleError | None = None  # of the test data; it ends this trainer when the checkpoint is written
         self._has_begun = False  # whether the saves of an earlier run have moved away
+        self._ahead: _Ahead | None = None
         self._checkpoints = CheckpointPolicy(parts, stopper, self._log)
         if not parts.flags.local:
             stopper.limit(CHECKPOINT_LIMIT_S)
@@ -242,17 +280,32 @@ class Training(BatchLoop):
             self._source.start_pass()
             self._checkpoints.mark()
 
-    def _read_batch(self) -> tuple[Mapping[str, Argument], int] | None:
-        batch = self._source.next_batch(self._parts.batch_size)
+    def _read_batch(self) -> TrainingBatch | None:
+        ahead, self._ahead = self._ahead, None
+        batch = self._source.next_batch(self._parts.batch_size) if ahead is None else ahead.use(self._session.stream)
         if batch is not None and not self._has_begun:
             self._parts.begin()
             self._has_begun = True
         return batch
 
+    def _look_ahead(self) -> None:
+        """Read the next batch before the step of this one, for an updater that fetches with the step what it needs.
+
+        The provider is not waited for, so that no step waits. A batch that follows a test is not read, because a test
+        may draw from the random stream that picks the samples.
+        """
+        updater, size = self._session.updater, self._parts.batch_size
+        if not updater.looks_ahead or self._is_test_due(self._position.batches + 1) or not self._source.is_ready(size):
+            return
+        self._ahead = _Ahead.read(lambda: self._wait_for(lambda: self._source.next_batch(size)), self._session.stream)
+        if self._ahead.batch is not None:
+            updater.announce(self._ahead.batch[0])
+
     def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
         """Train on a batch. If a trainer has requested a checkpoint after this step, make the checkpoint."""
         checkpoints = self._checkpoints
         result = self._compute(slots, samples)
+        self._look_ahead()
         with self._stopper:
             is_wanted = self._session.update(samples, checkpoint=checkpoints.is_wanted(self._position.batches + 1))
             # Trainer 0 writes a checkpoint before it takes part in the next step. When this step ends at another
@@ -269,14 +322,12 @@ class Training(BatchLoop):
         """Write the log lines, and make the tests and saves, that are due after a step."""
         position = self._position
         self._write()
-        period, by_batches = self._flags.test_period, self._flags.saving_period_by_batches
-        is_tested = bool(period and position.batches % period == 0)
-        if is_tested:
+        is_tested = self._is_test_due(position.batches)
+        period = self._flags.test_period
+        if period and position.batches % period == 0:
             self._test_saving()
-        # as in v0.10, the first save follows batch `by_batches` + 1 instead of batch `by_batches`
-        if by_batches and self._flags.trainer_id == 0 and position.batches > by_batches * (position.saves + 1):
+        if self._is_save_due(position.batches):
             position.saves += 1
-            is_tested = True
             with self._saves.before_test(pass_name(position.number, position.saves), position):
                 self._test_saving()
         if not is_tested:
@@ -285,6 +336,17 @@ class Training(BatchLoop):
         with self._stopper:
             position.is_due = False
             self._checkpoints.mark()
+
+    def _is_test_due(self, batches: int) -> bool:
+        """Return whether a test follows the batch with which `batches` batches of the pass are complete."""
+        period = self._flags.test_period
+        return bool(period and batches % period == 0) or self._is_save_due(batches)
+
+    def _is_save_due(self, batches: int) -> bool:
+        """Return whether a save, with a test, follows this batch."""
+        by_batches = self._flags.saving_period_by_batches
+        # as in v0.10, the first save follows batch `by_batches` + 1 instead of batch `by_batches`
+        return bool(by_batches) and self._flags.trainer_id == 0 and batches > by_batches * (self._position.saves + 1)
 
     def _finish_batches(self) -> None:
         """End the pass together with the other trainers."""

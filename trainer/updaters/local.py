@@ -31,10 +31,10 @@ class Updater(ABC):
 
     Every updater has the abstract methods. The other methods do nothing, unless an updater needs them.
 
-    Attributes: prefetches: whether `prefetch` does anything.
+    Attributes: prefetches: whether `prefetch` does anything. looks_ahead: whether `announce` does anything.
     """
 
-    prefetches = False
+    prefetches = looks_ahead = False
 
     @abstractmethod
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
@@ -58,6 +58,9 @@ class Updater(ABC):
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
         """Prepare the values that only this batch needs, before its forward pass."""
+
+    def announce(self, slots: Mapping[str, Argument]) -> None:
+        """Take notice of the batch after the present one, before the step of the present one."""
 
     def begin_step(self, samples: int) -> OnFinal | None:
         """Begin the step of a batch of `samples` samples, before its backward pass.

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
-from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
+from paddle_base.runtime.errors import ConfigError, DataError, PeerUnreachableError
+from pserver.client.sparse_rows import WantedRows
 from pserver.optim.settings import Array, Optimization
 from pserver.store.snapshot import CheckpointState
 from pserver.store.sparse_shard import make_table_groups
@@ -59,12 +60,12 @@ class TableRows:
         # the servers would report errors of the settings; this call raises these errors in the trainer
         make_table_groups(self.specs, optimization, is_asynchronous=optimization.is_asynchronous)
 
-    def find(self, slots: Mapping[str, Argument]) -> None:
+    def find(self, slots: Mapping[str, Argument]) -> list[RowIds]:
         """Find the rows that a batch uses.
 
         Raises: ConfigError, DataError: see `RowFinder.find`.
         """
-        self.rows = self._finder.find(slots)
+        return self._finder.find(slots)
 
     def list_values(self) -> list[Array]:
         """Return the values of each table, row by row."""
@@ -102,6 +103,10 @@ class TablesUpdater(Updater):
     ) -> None:
         self._dense, self._tables, self._client = dense, tables, client
         self._dense_services, self._shrink = dense_services, shrink
+        self.looks_ahead = not tables.optimization.is_asynchronous
+        # the next batch and its rows: as `announce` was told, and as the servers have sent them with the step
+        self._expected: _NextBatch | None = None
+        self._fetched: _NextBatch | None = None
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Join every service. Trainer 0 sends its values, or a checkpoint.
@@ -142,13 +147,22 @@ class TablesUpdater(Updater):
         self._dense.start_pass(batch)
         self._client.start_pass(batch)
 
+    def announce(self, slots: Mapping[str, Argument]) -> None:
+        """Make the next step fetch the rows of the batch that follows it, so that this batch needs no exchange."""
+        with suppress(ConfigError, DataError):  # `prefetch` raises the error again, when it is the batch's turn
+            self._expected = _NextBatch(slots, self._tables.find(slots))
+
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Fetch the rows that a batch uses.
+        """Fetch the rows that a batch uses, unless the last step has fetched them.
 
         Raises: ConfigError, DataError: see `RowFinder.find`.
         """
-        self._tables.find(slots)
-        self._client.pull(self._tables.rows, self._tables.list_values())
+        fetched, self._fetched = self._fetched, None
+        if fetched is not None and fetched.slots is slots:
+            self._tables.rows = fetched.rows
+        else:
+            self._tables.rows = self._tables.find(slots)
+            self._client.pull(self._tables.rows, self._tables.list_values())
         if self._shrink > 0:
             self._tables.shrink(self._shrink, only_rows=True)
 
@@ -160,10 +174,13 @@ class TablesUpdater(Updater):
         return lambda start: push(max(start - self._tables.size, 0))
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Push all gradients, and pull the dense values."""
-        self._client.begin_push_rows(self._tables.rows, self._tables.list_gradients(), samples)
+        """Push all gradients, and pull the dense values, and the rows of the next batch if it is known."""
+        tables, following, self._expected = self._tables, self._expected, None
+        wanted = None if following is None else WantedRows(following.rows, tables.list_values())
+        self._client.begin_push_rows(tables.rows, tables.list_gradients(), samples, wanted=wanted)
         is_due = self._dense.step(samples, checkpoint)
         self._client.collect()
+        self._fetched = following
         return is_due
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
@@ -184,6 +201,7 @@ class TablesUpdater(Updater):
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """A context with all rows of the servers. After the context the next batch fetches its own rows again."""
+        self._fetched = None  # the averages replace these rows
         with self._dense.averaged():
             self._client.fetch(self._tables.values)
             if self._shrink > 0:
@@ -199,6 +217,14 @@ class TablesUpdater(Updater):
         """Send the servers the reason why this trainer leaves."""
         self._client.abort(reason)
         self._dense.abort(reason)
+
+
+@dataclasses.dataclass(frozen=True)
+class _NextBatch:
+    """The batch that follows a step, and the rows of each table that it uses."""
+
+    slots: Mapping[str, Argument]
+    rows: list[RowIds]
 
 
 def _matrix(parameter: Parameter, flat: Array) -> Array:

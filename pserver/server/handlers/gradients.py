@@ -77,9 +77,13 @@ class Gradients:
             self._finish_batch(active, now)
             # trainer 0 writes the checkpoint, so no checkpoint is made after trainer 0 has finished the pass
             flags = asked if active[0].number == 0 else MessageFlag.NONE
+        if not rounds.answers_with_values:
+            return [
+                out for trainer in active for out in _reply_rows(trainer, rounds.take_wanted(trainer.number), flags)
+            ]
         out = []
         for piece in done:
-            values = protocol.cut(rounds.values, piece) if rounds.answers_with_values else None
+            values = protocol.cut(rounds.values, piece)
             more = flags if piece == done[-1] else MessageFlag.NONE
             out += [
                 trainer.reply(Op.PUSH, None if trainer.progress.keeps_values else values, piece=piece, flags=more)
@@ -143,3 +147,10 @@ class Gradients:
             pushed = {number: trainer.progress.pushed for number, trainer in names.items()}
             glog.info(f"{self._sessions.identity}: {state.stragglers.describe(names, pushed, now)}")
             state.stragglers.begin_period()
+
+
+def _reply_rows(trainer: TrainerSession, rows: memoryview | None, flags: int) -> list[Outgoing]:
+    """Answer a push to a sparse service, with the rows that it asks for, if any."""
+    if rows is None:
+        return [trainer.reply(Op.PUSH, flags=flags)]
+    return trainer.reply_array(Op.PUSH, rows, flags=flags)

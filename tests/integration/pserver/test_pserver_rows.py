@@ -12,6 +12,7 @@ from paddle_base.runtime.errors import BugError, PaddleError, PeerUnreachableErr
 from pserver.client import membership
 from pserver.client.server_channel import ServerChannel
 from pserver.client.sparse_client import SparseClient
+from pserver.client.sparse_rows import WantedRows
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
@@ -73,8 +74,11 @@ def matrices(values, tables=TABLES):
     return found
 
 
-def train(row_client, services, trainer, trainers, passes, settings=SGD, pause=lambda: None, own=()):
-    """Train on passes of batches; a gradient is the pulled row times a number, plus noise."""
+def train(row_client, services, trainer, trainers, passes, settings=SGD, pause=lambda: None, own=(), at_once=False):
+    """Train on passes of batches; a gradient is the pulled row times a number, plus noise.
+
+    at_once: a push also pulls the rows of the next batch.
+    """
     client = row_client(services, trainer, trainers, own)
     client.join(TABLES, settings)
     client.initialise(first_values()) if trainer == 0 else client.initialise(np.empty(SIZE, np.float32))
@@ -83,12 +87,15 @@ def train(row_client, services, trainer, trainers, passes, settings=SGD, pause=l
     gradients = matrices(np.full(SIZE, np.nan, np.float32))
     for batches in passes:
         client.start_pass()
-        for rows, noise in batches:
-            client.pull(rows, tables)
+        for batch, (rows, noise) in enumerate(batches):
+            if not (at_once and batch):
+                client.pull(rows, tables)
             for number, some in enumerate(rows):
                 gradients[number][some] = np.float32(0.5) * tables[number][some] + noise[number]
             pause()
-            client.begin_push_rows(rows, gradients, 10)
+            is_wanted = at_once and batch + 1 < len(batches)
+            wanted = WantedRows(batches[batch + 1][0], tables) if is_wanted else None
+            client.begin_push_rows(rows, gradients, 10, wanted=wanted)
             client.collect()
         client.begin_end_of_pass()
         client.collect()
@@ -119,7 +126,9 @@ def expect(passes, trainers, settings=SGD):
     return shard.values
 
 
-def run(pserver, crowd, row_client, tools, hosts, ports, passes, settings=SGD, jitter=None, own=lambda trainer: ()):
+def run(
+    pserver, crowd, row_client, tools, hosts, ports, passes, settings=SGD, jitter=None, own=lambda _: (), at_once=False
+):
     trainers = len(passes)
     port = tools.find_ports(ports + 1)
     flags = [f"--ports_num_for_sparse={ports}"]
@@ -132,6 +141,7 @@ def run(pserver, crowd, row_client, tools, hosts, ports, passes, settings=SGD, j
             trainer,
             *(train, row_client, services, trainer, trainers, passes[trainer], settings, jitter or (lambda: None)),
             own(trainer),
+            at_once,
         )
     crowd.end()
     assert len({values.tobytes() for values in crowd.results.values()}) == 1
@@ -153,6 +163,46 @@ def test_rows_through_shared_memory_give_the_same_bits(pserver, crowd, row_clien
     own = {0: ["127.0.0.1"], 1: ["127.0.0.2"], 2: []}
     values = run(pserver, crowd, row_client, tools, 2, 2, passes, own=own.__getitem__)
     assert values.tobytes() == expect(passes, 3).tobytes()
+
+
+@pytest.mark.parametrize("settings", [SGD, Optimization("adagrad", 0.1), Optimization("adam", 0.1)])
+def test_a_push_that_pulls_the_rows_of_the_next_batch_gives_the_same_bits(pserver, crowd, row_client, tools, settings):
+    """Trainer 0 shares memory with a server, and trainer 2 ends its pass first."""
+    passes = [[draw(trainer, 6)[: 6 - trainer], draw(trainer, 3)] for trainer in range(3)]
+    own = {0: ["127.0.0.1"], 1: [], 2: []}.__getitem__
+    results = [
+        run(pserver, crowd, row_client, tools, 2, 1, passes, settings, own=own, at_once=at_once)
+        for at_once in (False, True)
+    ]
+    assert results[0].tobytes() == results[1].tobytes()
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_a_push_and_its_answer_of_many_pieces_are_one_exchange(pserver, row_client, monkeypatch, is_local):
+    table = ParameterSpec("wide", 12_000 * 130, sparse_update=True, row_width=130)
+    server = pserver("--ports_num_for_sparse=1")
+    client = row_client([(server.host, server.port + 1)], own_addresses=[server.host] if is_local else [])
+    client.join([table], SGD)
+    values = np.arange(table.size, dtype=np.float32)
+    client.initialise(values)
+    client.start_pass()
+    begun = []
+    monkeypatch.setattr(ServerChannel, "begin", counting(ServerChannel.begin, begun, lambda *_: [b""]))
+    matrix, rows = values.reshape(-1, 130), np.array([7], np.uint32)
+    for count in (12_000, 5, 3_000):
+        wanted = np.arange(0, 12_000, 12_000 // count, dtype=np.uint32)
+        got = np.empty((len(wanted), 130), np.float32)
+        gradient = matrix[rows].copy()
+        asked = WantedRows([wanted], [got], in_place=False)
+        client.begin_push_rows([rows], [gradient], 1, in_place=False, wanted=asked)
+        client.collect()
+        matrix[rows] -= np.float32(0.1) * gradient
+        assert got.tobytes() == matrix[wanted].tobytes()
+        rows = wanted
+    assert len(begun) == 3
+    client.begin_end_of_pass()
+    client.collect()
+    client.goodbye()
 
 
 @pytest.mark.parametrize("most", [None, 0, 4096, 2_000_000, membership.MOST_SHARED_ROWS])

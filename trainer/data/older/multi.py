@@ -90,6 +90,10 @@ class MultiSource:
         self._batches += 1
         return (slots, units) if units else None
 
+    def is_ready(self, size: int) -> bool:
+        """Return False: a source may have to begin again, and its provider with it."""
+        return False
+
     def track(self) -> None:
         """Begin to store the data that `position` returns."""
         for part in self._parts:

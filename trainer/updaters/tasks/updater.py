@@ -87,7 +87,7 @@ class TaskUpdater(Updater):
         self._begun = None
         self._pushes.open()
         if self._tables is not None:
-            self._tables.find(slots)
+            self._tables.rows = self._tables.find(slots)
         self._servers.run(self._prepare)
 
     def _prepare(self, services: JoinedServices) -> None:

@@ -34,8 +34,8 @@ def array(*rows, counts=None, more=()):
     return numbers.tobytes() + np.array(more, np.float32).tobytes()
 
 
-def add(rounds, trainer, content, length=None, piece=0, samples=1):
-    rounds.add(trainer, piece, content, samples, MessageFlag.NONE, len(content) if length is None else length)
+def add(rounds, trainer, content, length=None, piece=0, samples=1, flags=MessageFlag.NONE):
+    rounds.add(trainer, piece, content, samples, flags, len(content) if length is None else length)
 
 
 def test_rows_are_looked_up_table_after_table():
@@ -54,6 +54,29 @@ def test_a_round_steps_when_every_trainer_has_pushed():
     assert rounds.step([0], [0, 1]) == [0] and rounds.finish() == MessageFlag.NONE
     assert not rounds.is_open
     assert rounds.shard.values.tolist()[6:8] == [6 - 11, 7 - 22] and rounds.shard.values.tolist()[20:23] == [15, 16, 17]
+
+
+def test_a_push_that_asks_for_rows_gets_them_after_the_step():
+    rounds = SparseRounds(shard())
+    add(rounds, 0, array([3], [0], more=[10, 20, 5, 5, 5]) + array([2, 3], []), flags=MessageFlag.ROWS)
+    add(rounds, 1, array([3], [], more=[1, 2]))
+    assert rounds.step([0], [0, 1]) == [0]
+    assert np.frombuffer(rounds.take_wanted(0), np.float32).tolist() == [4, 5, 6 - 11, 7 - 22]
+    assert rounds.take_wanted(0) is None and rounds.take_wanted(1) is None
+
+
+def test_rows_that_a_push_asks_for_are_forgotten_with_its_gradients():
+    rounds = SparseRounds(shard())
+    add(rounds, 0, array([3], [], more=[1, 2]) + array([2], []), flags=MessageFlag.ROWS)
+    rounds.drop(0)
+    assert rounds.take_wanted(0) is None
+
+
+def test_an_asynchronous_service_gives_no_rows_with_a_push():
+    """The rows of another time than the next batch; the reason must reach the trainer."""
+    steps = SparseSteps(SparseShard(TABLES, Optimization("momentum", 1.0), is_asynchronous=True), 2, StalenessLimits())
+    with pytest.raises(BugError, match="trainer 0 asks for rows in a push"):
+        add(steps, 0, array([3], [], more=[1, 2]) + array([2], []), flags=MessageFlag.ROWS)
 
 
 def test_row_numbers_that_change_after_the_check_have_no_effect():
@@ -99,7 +122,11 @@ def test_what_is_no_array_of_rows_is_refused(content):
     before = rounds.shard.values.tobytes()
     with pytest.raises(BugError):
         add(rounds, 0, content)
-    assert not rounds.has_all_of(0) and rounds.shard.values.tobytes() == before
+    with pytest.raises(BugError):
+        add(rounds, 1, array([3], [], more=[1, 1]) + content, flags=MessageFlag.ROWS)
+    with pytest.raises(BugError):
+        add(rounds, 2, content + array([3], []), flags=MessageFlag.ROWS)
+    assert not any(rounds.has_all_of(trainer) for trainer in range(3)) and rounds.shard.values.tobytes() == before
 
 
 @pytest.mark.parametrize("length", [-1, 4 * (2 + 16 + 20 + 18) + 4, 2**62])
@@ -130,8 +157,8 @@ def test_gradients_come_once_a_round():
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.integers(0, 12), max_size=12), st.binary(max_size=40), st.booleans())
-def test_no_bytes_whatever_harm_the_tables(numbers, tail, asks):
+@given(st.lists(st.integers(0, 12), max_size=12), st.binary(max_size=40), st.booleans(), st.booleans())
+def test_no_bytes_whatever_harm_the_tables(numbers, tail, asks, at_once):
     rounds = SparseRounds(shard())
     before = rounds.shard.values.tobytes()
     content = np.array(numbers, np.uint32).tobytes() + tail
@@ -139,7 +166,7 @@ def test_no_bytes_whatever_harm_the_tables(numbers, tail, asks):
         if asks:
             rounds.look_up(0, 0, content, len(content))
         else:
-            add(rounds, 0, content)
+            add(rounds, 0, content, flags=MessageFlag.ROWS if at_once else MessageFlag.NONE)
     except BugError:
         assert not rounds.has_all_of(0)
     assert rounds.shard.values.tobytes() == before

@@ -186,3 +186,25 @@ def test_a_look_finds_the_faults_of_the_data(process, message):
     """A whole pass was trained before the first test found them."""
     with pytest.raises(PaddleError, match=message):
         look(process)
+
+
+def test_a_source_is_ready_when_its_next_batch_needs_no_wait(monkeypatch):
+    monkeypatch.setattr(reader, "FIRST_CHUNK_ROWS", 2)
+    monkeypatch.setattr(reader, "CHUNK_ROWS", 2)
+    release = threading.Event()
+
+    def process(settings, file):
+        for number in range(7):
+            if number == 4:
+                assert release.wait(30)
+            yield {"x": np.full(WIDTH, number, np.float32)}
+
+    source = make(process, dense_vector(WIDTH))
+    source.start_pass()
+    assert source.next_batch(1)[1] == 1 and source.is_ready(1)
+    assert source.next_batch(3)[1] == 3
+    assert not source.is_ready(1)
+    release.set()
+    source._reader.wait_for_end()
+    assert source.is_ready(2) and source.next_batch(3)[1] == 3
+    assert source.is_ready(2) and source.next_batch(3) is None and source.is_ready(2)

@@ -267,6 +267,82 @@ def test_a_signal_in_a_test_keeps_the_random_numbers_that_the_test_draws(tmp_pat
     assert states[-1] == before
 
 
+class AheadSource(Source):
+    """Picks samples with the random stream, as a shuffled source does; the provider fails at batch `fault`."""
+
+    def __init__(self, stopper, events, fault=None):
+        super().__init__(stopper, None)
+        self.events, self.fault, self.stream = events, fault, None
+
+    def is_ready(self, size):
+        return True
+
+    def next_batch(self, size):
+        batch = super().next_batch(size)
+        if self.place[1] == self.fault:
+            raise DataError("no sample")
+        self.events.append(f"read {self.place[1]}")
+        self.stream.draw()
+        return batch
+
+
+class AheadUpdater(CountingUpdater):
+    looks_ahead = True
+    events = None
+
+    def announce(self, slots):
+        assert slots is BATCH
+        self.events.append("announce")
+
+    def step(self, samples, checkpoint=False):
+        self.events.append("step")
+        return super().step(samples, checkpoint)
+
+
+def train_ahead(folder, stopper, *flags, fault=None):
+    """Return what was done in order, and the states of the random stream that a checkpoint after each step has."""
+    events, marks = [], []
+    parts = make_parts(folder, "--num_passes=1", *flags, train=AheadSource(stopper, events, fault))
+    parts.train.stream = stream = parts.session.stream
+    updater = AheadUpdater(parts.session.table, stopper)
+    updater.events, parts.session.updater = events, updater
+    training = Training(parts, stopper)
+    training._checkpoints.mark = lambda: marks.append(stream.state)
+    try:
+        training.run()
+    except DataError as error:
+        events.append(str(error))
+    return events, marks
+
+
+def test_an_updater_that_looks_ahead_is_told_the_next_batch_before_the_step(tmp_path, stopper):
+    events, marks = train_ahead(tmp_path / "ahead", stopper)
+    assert events == ["read 1", "read 2", "announce", "step", "read 3", "announce", "step", "read 4", "step"]
+    AheadUpdater.looks_ahead = False
+    try:
+        plain, plain_marks = train_ahead(tmp_path / "plain", stopper)
+    finally:
+        AheadUpdater.looks_ahead = True
+    assert plain == ["read 1", "step", "read 2", "step", "read 3", "step", "read 4"] and marks == plain_marks
+
+
+def test_a_batch_after_a_test_is_not_read_ahead(tmp_path, stopper):
+    """The test may draw from the stream that picks the samples; the samples would be others."""
+    events, _ = train_ahead(tmp_path, stopper, "--test_period=2")
+    assert events == ["read 1", "read 2", "announce", "step", "step", "read 3", "read 4", "step"]
+
+
+def test_a_fault_of_a_batch_that_is_read_ahead_costs_no_step(tmp_path, stopper):
+    events, _ = train_ahead(tmp_path, stopper, fault=3)
+    assert events == ["read 1", "read 2", "announce", "step", "step", "no sample"]
+
+
+def test_a_slow_provider_is_not_waited_for_before_a_step(tmp_path, stopper, monkeypatch):
+    monkeypatch.setattr(AheadSource, "is_ready", lambda *_: False)
+    events, _ = train_ahead(tmp_path, stopper)
+    assert events == ["read 1", "step", "read 2", "step", "read 3", "step", "read 4"]
+
+
 def test_without_a_signal_every_pass_is_saved(tmp_path, stopper):
     run(tmp_path, stopper)
     assert saved(tmp_path) == {"pass-00000": 3, "pass-00001": 6, "pass-00002": 9}

@@ -7,7 +7,7 @@ import pytest
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.proto.ParameterConfig_pb2 import ParameterConfig
-from paddle_base.runtime.errors import ConfigError, PeerUnreachableError
+from paddle_base.runtime.errors import ConfigError, DataError, PeerUnreachableError
 from pserver.optim.settings import Optimization
 from pserver.store.snapshot import CheckpointState, Part
 from trainer.arrays.arguments import Argument
@@ -43,6 +43,7 @@ class Recorder:
         def answer(*arguments, **more):
             self._log.append(f"{self._name} {asked}")
             self._answers.setdefault("seen", {})[asked] = arguments
+            self._answers.setdefault("named", {})[asked] = more
             given = self._answers.get(asked)
             if isinstance(given, Exception):
                 raise given
@@ -121,6 +122,54 @@ def test_rows_are_pulled_before_a_batch_and_the_same_ones_pushed_after_it():
     assert [one.tolist() for one in rows] == [[3, 9], []] and samples == 5
     assert gradients[0][[3, 9]].tolist() == [[0, 0], [1, 1]]
     assert log[-3:] == ["tables begin_push_rows", "dense step", "tables collect"]
+
+
+def test_a_step_fetches_the_rows_of_the_batch_that_was_announced():
+    log, table, client, updater = make()
+    first, second = ({"word": Argument(ids=np.array(some))} for some in ([3, 9], [4, 0]))
+    updater.prefetch(first)
+    updater.announce(second)
+    updater.step(5)
+    wanted = client._answers["named"]["begin_push_rows"]["wanted"]
+    assert [one.tolist() for one in wanted.rows] == [[0, 4], []] and wanted.in_place
+    assert np.shares_memory(wanted.tables[0], table["emb"].value)
+    del log[:]
+    updater.prefetch(second)
+    assert log == []
+    updater.step(5)
+    assert [one.tolist() for one in client._answers["seen"]["begin_push_rows"][0]] == [[0, 4], []]
+    assert client._answers["named"]["begin_push_rows"]["wanted"] is None
+
+
+@pytest.mark.parametrize("between", ["another batch", "a test"])
+def test_rows_that_came_with_a_step_are_fetched_again_if_they_are_not_those_of_the_batch(between):
+    log, _, _, updater = make()
+    first, second = ({"word": Argument(ids=np.array(some))} for some in ([3, 9], [4, 0]))
+    updater.prefetch(first)
+    updater.announce(second)
+    updater.step(5)
+    if between == "a test":
+        with updater.averaged():
+            pass
+    del log[:]
+    updater.prefetch(first if between == "another batch" else second)
+    assert log == ["tables pull"]
+
+
+def test_a_wrong_row_of_the_next_batch_is_an_error_of_that_batch():
+    _, _, client, updater = make()
+    first, bad = ({"word": Argument(ids=np.array(some))} for some in ([3, 9], [4, 10]))
+    updater.prefetch(first)
+    updater.announce(bad)
+    updater.step(5)
+    assert client._answers["named"]["begin_push_rows"]["wanted"] is None
+    with pytest.raises(DataError, match="row 10"):
+        updater.prefetch(bad)
+
+
+def test_asynchronous_tables_are_fetched_right_before_their_batch():
+    rows = TableRows(model(), ParameterTable(CONFIGS, tables_first=True), Optimization(algorithm="async_sgd"))
+    assert not TablesUpdater(Recorder([], "dense"), rows, Recorder([], "tables"), dense_services=1).looks_ahead
 
 
 def test_who_ends_a_pass_tells_the_sparse_services_before_it_waits_for_the_others():
