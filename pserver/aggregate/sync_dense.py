@@ -52,6 +52,8 @@ class SynchronousRounds:
 
     def has_all_of(self, trainer: int) -> bool:
         """Return whether a trainer has sent all its pieces."""
+        if self.pieces == 1:  # most services; a generator would take longer than all the rest of a ping
+            return bool(self._stepped) or trainer in self._sent[0]
         return all(self._stepped == self.pieces or trainer in sent for sent in self._sent)
 
     def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
@@ -68,6 +70,10 @@ class SynchronousRounds:
     def piece_bytes(self, piece: int) -> int:
         """Return the length of a piece in bytes; -1 if the piece does not exist."""
         return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
+
+    def waits(self, piece: int, trainers: int) -> bool:
+        """Return whether fewer than `trainers` trainers have sent a piece."""
+        return len(self._sent[piece]) < trainers
 
     def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
         """Apply the sum of the gradients of each given piece that all trainers of the round have sent. Return the

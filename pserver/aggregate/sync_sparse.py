@@ -152,6 +152,10 @@ class SparseRounds(SparseInbox):
         super().add(trainer, piece, payload, samples, flags, length)
         self._asked |= flags & MessageFlag.CHECKPOINT
 
+    def waits(self, piece: int, trainers: int) -> bool:
+        """Return whether the gradients of fewer than `trainers` trainers are complete; they count as one piece."""
+        return len(self._gradients) < trainers
+
     def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
         """If the gradients of all trainers of the round are complete, apply them and return [0]; else return []."""
         if not trainers or any(trainer not in self._gradients for trainer in trainers):

@@ -8,6 +8,7 @@ depends on a metric.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
@@ -182,10 +183,11 @@ class Service:
         rounds = self.state.rounds
         if rounds is None:
             return "the initial values of trainer 0"
-        present = self.sessions.list_present()
+        trainers = self.sessions.trainers.values()
         slow = (
-            [t for t in present if not t.progress.has_finished_pass and not rounds.has_all_of(t.number)]
+            (t for t in trainers if not (t.has_left or t.progress.has_finished_pass or rounds.has_all_of(t.number)))
             if self.state.in_pass
-            else [t for t in present if not t.progress.is_waiting]
+            else (t for t in trainers if not (t.has_left or t.progress.is_waiting))
         )
-        return "; ".join(f"{trainer}, which last {trainer.request.doing}" for trainer in slow[:4])
+        # every ping of every trainer asks, so the search ends at the last trainer that is named
+        return "; ".join(f"{trainer}, which last {trainer.request.doing}" for trainer in itertools.islice(slow, 4))

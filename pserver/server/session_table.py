@@ -195,4 +195,6 @@ class SessionTable:
         return self.fail(LostPeerError(f"{trainer} is lost: {why}; it last {trainer.request.doing}"))
 
     def _list_missing(self) -> list[int]:
+        if len(self.trainers) == self.identity.num_trainers:  # no other number can join
+            return []
         return [number for number in range(self.identity.num_trainers) if number not in self.trainers]
