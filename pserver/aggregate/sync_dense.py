@@ -25,11 +25,13 @@ from pserver.wire.protocol import Buffer, MessageFlag
 class SynchronousRounds:
     """The open round of one dense service: the pieces that each trainer has sent.
 
-    This class, `SparseRounds`, `AsynchronousSteps` and `SparseSteps` have three class attributes:
+    This class, `SparseRounds`, `AsynchronousSteps` and `SparseSteps` have three class attributes and `push_bytes`:
 
     - `answers_with_values`: whether the answer to a push contains values.
     - `is_asynchronous`: whether every gradient is a separate step.
     - `counts_passes`: whether the shard is informed of the end of a pass.
+
+    `push_bytes` is the length of every gradient if a gradient always has one piece of the same length, else None.
     """
 
     answers_with_values = True
@@ -40,6 +42,7 @@ class SynchronousRounds:
         self.shard = shard
         self.values = shard.values.view("B").data
         self.pieces = protocol.count_pieces(shard.values.nbytes)
+        self.push_bytes = shard.values.nbytes if self.pieces == 1 else None
         self._sent: list[dict[int, Buffer]] = [{} for _ in range(self.pieces)]
         self._samples: dict[int, int] = {}
         self._stepped = 0

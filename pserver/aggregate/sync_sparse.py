@@ -34,6 +34,7 @@ class SparseInbox:
     answers_with_values = False
     counts_passes = True  # as in v0.10, the shard is informed of the end of a pass even in asynchronous training
     pieces = 1  # number of pieces of the answer to a push
+    push_bytes: int | None = None  # the length of a gradient depends on its rows
 
     def __init__(self, shard: SparseShard) -> None:
         self.shard = shard

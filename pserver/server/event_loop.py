@@ -206,10 +206,10 @@ class Server:
 
     def _handle(self, ready: Sequence[tuple[int, int]], now: float) -> None:
         """Read and send on the ready descriptors."""
-        for file, events in ready:
-            for listener in self.listeners:
-                if listener.owns(file):
-                    listener.handle(file, events, now)
+        for listener in self.listeners:
+            if not ready:
+                break
+            ready = listener.handle_ready(ready, now)
         self.busy_seconds += time.monotonic() - now
         self._raise_failure()
 

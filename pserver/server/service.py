@@ -101,10 +101,48 @@ class Service:
                 return [*self.sessions.drop(connection, address, reason, now), (connection, None)]
             message = protocol.decode(frames)
             return self._decide(connection, address, message, now)
-        except protocol.ProtocolError as exc:
+        except Exception as exc:  # an unexpected error ends the connection but not the server
+            return self._refuse_message(connection, address, message, exc, now)
+
+    def foresee_push(self, connection: bytes, number: int) -> tuple[Message, int] | None:
+        """Return the PUSH that a trainer sends next if all goes well, without its payload, and the payload's length.
+
+        Return None if the next push of the trainer cannot be foreseen.
+        Args: connection: authenticated name of the connection. number: the trainer.
+        """
+        trainer, rounds = self.sessions.trainers.get(number), self.state.rounds
+        # in a task job a push has a note
+        if trainer is None or trainer.names[0] != connection or rounds is None or self.is_task_job:
+            return None
+        length, sequence = rounds.push_bytes, trainer.request.sequence + 1
+        if length is None:
+            return None
+        if trainer.memory is not None:
+            return Message(Op.PUSH, self.sessions.session, number, sequence, length, MessageFlag.LOCAL), 0
+        return Message(Op.PUSH, self.sessions.session, number, sequence), length
+
+    def handle_foreseen(
+        self, connection: bytes, address: str, message: Message, header: bytes, now: float, key: bytes = b""
+    ) -> list[Outgoing]:
+        """Handle a message that `foresee_push` has foreseen. The method raises no exception.
+
+        Args: header: the header, of which only the tag is not checked yet. connection, key: see `handle`.
+        """
+        try:
+            if protocol.is_signed((header, b""), key):
+                return self._decide(connection, address, message, now)
+        except Exception as exc:  # an unexpected error ends the connection but not the server
+            return self._refuse_message(connection, address, message, exc, now)
+        return self.handle(connection, address, [header, b"", *message.payload], now, key)
+
+    def _refuse_message(
+        self, connection: bytes, address: str, message: Message | None, exc: Exception, now: float
+    ) -> list[Outgoing]:
+        """Count a message that cannot be handled; answer with the reason, and close the connection."""
+        if isinstance(exc, protocol.ProtocolError):
             self.sessions.drop(connection, address, str(exc), now)
             error: PaddleError = BugError(f"{self.identity} dropped a message: {exc}")
-        except Exception as exc:  # an unexpected error ends the connection but not the server
+        else:
             what = message.op.name if message else "message"
             error = self.sessions.complaints.count_failure(address, what, exc, now)
         sequence = message.sequence if message else 0

@@ -107,6 +107,23 @@ class MessageFlag:
     PREPARED = 32  # in an answer to a PUSH: the service has all gradients of the round and waits for COMMIT
 
 
+# the bits of the header of a PUSH that are known before it arrives: the sender chooses only these two flags, the number
+# of samples and the tag
+PUSH_MASK = _HEADER.pack(
+    b"\xff" * 4,
+    (1 << 16) - 1,
+    (1 << 8) - 1,
+    (1 << 8) - 1 & ~(MessageFlag.CHECKPOINT | MessageFlag.KEEP),
+    b"\xff" * 8,
+    -1,
+    (1 << 32) - 1,
+    (1 << 64) - 1,
+    -1,
+    (1 << 64) - 1,
+    (1 << 32) - 1,
+    0,
+    _NO_TAG,
+)
 _ALL_FLAGS = 2 * MessageFlag.PREPARED - 1
 _OPS = {int(op): op for op in Op}
 
@@ -176,27 +193,28 @@ def encode(message: Message, key: bytes = b"") -> list[Buffer]:
         note = notes.dump(message.note, _depth_of(message.op, message.flags)) if message.note else b""
     except notes.NoteError as exc:
         raise ProtocolError(f"{message.op.name}: {exc}") from exc
-    length = sum(_byte_length(part) for part in message.payload)
+    length = sum(map(_byte_length, message.payload))
     _check_limits(message.op, len(note), length)
-    header = _HEADER.pack(
-        MAGIC,
-        VERSION,
-        message.op,
-        message.flags,
-        message.session,
-        message.trainer,
-        len(note),
-        message.sequence,
-        message.argument,
-        length,
-        message.piece,
-        message.samples,
-        _NO_TAG,
-    )
+    header = pack_header(message, len(note), length)
     if key:
         # without the payload, because signing arrays is slow (docs/security.md has the times)
         header = header[:-_TAG_BYTES] + _tag(header, note, key)
     return [header, note, *message.payload]
+
+
+def pack_header(message: Message, note: int, payload: int) -> bytes:
+    """Return the header of a message without a tag; the note and the payload have these lengths in bytes."""
+    op, session, trainer, sequence, argument, flags, _, _, piece, samples = message
+    return _HEADER.pack(
+        MAGIC, VERSION, op, flags, session, trainer, note, sequence, argument, payload, piece, samples, _NO_TAG
+    )
+
+
+def read_push(expected: Message, header: bytes, payload: Sequence[Buffer]) -> Message:
+    """Return the PUSH that an expected message has become; its header equals the expected header under PUSH_MASK."""
+    op, session, trainer, sequence, argument, _, note, _, piece, _ = expected
+    values = _HEADER.unpack(header)
+    return Message(op, session, trainer, sequence, argument, values[3], note, payload, piece, values[11])
 
 
 def is_signed(frames: Sequence[Buffer], key: bytes) -> bool:
