@@ -45,7 +45,7 @@ class ExpectedMessage(NamedTuple):
     @classmethod
     def of(cls, file: int, header: bytes, payload: memoryview) -> ExpectedMessage:
         """Return a message of which nothing has been received."""
-        return cls(file, bytearray(_COUNTER.size) + header + bytes(len(header)), payload)
+        return cls(file, bytearray(_COUNTER.pack(0) + header + bytes(len(header))), payload)
 
     @property
     def have(self) -> int:
@@ -55,7 +55,8 @@ class ExpectedMessage(NamedTuple):
     @property
     def header(self) -> bytes:
         """The received header; its last bytes are zero if they have not been received."""
-        return bytes(self.state[_COUNTER.size + self.header_bytes :])
+        state = self.state
+        return bytes(state[(len(state) + _COUNTER.size) // 2 :])
 
     @property
     def header_bytes(self) -> int:

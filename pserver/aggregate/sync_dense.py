@@ -72,6 +72,8 @@ class SynchronousRounds:
 
     def piece_bytes(self, piece: int) -> int:
         """Return the length of a piece in bytes; -1 if the piece does not exist."""
+        if self.pieces == 1:
+            return -1 if piece else self.values.nbytes
         return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
 
     def waits(self, piece: int, trainers: int) -> bool:

@@ -222,10 +222,10 @@ class Server:
         return bool(used) and all(service.sessions.is_done for service in used)
 
     def _raise_failure(self) -> None:
-        failure = next((service.failure for service in self.services if service.failure), None)
-        if failure:
-            self._fail(failure)
-            raise failure
+        for service in self.services:
+            if failure := service.failure:
+                self._fail(failure)
+                raise failure
 
     def _fail(self, error: PaddleError) -> None:
         for listener in self.listeners:

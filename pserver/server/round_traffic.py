@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pserver.server.peer import Peer, encode_answer
 from pserver.server.service import Service
@@ -27,14 +28,6 @@ _NOTHING = memoryview(bytearray())
 Answer = tuple[Peer | None, Message | None]  # None instead of a peer: it is gone; instead of a message: it must leave
 
 
-class ForeseenPush(NamedTuple):
-    """A push that has not arrived yet: its connection, its message without the payload, and the received part."""
-
-    peer: Peer
-    message: Message
-    received: ExpectedMessage
-
-
 class RoundTraffic:
     """The foreseen pushes of one port, and the answers to many connections.
 
@@ -43,7 +36,9 @@ class RoundTraffic:
 
     def __init__(self, service: Service, pool: Pool, traffic: Traffic) -> None:
         self._service, self._pool, self._traffic = service, pool, traffic
-        self._pushes: dict[int, ForeseenPush] = {}  # by file descriptor of the connection
+        # by file descriptor of the connection: the peer and the received part of the push
+        self._pushes: dict[int, tuple[Peer, ExpectedMessage]] = {}
+        self._kernels: ModuleType | None = None  # with numpy, which the first hello must not wait for
 
     # ----- In -----
 
@@ -57,12 +52,12 @@ class RoundTraffic:
         found = self._service.foresee_push(peer.name, answer.trainer)
         if found is None:
             return
-        from paddle_base.kernels.server_rounds import ExpectedMessage
+        from paddle_base.kernels import server_rounds
 
-        message, length = found
-        header = protocol.pack_header(message, 0, length)
+        self._kernels = server_rounds
+        header, length = found
         payload = self._pool.take(length) if length else _NOTHING
-        self._pushes[peer.file] = ForeseenPush(peer, message, ExpectedMessage.of(peer.file, header, payload))
+        self._pushes[peer.file] = peer, server_rounds.ExpectedMessage.of(peer.file, header, payload)
 
     def receive(
         self, ready: Sequence[tuple[int, int]]
@@ -72,8 +67,8 @@ class RoundTraffic:
         Return the pushes that are complete, each with its header, and the events that are left to handle. Among these
         are the connections whose messages are not as foreseen; `hand_back` has what was received of them.
         """
-        pushes = self._pushes
-        if not pushes:
+        pushes, kernels = self._pushes, self._kernels
+        if not pushes or kernels is None:
             return [], ready
         due, others = [], []
         for one in ready:
@@ -84,20 +79,18 @@ class RoundTraffic:
                 due.append(push)
         if not due:
             return [], ready
-        from paddle_base.kernels.server_rounds import COMPLETE, WAITS, receive_expected
-
-        statuses, received = receive_expected([push.received for push in due], protocol.PUSH_MASK)
+        statuses, received = kernels.receive_expected([message for _, message in due], protocol.PUSH_MASK)
         self._traffic.received += received
         arrived = []
-        for push, status in zip(due, statuses, strict=True):
-            peer, message, (file, _, payload) = push
-            if status == COMPLETE:
-                del pushes[file]
-                header = push.received.header
-                message = protocol.read_push(message, header, (payload,) if payload else ())
-                arrived.append((peer, message, header))
-            elif status != WAITS:
-                others.append((file, select.EPOLLIN))
+        for (peer, message), status in zip(due, statuses, strict=True):
+            if status == kernels.COMPLETE:
+                del pushes[peer.file]
+                header = message.header
+                arrived.append(
+                    (peer, protocol.read_push(header, (message.payload,) if message.payload else ()), header)
+                )
+            elif status != kernels.WAITS:
+                others.append((peer.file, select.EPOLLIN))
         return arrived, others
 
     def hand_back(self, peer: Peer) -> list[Frames]:
@@ -107,7 +100,7 @@ class RoundTraffic:
         push = self._pushes.pop(peer.file, None)
         if push is None or peer.connection is None:
             return []
-        return peer.connection.restore(push.received.list_received())
+        return peer.connection.restore(push[1].list_received())
 
     def forget(self, peer: Peer) -> None:
         """Expect no push on a connection that is not read any more."""
@@ -120,7 +113,8 @@ class RoundTraffic:
 
         Args: watch: a function that is called with a peer if a part of its message waits to be sent.
         """
-        if len(answers) < 2 or len({peer.file if peer else -1 for peer, _ in answers}) < len(answers):
+        kernels = self._kernels
+        if kernels is None or len({peer.file if peer else -1 for peer, _ in answers}) < len(answers):
             return answers
         others, chosen, calls = [], [], []
         for one in answers:
@@ -136,9 +130,7 @@ class RoundTraffic:
             calls.append((peer.file, b"".join((header, note)), memoryview(payload[0]) if payload else _NOTHING))
         if not calls:
             return others
-        from paddle_base.kernels.server_rounds import send_answers
-
-        for (peer, message), (_, head, array), sent in zip(chosen, calls, send_answers(calls), strict=True):
+        for (peer, message), (_, head, array), sent in zip(chosen, calls, kernels.send_answers(calls), strict=True):
             # a broken connection is found by the next read
             if sent >= 0:
                 self._traffic.sent += sent

@@ -104,22 +104,22 @@ class Service:
         except Exception as exc:  # an unexpected error ends the connection but not the server
             return self._refuse_message(connection, address, message, exc, now)
 
-    def foresee_push(self, connection: bytes, number: int) -> tuple[Message, int] | None:
-        """Return the PUSH that a trainer sends next if all goes well, without its payload, and the payload's length.
+    def foresee_push(self, connection: bytes, number: int) -> tuple[bytes, int] | None:
+        """Return the header of the PUSH that a trainer sends next if all goes well (see `protocol.pack_push`), and the
+        length of its payload. Return None if the next push of the trainer cannot be foreseen.
 
-        Return None if the next push of the trainer cannot be foreseen.
         Args: connection: authenticated name of the connection. number: the trainer.
         """
         trainer, rounds = self.sessions.trainers.get(number), self.state.rounds
         # in a task job a push has a note
         if trainer is None or trainer.names[0] != connection or rounds is None or self.is_task_job:
             return None
-        length, sequence = rounds.push_bytes, trainer.request.sequence + 1
+        length, is_local = rounds.push_bytes, trainer.memory is not None
         if length is None:
             return None
-        if trainer.memory is not None:
-            return Message(Op.PUSH, self.sessions.session, number, sequence, length, MessageFlag.LOCAL), 0
-        return Message(Op.PUSH, self.sessions.session, number, sequence), length
+        sequence = trainer.request.sequence + 1
+        header = protocol.pack_push(self.sessions.session, number, sequence, length, is_local=is_local)
+        return header, 0 if is_local else length
 
     def handle_foreseen(
         self, connection: bytes, address: str, message: Message, header: bytes, now: float, key: bytes = b""

@@ -51,13 +51,16 @@ class Pool:
 
     def take(self, size: int) -> memoryview:
         """Return memory of this size in bytes; it is reused after the last view of it is gone."""
-        slots = self._slots.setdefault(-(-size // _SLOT_BYTES), deque())
+        number = -(-size // _SLOT_BYTES)
+        slots = self._slots.get(number)
+        if slots is None:
+            slots = self._slots[number] = deque()
         for _ in range(min(len(slots), 4)):  # arrays that have been in use for the longest time come first
             slot = slots[0]
             slots.rotate(-1)
             if sys.getrefcount(slot) == 3:  # the references of `slot`, the deque and getrefcount; there is no view
                 return memoryview(slot)[:size]
-        slots.append(bytearray(max(-(-size // _SLOT_BYTES), 1) * _SLOT_BYTES))
+        slots.append(bytearray(max(number, 1) * _SLOT_BYTES))
         return memoryview(slots[-1])[:size]
 
 

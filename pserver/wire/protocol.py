@@ -193,28 +193,30 @@ def encode(message: Message, key: bytes = b"") -> list[Buffer]:
         note = notes.dump(message.note, _depth_of(message.op, message.flags)) if message.note else b""
     except notes.NoteError as exc:
         raise ProtocolError(f"{message.op.name}: {exc}") from exc
-    length = sum(map(_byte_length, message.payload))
+    length = 0
+    for part in message.payload:
+        length += part.nbytes if isinstance(part, memoryview) else len(part)
     _check_limits(message.op, len(note), length)
-    header = pack_header(message, len(note), length)
+    op, session, trainer, sequence, argument, flags, _, _, piece, samples = message
+    header = _HEADER.pack(
+        MAGIC, VERSION, op, flags, session, trainer, len(note), sequence, argument, length, piece, samples, _NO_TAG
+    )
     if key:
         # without the payload, because signing arrays is slow (docs/security.md has the times)
         header = header[:-_TAG_BYTES] + _tag(header, note, key)
     return [header, note, *message.payload]
 
 
-def pack_header(message: Message, note: int, payload: int) -> bytes:
-    """Return the header of a message without a tag; the note and the payload have these lengths in bytes."""
-    op, session, trainer, sequence, argument, flags, _, _, piece, samples = message
-    return _HEADER.pack(
-        MAGIC, VERSION, op, flags, session, trainer, note, sequence, argument, payload, piece, samples, _NO_TAG
-    )
+def pack_push(session: bytes, trainer: int, sequence: int, length: int, *, is_local: bool) -> bytes:
+    """Return the header of a PUSH of one piece as far as it is known before the PUSH arrives, see PUSH_MASK."""
+    flags, argument, payload = (MessageFlag.LOCAL, length, 0) if is_local else (MessageFlag.NONE, 0, length)
+    return _HEADER.pack(MAGIC, VERSION, Op.PUSH, flags, session, trainer, 0, sequence, argument, payload, 0, 0, _NO_TAG)
 
 
-def read_push(expected: Message, header: bytes, payload: Sequence[Buffer]) -> Message:
-    """Return the PUSH that an expected message has become; its header equals the expected header under PUSH_MASK."""
-    op, session, trainer, sequence, argument, _, note, _, piece, _ = expected
-    values = _HEADER.unpack(header)
-    return Message(op, session, trainer, sequence, argument, values[3], note, payload, piece, values[11])
+def read_push(header: bytes, payload: Sequence[Buffer]) -> Message:
+    """Return the PUSH with a header that equals the result of `pack_push` under PUSH_MASK."""
+    _, _, _, flags, session, trainer, _, sequence, argument, _, piece, samples, _ = _HEADER.unpack(header)
+    return Message(Op.PUSH, session, trainer, sequence, argument, flags, NOTHING, payload, piece, samples)
 
 
 def is_signed(frames: Sequence[Buffer], key: bytes) -> bool:

@@ -265,8 +265,7 @@ def a_push_of_another_attempt(port, one, two):
 
 
 def a_header_that_promises_too_much(port, one, two):
-    head = protocol.pack_header(Message(Op.PUSH, SESSION, 0, one.sequence + 1), 0, 8 << 20)
-    one.say(head)
+    one.say(protocol.pack_push(SESSION, 0, one.sequence + 1, 8 << 20, is_local=False))
     one.hear()
 
 
