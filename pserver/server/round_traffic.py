@@ -56,7 +56,10 @@ class RoundTraffic:
 
         self._kernels = server_rounds
         header, length = found
-        payload = self._pool.take(length) if length else _NOTHING
+        try:
+            payload = self._pool.take(length) if length else _NOTHING
+        except MemoryError:
+            return  # the push is received as every other message; if there is no memory, its connection ends
         self._pushes[peer.file] = peer, server_rounds.ExpectedMessage.of(peer.file, header, payload)
 
     def receive(

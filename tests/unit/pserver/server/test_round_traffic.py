@@ -5,6 +5,7 @@ import os
 import random
 import select
 import socket
+import sys
 
 import numpy as np
 import pytest
@@ -431,6 +432,40 @@ def test_foreseen_pushes_never_pass_through_their_connections(form, monkeypatch)
             for one in port.made:
                 one.hear()
         assert port.foreseen == 8 and port.service.state.counters.rounds == 4
+
+
+def test_without_memory_no_push_is_foreseen(monkeypatch):
+    """No connection and no server ends because there is no memory for a push that has not even begun."""
+
+    def refuse(size):
+        raise MemoryError
+
+    with contextlib.ExitStack() as stack:
+        port = TestedPort(stack, 2)
+        monkeypatch.setattr(port.listener._pool, "take", refuse)
+        port.round()
+        assert port.foreseen == 0
+        monkeypatch.undo()
+        port.round()
+        assert port.foreseen == 2 and port.service.state.counters.rounds == 3
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="the compiled module is not built here")
+def test_a_push_and_its_answer_cost_few_calls():
+    """There were more than 150 calls of Python and of built-in functions for each trainer of a round, and each call costs."""
+    with contextlib.ExitStack() as stack:
+        port = TestedPort(stack, 32)
+        for one in port.made:
+            one.data.sendall(one.encode_push(1))
+        until(lambda: len(port.poller.poll(0)) == 32, "all pushes")
+        ready, calls = port.poller.poll(0), []
+        before = sys.getprofile()
+        sys.setprofile(lambda frame, event, argument: calls.append(event) if event in ("call", "c_call") else None)
+        try:
+            port.listener.handle_ready(ready, NOW)
+        finally:
+            sys.setprofile(before)
+        assert port.service.state.counters.rounds == 2 and len(calls) < 100 * 32, len(calls) / 32
 
 
 def test_what_a_slow_trainer_does_not_read_yet_waits_for_it(form, monkeypatch):
