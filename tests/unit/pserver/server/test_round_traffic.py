@@ -452,7 +452,7 @@ def test_without_memory_no_push_is_foreseen(monkeypatch):
 
 @pytest.mark.skipif(kernels.compiled is None, reason="the compiled module is not built here")
 def test_a_push_and_its_answer_cost_few_calls():
-    """There were more than 150 calls of Python and of built-in functions for each trainer of a round, and each call costs."""
+    """There were more than 150 calls of Python and of built-in functions for each trainer of a round."""
     with contextlib.ExitStack() as stack:
         port = TestedPort(stack, 32)
         for one in port.made:
