@@ -218,8 +218,13 @@ class Server:
     def _is_done(self) -> bool:
         if self._life is not None:
             return self._life.is_over
-        used = [service for service in self.services if service.sessions.is_used]
-        return bool(used) and all(service.sessions.is_done for service in used)
+        is_used = False
+        for service in self.services:
+            if service.sessions.is_used:
+                if not service.sessions.is_done:
+                    return False
+                is_used = True
+        return is_used
 
     def _raise_failure(self) -> None:
         for service in self.services:
