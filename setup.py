@@ -36,6 +36,7 @@ KERNELS = Extension(
             "rows",
             "rules",
             "samples",
+            "server_rounds",
             "steps",
             "tables",
             "windows",

@@ -37,6 +37,7 @@ class AsynchronousSteps:
         self.shard = shard
         self.values = shard.values.view("B").data
         self.pieces = protocol.count_pieces(shard.values.nbytes)
+        self.push_bytes = shard.values.nbytes if self.pieces == 1 else None
         ratio = shard.optimization.async_lagged_grad_discard_ratio
         self.staleness = make_staleness(trainers, limits, ratio)
         if limits.choose(ratio) != ratio:

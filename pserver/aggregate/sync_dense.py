@@ -25,11 +25,13 @@ from pserver.wire.protocol import Buffer, MessageFlag
 class SynchronousRounds:
     """The open round of one dense service: the pieces that each trainer has sent.
 
-    This class, `SparseRounds`, `AsynchronousSteps` and `SparseSteps` have three class attributes:
+    This class, `SparseRounds`, `AsynchronousSteps` and `SparseSteps` have three class attributes and `push_bytes`:
 
     - `answers_with_values`: whether the answer to a push contains values.
     - `is_asynchronous`: whether every gradient is a separate step.
     - `counts_passes`: whether the shard is informed of the end of a pass.
+
+    `push_bytes` is the length of every gradient if a gradient always has one piece of the same length, else None.
     """
 
     answers_with_values: Literal[True] = True
@@ -40,6 +42,7 @@ class SynchronousRounds:
         self.shard = shard
         self.values = shard.values.view("B").data
         self.pieces = protocol.count_pieces(shard.values.nbytes)
+        self.push_bytes = shard.values.nbytes if self.pieces == 1 else None
         self._sent: list[dict[int, Buffer]] = [{} for _ in range(self.pieces)]
         self._samples: dict[int, int] = {}
         self._stepped = 0
@@ -52,6 +55,8 @@ class SynchronousRounds:
 
     def has_all_of(self, trainer: int) -> bool:
         """Return whether a trainer has sent all its pieces."""
+        if self.pieces == 1:  # most services; a generator would take longer than all the rest of a ping
+            return bool(self._stepped) or trainer in self._sent[0]
         return all(self._stepped == self.pieces or trainer in sent for sent in self._sent)
 
     def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
@@ -67,7 +72,13 @@ class SynchronousRounds:
 
     def piece_bytes(self, piece: int) -> int:
         """Return the length of a piece in bytes; -1 if the piece does not exist."""
+        if self.pieces == 1:
+            return -1 if piece else self.values.nbytes
         return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
+
+    def waits(self, piece: int, trainers: int) -> bool:
+        """Return whether fewer than `trainers` trainers have sent a piece."""
+        return len(self._sent[piece]) < trainers
 
     def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
         """Apply the sum of the gradients of each given piece that all trainers of the round have sent. Return the

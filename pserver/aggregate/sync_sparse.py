@@ -37,6 +37,7 @@ class SparseInbox:
     counts_passes = True  # as in v0.10, the shard is informed of the end of a pass even in asynchronous training
     is_asynchronous: bool
     pieces = 1  # number of pieces of a gradient of rows, as far as rounds count them
+    push_bytes: int | None = None  # the length of a gradient depends on its rows
 
     def __init__(self, shard: SparseShard) -> None:
         self.shard = shard
@@ -176,6 +177,10 @@ class SparseRounds(SparseInbox):
         """Store a piece of a trainer's gradients, see `SparseInbox.add`."""
         super().add(trainer, piece, payload, samples, flags, length)
         self._asked |= flags & MessageFlag.CHECKPOINT
+
+    def waits(self, piece: int, trainers: int) -> bool:
+        """Return whether the gradients of fewer than `trainers` trainers are complete; they count as one piece."""
+        return len(self._gradients) < trainers
 
     def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
         """If the gradients of all trainers of the round are complete, apply them and return [0]; else return []."""

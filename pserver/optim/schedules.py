@@ -114,6 +114,7 @@ class Schedule:
 
     def __init__(self, optimization: Optimization) -> None:
         self._optimization = optimization
+        self._constant: float | None = None  # the rate of every step, computed at the first step
         name = optimization.learning_rate_schedule
         self._is_manual = name in ("manual", "pass_manual")
         self._pairs = parse_manual_rates(optimization.learning_rate_args) if self._is_manual else []
@@ -131,7 +132,11 @@ class Schedule:
 
     def rate(self, samples: int, passes: int) -> float:
         """Return `scheduled_rate`; the arguments must not decrease from call to call."""
+        if self._constant is not None:
+            return self._constant
         rate = scheduled_rate(self._optimization, samples, passes)
+        if is_constant(self._optimization):
+            self._constant = rate
         if self._is_manual:
             self._report_segment(passes if self._optimization.learning_rate_schedule == "pass_manual" else samples)
         elif rate == 0 and self._optimization.learning_rate_schedule == "caffe_poly" and not self._warned_of_zero:

@@ -206,10 +206,10 @@ class Server:
 
     def _handle(self, ready: Sequence[tuple[int, int]], now: float) -> None:
         """Read and send on the ready descriptors."""
-        for file, events in ready:
-            for listener in self.listeners:
-                if listener.owns(file):
-                    listener.handle(file, events, now)
+        for listener in self.listeners:
+            if not ready:
+                break
+            ready = listener.handle_ready(ready, now)
         self.busy_seconds += time.monotonic() - now
         self._raise_failure()
 
@@ -218,14 +218,19 @@ class Server:
     def _is_done(self) -> bool:
         if self._life is not None:
             return self._life.is_over
-        used = [service for service in self.services if service.sessions.is_used]
-        return bool(used) and all(service.sessions.is_done for service in used)
+        is_used = False
+        for service in self.services:
+            if service.sessions.is_used:
+                if not service.sessions.is_done:
+                    return False
+                is_used = True
+        return is_used
 
     def _raise_failure(self) -> None:
-        failure = next((service.failure for service in self.services if service.failure), None)
-        if failure:
-            self._fail(failure)
-            raise failure
+        for service in self.services:
+            if failure := service.failure:
+                self._fail(failure)
+                raise failure
 
     def _fail(self, error: PaddleError) -> None:
         for listener in self.listeners:

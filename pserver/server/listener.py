@@ -13,16 +13,17 @@ import secrets
 import select
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from paddle_base.runtime.errors import HELD_PORT, BugError, ConfigError, PortInUseError
+from paddle_base.runtime.errors import HELD_PORT, ConfigError, PortInUseError
 from paddle_base.runtime.network.open_files import FREE_FILES
+from pserver.server.peer import Peer, encode_answer
+from pserver.server.round_traffic import RoundTraffic
 from pserver.server.service import Service
 from pserver.server.trainer_session import Outgoing
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, NONCE_BYTES, TOKEN_BYTES, ServerHandshake
 from pserver.wire.connection import SCRATCH_BYTES, Connection, ConnectionLimits, Frames, Pool, Traffic, linger
-from pserver.wire.protocol import Buffer, Message, MessageFlag, Op, ProtocolError
+from pserver.wire.protocol import Buffer, Message
 
 ADMISSION_TIMEOUT = 10.0  # maximum seconds until the handshake ends, and then until the peer joins
 MAX_UNAUTHENTICATED = 256  # maximum connections in their handshake; a further connection closes the oldest
@@ -34,32 +35,6 @@ ACCEPTS_PER_TURN = 64  # maximum number of connections that are accepted in one 
 # number of reads of discarded data before a connection closes; unread data would reset the connection, and the peer
 # could not read the last message
 _DUMPS = 4
-
-
-@dataclass(eq=False)
-class Peer:
-    """A connection and the state of its peer."""
-
-    stream: socket.socket
-    file: int
-    address: str
-    since: float  # time at which the connection's present stage began
-    handshake: ServerHandshake
-    connection: Connection | None = None  # set after the handshake
-    has_asked: bool = False
-    has_joined: bool = False
-    is_leaving: bool = False  # this side reads nothing any more; the peer has some time to read the last message
-    events: int = select.EPOLLIN
-
-    @property
-    def name(self) -> bytes:
-        """The authenticated name of the connection."""
-        return self.handshake.name
-
-    @property
-    def unsent(self) -> int:
-        """The number of unsent parts of messages."""
-        return self.connection.unsent if self.connection else 0
 
 
 class Listener:
@@ -75,6 +50,7 @@ class Listener:
         self.traffic = Traffic()
         self._poller = poller
         self._pool = Pool()
+        self._rounds = RoundTraffic(service, self._pool, self.traffic)
         self._peers: dict[int, Peer] = {}  # by file descriptor
         self._names: dict[bytes, Peer] = {}
         # connections in the handshake or being closed, by file descriptor, the oldest first
@@ -92,9 +68,26 @@ class Listener:
         """Return the number of unsent parts of messages for each connection; other threads may call this method."""
         return [peer.unsent for peer in list(self._peers.values())]
 
-    def owns(self, file: int) -> bool:
-        """Return whether a file descriptor is the listening socket or a connection of this port."""
-        return file == self.file or file in self._peers
+    def handle_ready(self, ready: Sequence[tuple[int, int]], now: float) -> Sequence[tuple[int, int]]:
+        """Read or send on the ready file descriptors of this port; return the events of other ports."""
+        arrived, ready = self._rounds.receive(ready)
+        if arrived:
+            take = self.service.handle_foreseen
+            self.send(
+                [
+                    answer
+                    for peer, message, header in arrived
+                    for answer in take(peer.name, peer.address, message, header, now, peer.handshake.keys.receiving)
+                ]
+            )
+        others = []
+        for one in ready:
+            file, events = one
+            if file in self._peers or file == self.file:
+                self.handle(file, events, now)
+            else:
+                others.append(one)
+        return others
 
     def handle(self, file: int, events: int, now: float) -> None:
         """Read or send on a ready file descriptor."""
@@ -115,12 +108,13 @@ class Listener:
 
         The names of closed connections are ignored.
         """
-        for name, message in outgoing:
-            peer = self._names.get(name)
+        answers = [(self._names.get(name), message) for name, message in outgoing]
+        for peer, message in self._rounds.send(answers, self._watch):
             if peer is not None and message is None:
                 self._dismiss(peer)
             elif peer is not None and message is not None:
                 self._send(peer, message)
+                self._rounds.foresee(peer, message)
 
     def tidy(self, now: float) -> None:
         """Close the connections of peers that have not joined in time, and listen if no descriptor was free."""
@@ -243,6 +237,7 @@ class Listener:
         if self._peers.get(peer.file) is not peer:
             return  # the connection was closed before
         del self._peers[peer.file]
+        self._rounds.forget(peer)
         for stage in (self._unauthenticated, self._unjoined):
             stage.pop(peer.file, None)
         if self._names.get(peer.name) is peer:
@@ -272,6 +267,8 @@ class Listener:
         if events & select.EPOLLOUT:
             connection.flush()
         if events & ~select.EPOLLOUT and not peer.is_leaving:
+            for frames in self._rounds.hand_back(peer):
+                self._take(peer, connection, frames, now)
             for frames in connection.receive():
                 self._take(peer, connection, frames, now)
             if connection.fault:
@@ -294,6 +291,7 @@ class Listener:
         if self._peers.get(peer.file) is not peer:
             return
         peer.is_leaving = True
+        self._rounds.forget(peer)
         for stage in (self._unauthenticated, self._unjoined):
             stage.pop(peer.file, None)
         self._unauthenticated[peer.file] = peer
@@ -303,7 +301,7 @@ class Listener:
         if peer.connection is None or peer.is_leaving:
             return
         try:
-            peer.connection.send(_encode_answer(message, peer.handshake.keys.sending))
+            peer.connection.send(encode_answer(message, peer.handshake.keys.sending))
         except OSError:
             return  # the next read finds the same error
         self._watch(peer)
@@ -355,16 +353,3 @@ def _bind_errors(made: socket.socket, what: str) -> Iterator[None]:
                 f"cannot listen on {what}: {HELD_PORT}; end it, or set another --port (in a Job: CONF_PADDLE_PORT)"
             ) from exc
         raise ConfigError(f"cannot listen on {what}: {exc.strerror or exc}") from exc
-
-
-def _encode_answer(message: Message, key: bytes) -> list[Buffer]:
-    """Return the frames of an answer, or the frames of an error if the answer is over a limit of the protocol."""
-    try:
-        return protocol.encode(message, key)
-    except ProtocolError as exc:
-        text = f"the answer to {message.op.name} is over a limit: {exc}"
-        note = {"message": text, "exit_code": BugError.exit_code}
-        error = Message(
-            Op.ERROR, message.session, message.trainer, message.sequence, flags=MessageFlag.ANSWER, note=note
-        )
-        return protocol.encode(error, key)

@@ -8,6 +8,7 @@ depends on a metric.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
@@ -100,10 +101,48 @@ class Service:
                 return [*self.sessions.drop(connection, address, reason, now), (connection, None)]
             message = protocol.decode(frames)
             return self._decide(connection, address, message, now)
-        except protocol.ProtocolError as exc:
+        except Exception as exc:  # an unexpected error ends the connection but not the server
+            return self._refuse_message(connection, address, message, exc, now)
+
+    def foresee_push(self, connection: bytes, number: int) -> tuple[bytes, int] | None:
+        """Return the header of the PUSH that a trainer sends next if all goes well (see `protocol.pack_push`), and the
+        length of its payload. Return None if the next push of the trainer cannot be foreseen.
+
+        Args: connection: authenticated name of the connection. number: the trainer.
+        """
+        trainer, rounds = self.sessions.trainers.get(number), self.state.rounds
+        # in a task job a push has a note
+        if trainer is None or trainer.names[0] != connection or rounds is None or self.is_task_job:
+            return None
+        length, is_local = rounds.push_bytes, trainer.memory is not None
+        if length is None:
+            return None
+        sequence = trainer.request.sequence + 1
+        header = protocol.pack_push(self.sessions.session, number, sequence, length, is_local=is_local)
+        return header, 0 if is_local else length
+
+    def handle_foreseen(
+        self, connection: bytes, address: str, message: Message, header: bytes, now: float, key: bytes = b""
+    ) -> list[Outgoing]:
+        """Handle a message that `foresee_push` has foreseen. The method raises no exception.
+
+        Args: header: the header, of which only the tag is not checked yet. connection, key: see `handle`.
+        """
+        try:
+            if protocol.is_signed((header, b""), key):
+                return self._decide(connection, address, message, now)
+        except Exception as exc:  # an unexpected error ends the connection but not the server
+            return self._refuse_message(connection, address, message, exc, now)
+        return self.handle(connection, address, [header, b"", *message.payload], now, key)
+
+    def _refuse_message(
+        self, connection: bytes, address: str, message: Message | None, exc: Exception, now: float
+    ) -> list[Outgoing]:
+        """Count a message that cannot be handled; answer with the reason, and close the connection."""
+        if isinstance(exc, protocol.ProtocolError):
             self.sessions.drop(connection, address, str(exc), now)
             error: PaddleError = BugError(f"{self.identity} dropped a message: {exc}")
-        except Exception as exc:  # an unexpected error ends the connection but not the server
+        else:
             what = message.op.name if message else "message"
             error = self.sessions.complaints.count_failure(address, what, exc, now)
         sequence = message.sequence if message else 0
@@ -182,10 +221,11 @@ class Service:
         rounds = self.state.rounds
         if rounds is None:
             return "the initial values of trainer 0"
-        present = self.sessions.list_present()
+        trainers = self.sessions.trainers.values()
         slow = (
-            [t for t in present if not t.progress.has_finished_pass and not rounds.has_all_of(t.number)]
+            (t for t in trainers if not (t.has_left or t.progress.has_finished_pass or rounds.has_all_of(t.number)))
             if self.state.in_pass
-            else [t for t in present if not t.progress.is_waiting]
+            else (t for t in trainers if not (t.has_left or t.progress.is_waiting))
         )
-        return "; ".join(f"{trainer}, which last {trainer.request.doing}" for trainer in slow[:4])
+        # every ping of every trainer asks, so the search ends at the last trainer that is named
+        return "; ".join(f"{trainer}, which last {trainer.request.doing}" for trainer in itertools.islice(slow, 4))

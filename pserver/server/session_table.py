@@ -41,7 +41,9 @@ class SessionTable:
     @property
     def is_done(self) -> bool:
         """Whether all trainers have joined and left."""
-        return len(self.trainers) == self.identity.num_trainers and not self.list_present()
+        if len(self.trainers) != self.identity.num_trainers:
+            return False
+        return all(trainer.has_left for trainer in self.trainers.values())  # in every turn of the loop: mostly one look
 
     def list_present(self) -> list[TrainerSession]:
         """Return the trainers that have joined and not left."""
@@ -195,4 +197,6 @@ class SessionTable:
         return self.fail(LostPeerError(f"{trainer} is lost: {why}; it last {trainer.request.doing}"))
 
     def _list_missing(self) -> list[int]:
+        if len(self.trainers) == self.identity.num_trainers:  # no other number can join
+            return []
         return [number for number in range(self.identity.num_trainers) if number not in self.trainers]

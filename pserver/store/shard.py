@@ -20,7 +20,7 @@ from pserver.store.parameter_groups import ParameterGroup, find_parameter_groups
 from pserver.store.partition import Range
 from pserver.store.updates.average_sums import AverageSums
 from pserver.store.updates.decay_steps import DecaySteps
-from pserver.store.updates.shard_state import GroupChunk, ShardState, chunks
+from pserver.store.updates.shard_state import GroupChunk, ShardState
 from pserver.store.updates.steps import DenseSteps, TouchedRows, report_clipping
 
 FLUSH_PERIOD = 128  # number of steps between two flushes of denormal numbers
@@ -226,19 +226,16 @@ class DenseShard(Shard):
 
         Shapes: each gradient: (length,) float32, one length for all; the gradients are not changed.
         """
-        stop = start + len(gradients[0])
-        found = [(one, max(start, one.start), min(stop, one.stop)) for one in self.data.groups]
-        parts = [(group, first, last) for group, first, last in found if first < last]
-        pending: list[GroupChunk] = []
-        for group, first, last in parts:
-            if group.settled < self.data.steps:
-                self._rows.catch_up(group, self.data.steps - 1)
-                group.settled = self.data.steps
-            pending += [self.data.cut(group, *ends) for ends in chunks(first, last)]
+        data = self.data
+        parts, pending = data.parts_of(start, start + len(gradients[0]))
+        for part in parts:
+            if part.group.settled < data.steps:
+                self._rows.catch_up(part.group, data.steps - 1)
+                part.group.settled = data.steps
         self._dense.run(pending, gradients, start)
-        for group, first, last in parts:
-            if self._decay.is_due(group):
-                self._decay.decay_part(group, first, last)
+        for part in parts:
+            if self._decay.is_due(part.group):
+                self._decay.decay_part(part.group, part.start, part.stop)
 
     def _step_group(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows | None) -> list[GroupChunk]:
         """Update some rows of a group by one step, or return the group's chunks if the whole group must be updated."""

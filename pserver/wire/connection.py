@@ -51,13 +51,16 @@ class Pool:
 
     def take(self, size: int) -> memoryview:
         """Return memory of this size in bytes; it is reused after the last view of it is gone."""
-        slots = self._slots.setdefault(-(-size // _SLOT_BYTES), deque())
+        number = -(-size // _SLOT_BYTES)
+        slots = self._slots.get(number)
+        if slots is None:
+            slots = self._slots[number] = deque()
         for _ in range(min(len(slots), 4)):  # arrays that have been in use for the longest time come first
             slot = slots[0]
             slots.rotate(-1)
             if sys.getrefcount(slot) == 3:  # the references of `slot`, the deque and getrefcount; there is no view
                 return memoryview(slot)[:size]
-        slots.append(bytearray(max(-(-size // _SLOT_BYTES), 1) * _SLOT_BYTES))
+        slots.append(bytearray(max(number, 1) * _SLOT_BYTES))
         return memoryview(slots[-1])[:size]
 
 
@@ -145,13 +148,36 @@ class Connection:
         except BlockingIOError:
             return parts
         self.traffic.sent += sent
-        for number, part in enumerate(parts):
-            if sent < len(part):
-                return [part[sent:], *parts[number + 1 :]]
-            sent -= len(part)
-        return []
+        return _list_rest(parts, sent)
+
+    def send_rest(self, parts: Sequence[Buffer], sent: int) -> None:
+        """Keep the rest of a message for `flush`; the first `sent` bytes were sent past this object.
+
+        Nothing else may wait to be sent.
+        """
+        self._unsent.extend(_list_rest([memoryview(part).cast("B") for part in parts], sent))
 
     # ----- In -----
+
+    @property
+    def is_between_messages(self) -> bool:
+        """Whether every received byte belongs to a complete message."""
+        return not (self._end or self._frames or self.fault)
+
+    def restore(self, parts: Sequence[memoryview]) -> list[Frames]:
+        """Take bytes that were received past this object after the last message, as if they had just been received.
+        Return the messages that they complete.
+        """
+        messages: list[Frames] = []
+        for part in parts:
+            left = part
+            while left and not self.fault:
+                target = self._missing[0] if self._missing else self._scratch[self._end :]
+                size = min(len(target), len(left))
+                target[:size] = left[:size]
+                self._advance(size, messages)
+                left = left[size:]
+        return messages
 
     def receive(self) -> list[Frames]:
         """Read available bytes, up to a limit, and return the complete messages."""
@@ -180,18 +206,21 @@ class Connection:
         if not size:
             raise EOFError("closed by the other side")
         self.traffic.received += size
-        left = size
+        self._advance(size, messages)
+        return size == wanted
+
+    def _advance(self, left: int, messages: list[Frames]) -> None:
+        """Count received bytes, and append the messages that they complete."""
         while self._missing and left:
             part = self._missing[0]
             if left < len(part):
                 self._missing[0] = part[left:]
-                return False
+                return
             left -= len(part)
             self._missing.popleft()
         if not self._missing:
             self._end += left
             self._parse(messages)
-        return size == wanted
 
     def _parse(self, messages: list[Frames]) -> None:
         """Divide the bytes of the scratch buffer into messages."""
@@ -268,6 +297,15 @@ class Connection:
                 self._begin += have
             if have < len(part):
                 self._missing.append(part[have:] if have else part)
+
+
+def _list_rest(parts: list[memoryview], sent: int) -> list[memoryview]:
+    """Return the parts of a message that are left after its first `sent` bytes."""
+    for number, part in enumerate(parts):
+        if sent < len(part):
+            return [part[sent:], *parts[number + 1 :]]
+        sent -= len(part)
+    return []
 
 
 def linger(connections: Sequence[Connection], seconds: float) -> None:

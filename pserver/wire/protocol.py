@@ -108,6 +108,23 @@ class MessageFlag:
     ROWS = 64  # in a PUSH to a sparse service: the array also asks for rows, which the answer contains
 
 
+# the bits of the header of a PUSH that are known before it arrives: the sender chooses only these two flags, the number
+# of samples and the tag
+PUSH_MASK = _HEADER.pack(
+    b"\xff" * 4,
+    (1 << 16) - 1,
+    (1 << 8) - 1,
+    (1 << 8) - 1 & ~(MessageFlag.CHECKPOINT | MessageFlag.KEEP),
+    b"\xff" * 8,
+    -1,
+    (1 << 32) - 1,
+    (1 << 64) - 1,
+    -1,
+    (1 << 64) - 1,
+    (1 << 32) - 1,
+    0,
+    _NO_TAG,
+)
 _ALL_FLAGS = 2 * MessageFlag.ROWS - 1
 _OPS = {int(op): op for op in Op}
 
@@ -177,27 +194,30 @@ def encode(message: Message, key: bytes = b"") -> list[Buffer]:
         note = notes.dump(message.note, _depth_of(message.op, message.flags)) if message.note else b""
     except notes.NoteError as exc:
         raise ProtocolError(f"{message.op.name}: {exc}") from exc
-    length = sum(_byte_length(part) for part in message.payload)
+    length = 0
+    for part in message.payload:
+        length += part.nbytes if isinstance(part, memoryview) else len(part)
     _check_limits(message.op, len(note), length)
+    op, session, trainer, sequence, argument, flags, _, _, piece, samples = message
     header = _HEADER.pack(
-        MAGIC,
-        VERSION,
-        message.op,
-        message.flags,
-        message.session,
-        message.trainer,
-        len(note),
-        message.sequence,
-        message.argument,
-        length,
-        message.piece,
-        message.samples,
-        _NO_TAG,
+        MAGIC, VERSION, op, flags, session, trainer, len(note), sequence, argument, length, piece, samples, _NO_TAG
     )
     if key:
         # without the payload, because signing arrays is slow (docs/security.md has the times)
         header = header[:-_TAG_BYTES] + _tag(header, note, key)
     return [header, note, *message.payload]
+
+
+def pack_push(session: bytes, trainer: int, sequence: int, length: int, *, is_local: bool) -> bytes:
+    """Return the header of a PUSH of one piece as far as it is known before the PUSH arrives, see PUSH_MASK."""
+    flags, argument, payload = (MessageFlag.LOCAL, length, 0) if is_local else (MessageFlag.NONE, 0, length)
+    return _HEADER.pack(MAGIC, VERSION, Op.PUSH, flags, session, trainer, 0, sequence, argument, payload, 0, 0, _NO_TAG)
+
+
+def read_push(header: bytes, payload: Sequence[Buffer]) -> Message:
+    """Return the PUSH with a header that equals the result of `pack_push` under PUSH_MASK."""
+    _, _, _, flags, session, trainer, _, sequence, argument, _, piece, samples, _ = _HEADER.unpack(header)
+    return Message(Op.PUSH, session, trainer, sequence, argument, flags, NOTHING, payload, piece, samples)
 
 
 def is_signed(frames: Sequence[Buffer], key: bytes) -> bool:

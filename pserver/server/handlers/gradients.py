@@ -50,10 +50,15 @@ class Gradients:
         if not rounds.is_open:
             state.stall_due = now + STALL_PERIOD
             self._round_began = now
-        rounds.add(trainer.number, message.piece, gradient, message.samples, message.flags, length_of(message))
+        # only an array of rows needs its whole length
+        length = 0 if rounds.answers_with_values else length_of(message)
+        rounds.add(trainer.number, message.piece, gradient, message.samples, message.flags, length)
         trainer.take(message, f"pushed batch {progress.batch + 1} of pass {progress.passes}")
         progress.pushed, progress.keeps_values = now, bool(message.flags & MessageFlag.KEEP)
         if not rounds.is_asynchronous:
+            # most pushes find that others are missing, and a list of all trainers would cost more than the push
+            if rounds.waits(message.piece, len(state.active)):
+                return []
             return self.step_together(rounds, [message.piece], now)
         if message.flags & MessageFlag.CHECKPOINT:
             self._checkpoints.barrier.ask(trainer.number, self._sessions.list_in_pass())

@@ -60,7 +60,7 @@ class ShardState:
         kept = sorted(names | set(SUMS if self.averaging else ()))
         # number 0 belongs to the values, and number 1 to the gradient
         self.arrays = {name: zeros_apart(size, number) for number, name in enumerate(kept, 2)}
-        self._recorded: dict[tuple[int, int], tuple[GroupChunk, list[GroupChunk]]] = {}
+        self._recorded: dict[tuple[int, int], tuple[list[GroupChunk], list[GroupChunk]]] = {}
         rows = sum(group.rows for group in groups)
         clocks = ("step", "decay", "average") if rows else ()
         self.row_clocks: dict[str, Steps] = {name: np.zeros(rows, np.int64) for name in clocks}
@@ -79,18 +79,28 @@ class ShardState:
 
     def whole_of(self, group: ParameterGroup) -> GroupChunk:
         """Return a whole group as one chunk."""
-        return self._record(group)[0]
+        parts, _ = self.parts_of(group.start, group.stop)
+        return parts[0] if parts else self.cut(group, group.start, group.stop)
 
     def chunks_of(self, group: ParameterGroup) -> list[GroupChunk]:
         """Return the chunks of a group."""
-        return self._record(group)[1]
+        return self.parts_of(group.start, group.stop)[1]
 
-    def _record(self, group: ParameterGroup) -> tuple[GroupChunk, list[GroupChunk]]:
-        """Return a group as a whole and in chunks; the result is computed once, because it never changes."""
-        place = group.start, group.stop
-        if place not in self._recorded:
-            self._recorded[place] = self.cut(group, *place), [self.cut(group, *ends) for ends in chunks(*place)]
-        return self._recorded[place]
+    def parts_of(self, start: int, stop: int) -> tuple[list[GroupChunk], list[GroupChunk]]:
+        """Return the groups' parts in the elements [start, stop): first each part as a whole, then all in chunks.
+
+        The result is computed once for each range, because a range is always a group or a piece of a service.
+        """
+        known = self._recorded.get((start, stop))
+        if known is None:
+            found = [(one, max(start, one.start), min(stop, one.stop)) for one in self.groups]
+            parts = [(one, first, last) for one, first, last in found if first < last]
+            known = (
+                [self.cut(*part) for part in parts],
+                [self.cut(one, *ends) for one, first, last in parts for ends in chunks(first, last)],
+            )
+            self._recorded[start, stop] = known
+        return known
 
     def cut(self, group: ParameterGroup, start: int, stop: int) -> GroupChunk:
         """Return the elements [start, stop) of a group."""

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from paddle_base.kernels.server_rounds import add_gradients
 from paddle_base.runtime import glog
 from pserver.optim.settings import Array, Rows
 from pserver.store.parameter_groups import GroupSettings, ParameterGroup
@@ -137,11 +138,11 @@ def sum_gradients(gradients: Sequence[Array], start: int, stop: int, clip: float
     Args: clip: the maximum magnitude of an element of the sum; 0: no limit. out: an array for the sum, which stays
         unused if a single aligned gradient without clipping is returned unchanged.
     """
-    total = gradients[0][start:stop]
     if len(gradients) > 1:
-        total = np.add(total, gradients[1][start:stop], out=out)
-        for more in gradients[2:]:
-            total += more[start:stop]
+        add_gradients(out, gradients, start)
+        total = out
+    else:
+        total = gradients[0][start:stop]
     if clip:
         return np.clip(total, np.float32(-clip), np.float32(clip), out=out)
     if not total.flags.aligned:  # a message may contain an unaligned array; compiled loops need aligned arrays

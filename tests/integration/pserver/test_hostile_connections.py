@@ -16,7 +16,8 @@ from fuzz.frames import encode
 
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.server.admission import Identity
-from pserver.server.listener import MAX_UNAUTHENTICATED, MAX_UNJOINED, Listener, Peer, bind_port
+from pserver.server.listener import MAX_UNAUTHENTICATED, MAX_UNJOINED, Listener, bind_port
+from pserver.server.peer import Peer
 from pserver.server.service import Service
 from pserver.wire import protocol
 from pserver.wire.authentication import DATA, HEARTBEAT, PROBE
@@ -87,9 +88,7 @@ def port(tools):
         made = Listener(bind_port("127.0.0.1", tools.find_ports(1)), service, poller, backlog=2000)
 
         def turn():
-            for file, events in poller.poll(0.01):
-                if made.owns(file):
-                    made.handle(file, events, 100.0)
+            made.handle_ready(poller.poll(0.01), 100.0)
 
         made.turn = turn
         yield made

@@ -99,4 +99,8 @@ def test_the_end_of_caffe_poly_is_warned_of_once(capsys):
     ],
 )
 def test_which_schedules_never_change_the_rate(settings, constant):
+    """A constant rate is computed at the first step only, and is the rate of every later step."""
     assert is_constant(settings) is constant
+    schedule = Schedule(settings)
+    for samples in (1, 10, 1 << 40):
+        assert schedule.rate(samples, 0) == scheduled_rate(settings, samples, 0)

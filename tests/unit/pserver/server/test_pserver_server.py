@@ -30,8 +30,7 @@ def test_a_flood_does_not_hide_that_a_trainer_is_gone(monkeypatch):
     service = SimpleNamespace(check=check, sessions=sessions, failure=None)
     port = SimpleNamespace(
         service=service,
-        owns=lambda file: file == 9,
-        handle=lambda *_: read.append(1),
+        handle_ready=lambda ready, now: read.append(ready) or [],
         send=told.extend,
         tidy=lambda now: None,
         close=lambda seconds: None,
@@ -73,8 +72,7 @@ def make_flooded(life):
     service = SimpleNamespace(check=lambda now: done.append("check") or [], sessions=sessions, failure=None)
     port = SimpleNamespace(
         service=service,
-        owns=lambda file: file == 9,
-        handle=lambda *_: done.append("read"),
+        handle_ready=lambda ready, now: done.append("read") or [],
         send=done.extend,
         tidy=lambda now: None,
         close=lambda seconds: done.append(seconds),

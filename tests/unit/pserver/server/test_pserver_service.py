@@ -1,6 +1,7 @@
 """The service: rounds, passes, repeated and late requests, and every way in which a job ends."""
 
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -44,6 +45,41 @@ def test_the_bits_do_not_depend_on_the_order_of_arrival(wire):
         (gradients[0] + gradients[1]) + gradients[2], [-np.inf] * 5 + [-3] * 2, [np.inf] * 5 + [3] * 2
     )
     assert results == {expected.astype(np.float32).tobytes()}
+
+
+def count_instructions(action):
+    """Return the number of Python's instructions that an action executes."""
+    count = 0
+
+    def trace(frame, event, argument):
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("op", [Op.PUSH, Op.PING], ids=lambda op: op.name)
+def test_a_push_and_a_ping_cost_the_same_among_many_trainers(wire, op):
+    """Every push made a list of all trainers, and every ping looked at all of them."""
+
+    def cost(trainers):
+        made = wire(trainers)
+        _, one, two, *_ = made.ready()
+        one.push(1)
+        payload = [np.ones(7, np.float32).tobytes()] if op == Op.PUSH else []
+        message = Message(op, two.session, two.number, two.sequence + 1, payload=payload)
+        return count_instructions(lambda: made.handle(two.token + DATA, protocol.encode(message)))
+
+    few, many = cost(8), cost(80)
+    assert many < 1.1 * few, f"{few} instructions with 8 trainers, {many} with 80"
 
 
 def test_a_trainer_that_finished_its_pass_drops_out_of_the_remaining_steps(wire):

@@ -72,6 +72,23 @@ def test_steps_go_on_in_the_array_that_takes_the_values_over():
     assert (before.tolist(), other.tolist()) == ([2, 2], [1, 1]) and made.values is other
 
 
+def test_the_pieces_of_a_step_go_on_in_the_array_that_takes_the_values_over():
+    """A server's steps come piece by piece; the groups and chunks of a piece are recorded, too."""
+    made = build([ParameterSpec("a", 2), ParameterSpec("b", 2, learning_rate=2.0)], Optimization("momentum", 1.0))
+
+    def step():
+        made.begin_step(1)
+        made.step_range(0, [full(1, 3)])
+        made.step_range(3, [full(1)])
+        made.finish_step()
+
+    step()
+    before, other = made.values, made.values.copy()
+    made.work_on(other)
+    step()
+    assert (before.tolist(), other.tolist()) == ([-1, -1, -2, -2], [-2, -2, -4, -4])
+
+
 def test_the_sum_is_clipped_not_its_parts():
     made = build([ParameterSpec("a", 1, gradient_clipping_threshold=2.0)], per_parameter=True)
     made.step([full(3), full(-3)], 1)
