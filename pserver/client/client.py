@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from paddle_base.kernels.exchange import Status
 from paddle_base.runtime import glog
 from paddle_base.runtime.environment import JobEnvironment, read_environment
 from paddle_base.runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachableError
@@ -29,6 +30,7 @@ from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.rate_limit import RateLimit
 from pserver.client.checkpoint_requests import CheckpointRequests
 from pserver.client.connection import Poller, close_all
+from pserver.client.exchange import Exchange
 from pserver.client.membership import ClientOptions, JobMember, JoinRequest, ModelSetup
 from pserver.client.server_channel import FetchVector, PushVector, SendVector, ServerChannel, ServiceRequest
 from pserver.optim.settings import Array, Optimization, ParameterSpec
@@ -127,6 +129,7 @@ class BaseClient:
         self.sends_early = any(channel.layout.pieces > 1 for channel in channels)
         self._of_connection = {channel.connection: channel for channel in channels}
         self._poller = Poller([channel.connection for channel in self._turns])
+        self._exchange = Exchange(self._turns)
 
     # ----- Requests -----
 
@@ -146,7 +149,7 @@ class BaseClient:
 
     def finish(self, flags: int = MessageFlag.NONE, timeout: float | None = None) -> int:
         """Send what is left of a request, and wait for all answers; see `send` and `collect`."""
-        self.send(flags)
+        self._request.flags |= flags
         return self.collect(timeout)
 
     def begin(self, request: ServiceRequest) -> None:
@@ -161,6 +164,18 @@ class BaseClient:
     def send(self, flags: int = MessageFlag.NONE) -> None:
         """Send the pieces that are left to all services in turn, with `flags` added, and receive answers meanwhile."""
         self._request.flags |= flags
+        self._advance(0)
+
+    def _advance(self, timeout: float) -> None:
+        """Send the pieces that are left, then wait at most `timeout` seconds for answers, and receive them."""
+        status = self._exchange.run(self._request.describe_transfer(), timeout)
+        if status is None:
+            self._send_pieces()
+            self._read(timeout)
+        elif status is Status.UNSETTLED:
+            self._read(0)
+
+    def _send_pieces(self) -> None:
         waiting = [(channel, sorted(channel.unsent)) for channel in self._turns if channel.unsent]
         turn = 0
         while waiting:
@@ -172,7 +187,7 @@ class BaseClient:
                 self._read(0)
 
     def collect(self, timeout: float | None = None) -> int:
-        """Wait for the answers to the current request, and return their flags."""
+        """Send what is left of the current request, wait for all answers, and return their flags."""
         self._check_joined()
         started = time.monotonic()
         deadline = started + (self.member.options.wait_timeout if timeout is None else timeout)
@@ -180,7 +195,7 @@ class BaseClient:
         lines: RateLimit | None = None  # most answers come before the first line is due
         pending = [channel for channel in self._turns if channel.pending]
         while pending:
-            self._read(POLL_INTERVAL)
+            self._advance(POLL_INTERVAL)
             if self._request.op == Op.HELLO:
                 self._raise_refusal(pending)
             LIVENESS.turned = now = time.monotonic()

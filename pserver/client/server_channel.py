@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachableError
@@ -36,6 +37,18 @@ class SenderId(NamedTuple):
 
     session: bytes
     trainer: int
+
+
+class VectorTransfer(NamedTuple):
+    """A request whose messages contain elements of flat vectors, and whose answers are known but for the elements.
+
+    `source`: the vector that is sent. `target`: the vector that is received. None: the messages of this direction
+    contain no elements. `flags`: the flags of each answer, without LOCAL. Answers have no notes.
+    """
+
+    source: Array | None
+    target: Array | None
+    flags: int = MessageFlag.ANSWER
 
 
 class ServiceRequest:
@@ -67,6 +80,10 @@ class ServiceRequest:
 
     def interruption(self) -> PaddleError | None:
         """Return an error that ends the wait for the answers, or None."""
+        return None
+
+    def describe_transfer(self) -> VectorTransfer | None:
+        """Return the vectors of this request if its answers are known but for their elements, otherwise None."""
         return None
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
@@ -124,6 +141,10 @@ class SendVector(ServiceRequest):
         super().__init__(op, doing, samples=samples, flags=flags)
         self._flat = flat
 
+    def describe_transfer(self) -> VectorTransfer | None:
+        """Return the gradient if this request is a push; other services that receive vectors answer with notes."""
+        return VectorTransfer(self._flat, None) if self.op == Op.PUSH else None
+
     def count_pieces(self, channel: ServerChannel) -> int:
         """Return the number of pieces that contain the service's elements."""
         return channel.layout.pieces
@@ -146,6 +167,10 @@ class PushVector(SendVector):
     def __init__(self, doing: str, gradient: Array, values: Array, samples: int) -> None:
         super().__init__(Op.PUSH, doing, gradient, samples=samples)
         self._values = values
+
+    def describe_transfer(self) -> VectorTransfer:
+        """Return the gradient and the values."""
+        return VectorTransfer(self._flat, self._values)
 
     def place_for(self, channel: ServerChannel, piece: int) -> list[memoryview] | None:
         """Return the memory of the values of a piece."""
@@ -221,6 +246,22 @@ class VectorLayout:
                 self._parts.clear()
             known = self._parts[id(flat)] = (flat, [_rows_of(views) for views in self._pieces_of(flat)])
         return known[1][piece]
+
+    def list_areas(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the memory areas of all pieces: places in the flat vector and in the service's vector, and lengths.
+
+        Shapes: areas: (areas, 3), in bytes; starts: (pieces + 1,). Piece p has the areas [starts[p], starts[p + 1]).
+        """
+        found, starts = [], [0]
+        length = protocol.piece_elements()
+        for start in range(0, max(self.size, 1), length):
+            for run in cut_runs(self._runs, start, min(start + length, self.size)):
+                steps = np.arange(run.count)
+                flat, local = run.flat + steps * run.stride, start + run.local + steps * run.length
+                found.append(np.stack([flat, local, np.full(run.count, run.length)], axis=1))
+            starts.append(sum(map(len, found)))
+        areas = np.concatenate(found) if found else np.zeros((0, 3))
+        return 4 * areas.astype(np.int64), np.array(starts, np.int64)
 
     def gather(self, flat: Array, piece: int) -> list[memoryview]:
         """Return a piece of this service's elements as bytes: the vector's own memory, or a copy.
@@ -385,11 +426,23 @@ class ServerChannel:
 
         The bytes are in the shared memory if all elements fit into it; otherwise see `VectorLayout.gather`.
         """
-        if self.memory is None or len(self.memory.outbox) < 4 * self.layout.size:
+        if (outbox := self.find_outbox()) is None:
             return self.layout.gather(flat, piece)
-        target = protocol.cut(self.memory.outbox, piece)
+        target = protocol.cut(outbox, piece)
         self.layout.copy(flat, piece, target)
         return (target,)
+
+    def find_outbox(self) -> memoryview | None:
+        """Return the shared memory for elements to the service, or None if they are sent over the connection."""
+        if self.memory is None or not 0 < 4 * self.layout.size <= len(self.memory.outbox):
+            return None
+        return self.memory.outbox
+
+    def find_inbox(self) -> memoryview | None:
+        """Return the shared memory for elements from the service, or None if they come over the connection."""
+        if self.memory is None or not 0 < 4 * self.layout.size <= len(self.memory.inbox):
+            return None
+        return self.memory.inbox
 
     def _measure_local(self, payload: Sequence[Buffer]) -> int:
         """Return the length in bytes of a payload in shared memory; 0 if the payload is elsewhere or empty."""
@@ -451,6 +504,20 @@ class ServerChannel:
             self.pending.discard(answer.piece)
             if not self.pending:
                 self.last = f"answered '{request.doing}'"
+
+    def take_placed(self, awaited: bytearray, flags: int) -> None:
+        """Take the pieces whose answers were received in place, after all pieces of the request were sent.
+
+        Args: awaited: 1 for each piece of the answer that has not arrived. flags: the flags of the answers.
+        """
+        self.unsent.clear()
+        left = {piece for piece in self.pending if awaited[piece]} if any(awaited) else set()
+        if len(left) == len(self.pending):
+            return
+        self.pending = left
+        self.request.answer_flags |= flags
+        if not left:
+            self.last = f"answered '{self.request.doing}'"
 
     def _payload_of(self, answer: Message) -> memoryview:
         """Return the array of a message, which is empty if the message has none."""

@@ -39,6 +39,27 @@ class Traffic:
 Place = Callable[[Sequence[Buffer], int], Sequence[memoryview]]
 
 
+class LentState(NamedTuple):
+    """What a compiled exchange needs to continue a connection.
+
+    `unsent`: parts of messages that come before all others. `scratch`: the receive buffer, of which the first `end`
+    bytes are received.
+    """
+
+    file: int
+    unsent: tuple[memoryview, ...]
+    scratch: memoryview
+    end: int
+
+
+class BegunMessage(NamedTuple):
+    """A message without a note, of whose payload the first `received` bytes have arrived in `parts`."""
+
+    head: bytes
+    parts: Sequence[memoryview]
+    received: int
+
+
 class Pool:
     """Memory for payloads that is reused after the last reference to it is gone.
 
@@ -145,11 +166,36 @@ class Connection:
         except BlockingIOError:
             return parts
         self.traffic.sent += sent
-        for number, part in enumerate(parts):
-            if sent < len(part):
-                return [part[sent:], *parts[number + 1 :]]
-            sent -= len(part)
-        return []
+        return skip_bytes(parts, sent)
+
+    # ----- Out and in, by a compiled exchange -----
+
+    def lend(self) -> LentState | None:
+        """Return the state for a compiled exchange, or None while a part of a message has been received.
+
+        `resume` must follow before any other call.
+        """
+        if self._frames or self.fault:
+            return None
+        return LentState(self.stream.fileno(), tuple(self._unsent), self._scratch, self._end)
+
+    def resume(
+        self, sent: int, more: Sequence[memoryview], end: int, begun: BegunMessage | None = None
+    ) -> list[Frames]:
+        """Continue after a compiled exchange; return the complete messages that it has received and not parsed.
+
+        Args: sent: sent bytes of the lent `unsent`. more: parts of messages that the exchange has not sent. end: number
+            of received bytes in the lent `scratch`. begun: the message that is partly received.
+        """
+        self._unsent = deque([*skip_bytes(self._unsent, sent), *more])
+        self._end = end
+        if begun is not None:
+            self._frames = [begun.head, b"", *begun.parts]
+            self._lengths = (0, sum(map(len, begun.parts)))
+            self._missing.extend(skip_bytes(begun.parts, begun.received))
+        messages: list[Frames] = []
+        self._parse(messages)
+        return messages
 
     # ----- In -----
 
@@ -268,6 +314,15 @@ class Connection:
                 self._begin += have
             if have < len(part):
                 self._missing.append(part[have:] if have else part)
+
+
+def skip_bytes(parts: Sequence[memoryview], count: int) -> list[memoryview]:
+    """Return what follows the first `count` bytes of some memory areas."""
+    for number, part in enumerate(parts):
+        if count < len(part):
+            return [part[count:], *parts[number + 1 :]]
+        count -= len(part)
+    return []
 
 
 def linger(connections: Sequence[Connection], seconds: float) -> None:
