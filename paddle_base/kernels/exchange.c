@@ -21,7 +21,7 @@ enum {
 typedef enum { ONGOING = -1, COMPLETE, TIMEOUT, INTERRUPTED, UNSETTLED } Status;
 
 /* the places of the numbers in `progress` */
-enum { REST_SENT, PIECE_SENT, SCRATCH_END, PIECE, PIECE_RECEIVED, BYTES_SENT, BYTES_RECEIVED, PROGRESS };
+enum { REST_SENT, PIECE_SENT, SCRATCH_END, PIECE, PIECE_RECEIVED, PROGRESS };
 
 /* the fields of a line */
 enum { FILE_NUMBER, REST, SENDING, HEADS_OUT, OUTBOX, AWAITED, HEADS_IN, INBOX, AREAS, STARTS, SCRATCH, PROGRESS_FIELD, FIELDS };
@@ -173,7 +173,6 @@ static Status send_some(const Exchange *exchange, Line *line) {
             return ONGOING;
         }
         if (sent < 0) return errno == EINTR ? INTERRUPTED : UNSETTLED;
-        line->progress[BYTES_SENT] += sent;
         if (line->rests) {
             count_rest(line, (size_t)sent);
             is_sent = !line->rests;
@@ -260,7 +259,6 @@ static Status read_once(const Exchange *exchange, Line *line, int *may_have_more
     if (size < 0) return errno == EINTR ? INTERRUPTED : UNSETTLED;
     if (size == 0) return UNSETTLED; /* the peer has closed the connection */
     *may_have_more = (size_t)size == wanted;
-    line->progress[BYTES_RECEIVED] += size;
     size_t left = (size_t)size;
     if (line->piece_in >= 0) {
         int is_whole = advance(line, line->piece_in, &line->in, &left);
@@ -324,6 +322,13 @@ static Status wait_and_receive(const Exchange *exchange, int is_ready) {
     return is_ready || left > 0 ? ONGOING : TIMEOUT;
 }
 
+/* Return whether more has arrived than was awaited. */
+static int has_input(const Exchange *exchange) {
+    for (Py_ssize_t i = 0; i < exchange->count; i++)
+        if (exchange->lines[i].end) return 1;
+    return 0;
+}
+
 static Status run(const Exchange *exchange) {
     Status status = ONGOING;
     for (Py_ssize_t i = 0; i < exchange->count && status == ONGOING; i++) {
@@ -341,7 +346,7 @@ static Status run(const Exchange *exchange) {
         exchange->lines[i].progress[SCRATCH_END] = exchange->lines[i].end;
         exchange->lines[i].progress[PIECE] = exchange->lines[i].piece_in;
     }
-    return status;
+    return status == COMPLETE && has_input(exchange) ? UNSETTLED : status;
 }
 
 /* ----- Arguments ----- */

@@ -7,7 +7,6 @@ It stops at anything else, and its caller continues from the returned state.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,20 +17,20 @@ from paddle_base.kernels import compiled
 
 IS_COMPILED = compiled is not None
 # the places of the numbers in `progress`
-REST_SENT, PIECE_SENT, SCRATCH_END, PIECE, PIECE_RECEIVED, BYTES_SENT, BYTES_RECEIVED = range(7)
-PROGRESS = 7  # number of the numbers in `progress`
+REST_SENT, PIECE_SENT, SCRATCH_END, PIECE, PIECE_RECEIVED = range(5)
+PROGRESS = 5  # number of the numbers in `progress`
 
 Buffer = bytes | bytearray | memoryview
 Numbers = npt.NDArray[np.int64]
 
 
-class Status(enum.IntEnum):
-    """Why an exchange has ended."""
+class Status:
+    """Why an exchange has ended; plain integers, because making a member of an enum takes as long as a message."""
 
-    COMPLETE = 0  # all is sent, and all awaited pieces have arrived
+    COMPLETE = 0  # all is sent, all awaited pieces have arrived, and nothing else has
     TIMEOUT = 1
     INTERRUPTED = 2  # by a signal
-    UNSETTLED = 3  # a line has received a head that is not awaited, has ended, or is broken
+    UNSETTLED = 3  # something is not awaited: another head, the end of a line, or its failure
 
 
 class Line(NamedTuple):
@@ -54,8 +53,7 @@ class Line(NamedTuple):
     - `scratch`: memory for received heads and what follows them.
     - `progress`: SCRATCH_END: the number of received bytes in `scratch`, also before the exchange. After the exchange:
       REST_SENT: sent bytes of `rest`. PIECE_SENT: sent bytes of the first piece in `sending`, with its head. PIECE: the
-      piece of which a part has arrived, or -1. PIECE_RECEIVED: received bytes of its payload. BYTES_SENT,
-      BYTES_RECEIVED: all bytes.
+      piece of which a part has arrived, or -1. PIECE_RECEIVED: received bytes of its payload.
 
     Shapes: sending, awaited: (pieces,). areas: (areas, 3). starts: (pieces + 1,). progress: (PROGRESS,).
     """
@@ -74,8 +72,8 @@ class Line(NamedTuple):
     progress: Numbers
 
 
-def exchange(source: Any, target: Any, lines: Sequence[Line], seconds: float) -> Status:
-    """Send all pieces in `sending`, and receive all that are awaited. Return when this is done, or when it cannot go on.
+def exchange(source: Any, target: Any, lines: Sequence[Line], seconds: float) -> int:
+    """Send all pieces in `sending`, and receive all that are awaited; return a `Status`.
 
     Payloads are sent from `source` and received into `target`. A piece is written only after its head has arrived. No
     byte is lost: what has arrived is in `target`, or in the scratch memory.
@@ -86,4 +84,5 @@ def exchange(source: Any, target: Any, lines: Sequence[Line], seconds: float) ->
         IS_COMPILED.
     """
     assert compiled is not None
-    return Status(compiled.exchange(source, target, tuple(lines), seconds))
+    found: int = compiled.exchange(source, target, tuple(lines), seconds)
+    return found

@@ -14,11 +14,26 @@ import numpy as np
 
 from paddle_base.kernels import exchange as kernel
 from paddle_base.kernels.exchange import Line, Status
-from pserver.client.server_channel import SenderId, ServerChannel, VectorTransfer
+from pserver.client.server_channel import SenderId, ServerChannel, ServiceRequest, VectorTransfer
 from pserver.optim.settings import Array
 from pserver.wire import protocol
-from pserver.wire.connection import BegunMessage, Frames, skip_bytes
-from pserver.wire.protocol import HEADER_BYTES, Message, MessageFlag, Op
+from pserver.wire.connection import BegunMessage, Connection, Frames, skip_bytes
+from pserver.wire.protocol import Message, MessageFlag, Op
+
+
+class RequestForm(NamedTuple):
+    """What the messages of a request, and their answers, have in common in all channels.
+
+    `sends`, `receives`: whether the messages, and the answers, contain elements.
+    """
+
+    op: Op
+    flags: int
+    note: bytes
+    argument: int
+    answer_flags: int
+    sends: bool
+    receives: bool
 
 
 class Exchange:
@@ -28,33 +43,32 @@ class Exchange:
     """
 
     def __init__(self, channels: Sequence[ServerChannel]) -> None:
-        self._channels = channels
-        self._lanes: dict[ServerChannel, Lane] = {}
+        self._lanes = [Lane(channel) for channel in channels]
 
-    def run(self, transfer: VectorTransfer | None, timeout: float) -> Status | None:
+    def run(self, request: ServiceRequest, timeout: float) -> int | None:
         """Send what is left of the channels' request and receive answers, until all have arrived.
 
-        Returns: why the exchange has ended; None: nothing was done, because this state needs the connections.
-        Args: transfer: the vectors of the request. timeout: maximum seconds to wait; with 0, what is possible at once is
-            sent and received.
+        Returns: a `Status`; None: nothing was done, because this request or this state needs the connections.
+        Args: timeout: maximum seconds to wait; with 0, what is possible at once is sent and received.
         Raises: PaddleError: see `ServerChannel.receive`.
         """
-        if transfer is None or not kernel.IS_COMPILED:
+        transfer = request.describe_transfer() if kernel.IS_COMPILED else None
+        if transfer is None:
             return None
-        lanes: list[Lane] = []
-        lines: list[Line] = []
-        for channel in self._channels:
-            if not channel.pending and not channel.unsent:
-                continue
-            lane = self._lanes.get(channel)
-            if lane is None:
-                lane = self._lanes[channel] = Lane(channel)
-            line = lane.prepare(transfer)
-            if line is None:
-                return None
-            lanes.append(lane)
-            lines.append(line)
-        status = kernel.exchange(transfer.source, transfer.target, lines, timeout)
+        source, target, answer_flags = transfer
+        note = protocol.dump_note(request.op, request.flags, request.note) if request.note else b""
+        sends, receives = source is not None, target is not None
+        form = RequestForm(request.op, request.flags, note, request.argument, answer_flags, sends, receives)
+        lanes = [lane for lane in self._lanes if lane.channel.pending or lane.channel.unsent]
+        lines = [line for lane in lanes if (line := lane.prepare(form, request.samples)) is not None]
+        if not lanes or len(lines) < len(lanes):
+            return None
+        status = kernel.exchange(source, target, lines, timeout)
+        if status == Status.COMPLETE:
+            request.answer_flags |= answer_flags
+            for lane in lanes:
+                lane.channel.finish()
+            return status
         # a message may raise an error, so all lanes are settled before
         received = [(lane.channel, lane.settle(transfer)) for lane in lanes]
         for channel, messages in received:
@@ -63,22 +77,8 @@ class Exchange:
         return status
 
 
-class HeadForm(NamedTuple):
-    """What the heads of a request, or of its answers, have in common; a head is a header and a note.
-
-    `is_local`: whether the elements are in shared memory; otherwise they are in the message, if it `has_elements`.
-    """
-
-    op: Op
-    flags: int
-    note: bytes
-    argument: int
-    has_elements: bool
-    is_local: bool
-
-
 class Heads:
-    """The heads of all pieces in one direction.
+    """The heads of all pieces in one direction; a head is a header and a note.
 
     Args: sizes: the length in bytes of the elements of each piece.
 
@@ -89,37 +89,37 @@ class Heads:
     def __init__(self, sender: SenderId, sizes: Sequence[int]) -> None:
         self.marks, self.data = bytearray(len(sizes)), bytearray()
         self._sender, self._sizes = sender, sizes
-        self._form: HeadForm | None = None
+        self._note, self._step = b"", 0
         self._fields: list[tuple[int, int]] = []  # argument and length of the payload of each piece
 
-    def write(self, form: HeadForm, pieces: Collection[int], sequence: int, samples: int, key: bytes) -> None:
-        """Mark pieces, and write their heads.
+    def begin(self, message: Message, note: bytes, *, has_elements: bool, is_local: bool) -> None:
+        """Write all parts of the heads that do not change from request to request.
+
+        Args: message: the fields that all heads have in common. has_elements: whether there is a payload.  is_local:
+            whether it is in shared memory.
+        """
+        if is_local:
+            message = message._replace(flags=message.flags | MessageFlag.LOCAL)
+        header = protocol.pack_header(message, note)
+        self._note, self._step = note, len(header) + len(note)
+        self.data = bytearray((header + note) * len(self.marks))
+        self._fields = [(size, 0) if is_local else (message.argument, size * has_elements) for size in self._sizes]
+
+    def write(self, pieces: Collection[int], sequence: int, samples: int, key: bytes) -> None:
+        """Mark pieces, and complete their heads.
 
         Args: sequence, samples: see `Message`. key: the key that signs the heads, or empty.
         """
-        if form != self._form:
-            self._begin(form)
-        self.marks[:] = bytes(len(self.marks))
-        step = HEADER_BYTES + len(form.note)
         for piece in pieces:
-            protocol.write_counts(self.data, piece * step, sequence, *self._fields[piece], piece, samples)
+            argument, length = self._fields[piece]
+            protocol.write_counts(self.data, piece * self._step, sequence, argument, length, piece, samples)
             if key:
-                protocol.sign_header(self.data, piece * step, form.note, key)
+                protocol.sign_header(self.data, piece * self._step, self._note, key)
             self.marks[piece] = 1
-
-    def _begin(self, form: HeadForm) -> None:
-        self._form = form
-        flags = form.flags | (MessageFlag.LOCAL if form.is_local else MessageFlag.NONE)
-        header = protocol.pack_header(Message(form.op, *self._sender, 0, flags=flags), form.note)
-        self.data = bytearray((header + form.note) * len(self.marks))
-        self._fields = [
-            (size, 0) if form.is_local else (form.argument, size if form.has_elements else 0) for size in self._sizes
-        ]
 
     def head(self, piece: int) -> bytes:
         """Return the head of a piece."""
-        step = len(self.data) // len(self.marks)
-        return bytes(self.data[piece * step : (piece + 1) * step])
+        return bytes(self.data[piece * self._step : (piece + 1) * self._step])
 
 
 class Lane:
@@ -127,61 +127,70 @@ class Lane:
 
     def __init__(self, channel: ServerChannel) -> None:
         self.channel = channel
-        self._areas, self._starts = channel.layout.list_areas()
-        sizes = np.diff(np.append(0, np.cumsum(self._areas[:, 2]))[self._starts]).tolist()
-        self._out, self._in = Heads(channel.sender, sizes), Heads(channel.sender, sizes)
+        self._known: tuple[RequestForm, Connection] | None = None
         self._progress = np.zeros(kernel.PROGRESS, np.int64)
 
-    def prepare(self, transfer: VectorTransfer) -> Line | None:
-        """Return the line of the exchange for what is left of the channel's request; None: its state does not fit."""
+    def _begin(self, form: RequestForm, connection: Connection) -> None:
+        """Make all parts of the line that do not change from request to request."""
         channel = self.channel
-        request, connection, keys = channel.request, channel.connection.established, channel.connection.keys
-        lent = connection.lend() if connection is not None else None
-        if lent is None:
-            return None
-        sends, receives = transfer.source is not None, transfer.target is not None
-        outbox = channel.find_outbox() if sends else None
-        inbox = channel.find_inbox() if receives else None
-        note = protocol.dump_note(request.op, request.flags, request.note) if request.note else b""
-        form = HeadForm(request.op, request.flags, note, request.argument, sends, outbox is not None)
-        self._out.write(form, channel.unsent, channel.sequence, request.samples, keys.sending)
-        form = HeadForm(request.op, transfer.flags, b"", 0, receives, inbox is not None)
-        self._in.write(form, channel.pending, channel.sequence, 0, keys.receiving)
-        self._progress[kernel.SCRATCH_END] = lent.end
-        return Line(
-            lent.file,
-            lent.unsent,
-            self._out.marks,
-            self._out.data,
+        if self._known is None:
+            self._areas, self._starts = channel.layout.list_areas()
+            sizes = np.diff(np.append(0, np.cumsum(self._areas[:, 2]))[self._starts]).tolist()
+            self._out, self._in = Heads(channel.sender, sizes), Heads(channel.sender, sizes)
+        self._known = (form, connection)
+        outbox = channel.find_outbox() if form.sends else None
+        inbox = channel.find_inbox() if form.receives else None
+        message = Message(form.op, *channel.sender, 0, form.argument, form.flags)
+        self._out.begin(message, form.note, has_elements=form.sends, is_local=outbox is not None)
+        message = Message(form.op, *channel.sender, 0, 0, form.answer_flags)
+        self._in.begin(message, b"", has_elements=form.receives, is_local=inbox is not None)
+        out, come = self._out, self._in
+        self._line = Line(
+            connection.stream.fileno(),
+            (),
+            out.marks,
+            out.data,
             outbox,
-            self._in.marks,
-            self._in.data,
+            come.marks,
+            come.data,
             inbox,
             self._areas,
             self._starts,
-            lent.scratch,
+            connection.scratch,
             self._progress,
         )
+
+    def prepare(self, form: RequestForm, samples: int) -> Line | None:
+        """Return the line of the exchange for what is left of the channel's request; None: its state does not fit."""
+        channel = self.channel
+        connection = channel.connection.established
+        state = connection.lend() if connection is not None else None
+        if connection is None or state is None:
+            return None
+        if self._known != (form, connection):
+            self._begin(form, connection)
+        keys = channel.connection.keys
+        self._out.write(channel.unsent, channel.sequence, samples, keys.sending)
+        self._in.write(channel.pending, channel.sequence, 0, keys.receiving)
+        unsent, self._progress[kernel.SCRATCH_END] = state
+        return self._line._replace(rest=unsent) if unsent else self._line
 
     def settle(self, transfer: VectorTransfer) -> list[Frames]:
         """Bring the channel and its connection into the state after the exchange; return the messages to handle."""
         channel, connection = self.channel, self.channel.connection.established
         assert connection is not None
-        rest_sent, piece_sent, end, piece, received, all_sent, all_received = self._progress.tolist()
-        connection.traffic.sent += all_sent
-        connection.traffic.received += all_received
-        channel.take_placed(self._in.marks, transfer.flags)
-        if not (any(self._out.marks) or connection.unsent or end or piece >= 0):
-            return []
+        rest_sent, piece_sent, end, piece, received = self._progress.tolist()
+        unsent = [number for number, is_left in enumerate(self._out.marks) if is_left]
         more: list[memoryview] = []
-        for number in [one for one, is_left in enumerate(self._out.marks) if is_left]:
-            more += skip_bytes(self._list_message(transfer, number), piece_sent)
-            piece_sent = 0
+        for number in unsent:
+            more += skip_bytes(self._list_message(transfer, number), piece_sent if number == unsent[0] else 0)
         begun = None
         if piece >= 0:
             assert transfer.target is not None
             begun = BegunMessage(self._in.head(piece), self._list_areas(transfer.target, piece), received)
             channel.placed.add(piece)
+        channel.take_placed([number for number in channel.pending if not self._in.marks[number]], transfer.flags)
+        self._out.marks[:] = self._in.marks[:] = bytes(len(self._in.marks))
         return channel.connection.accept(connection, connection.resume(rest_sent, more, end, begun))
 
     def _list_message(self, transfer: VectorTransfer, piece: int) -> list[memoryview]:

@@ -7,7 +7,7 @@ pieces from the request, and passes the pieces of the answers to the request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -342,7 +342,6 @@ class ServerChannel:
     - `sequence`: number of the current request. A service accepts only consecutive numbers. The number of a request
       that was begun but not sent is therefore used again.
     - `memory`: the memory shared with the service; None if the service is on another host or has refused the memory.
-    - `last`: description of the service's last action, for messages.
     - `waits_for`: what the service waits for, as the service reported.
     - `breaks`: number of breaks of the connection that the client has handled.
     - `unsent`: pieces of the current request that have not been sent.
@@ -357,7 +356,8 @@ class ServerChannel:
         self.request = ServiceRequest(Op.PING, "nothing")
         self.sequence = 0
         self.memory: SharedMemory | None = None
-        self.last = "said nothing yet"
+        self._answered: ServiceRequest | None = None
+        self._pieces = 1  # pieces of `request`
         self.waits_for = ""
         self.breaks = 0
         self.unsent: set[int] = set()
@@ -369,6 +369,11 @@ class ServerChannel:
     def name(self) -> str:
         """The name of the service, for messages."""
         return self.connection.peer
+
+    @property
+    def last(self) -> str:
+        """The service's last action, for messages."""
+        return "said nothing yet" if self._answered is None else f"answered '{self._answered.doing}'"
 
     def close(self) -> None:
         """Close the connection, and release the shared memory."""
@@ -385,10 +390,10 @@ class ServerChannel:
 
     def begin(self, request: ServiceRequest) -> None:
         """Begin a request; `send_piece` sends its pieces."""
-        has_sent = len(self.unsent) < self.request.count_pieces(self)
-        self.sequence += has_sent
+        self.sequence += len(self.unsent) < self._pieces
         self.request = request
-        self.unsent, self.pending = set(range(request.count_pieces(self))), set(range(request.count_answers(self)))
+        self._pieces = request.count_pieces(self)
+        self.unsent, self.pending = set(range(self._pieces)), set(range(request.count_answers(self)))
         self.placed.clear()
 
     def send_piece(self, piece: int) -> None:
@@ -503,21 +508,25 @@ class ServerChannel:
             request.answer_flags |= answer.flags
             self.pending.discard(answer.piece)
             if not self.pending:
-                self.last = f"answered '{request.doing}'"
+                self._answered = request
 
-    def take_placed(self, awaited: bytearray, flags: int) -> None:
-        """Take the pieces whose answers were received in place, after all pieces of the request were sent.
+    def finish(self) -> None:
+        """Take all answers, which were received in place; the request is sent."""
+        self.unsent.clear()
+        self.pending.clear()
+        self._answered = self.request
 
-        Args: awaited: 1 for each piece of the answer that has not arrived. flags: the flags of the answers.
+    def take_placed(self, pieces: Collection[int], flags: int) -> None:
+        """Take answers that were received in place; the connection sends the whole request.
+
+        Args: pieces: the pieces of these answers. flags: the flags of each of them.
         """
         self.unsent.clear()
-        left = {piece for piece in self.pending if awaited[piece]} if any(awaited) else set()
-        if len(left) == len(self.pending):
-            return
-        self.pending = left
-        self.request.answer_flags |= flags
-        if not left:
-            self.last = f"answered '{self.request.doing}'"
+        if pieces:
+            self.request.answer_flags |= flags
+            self.pending.difference_update(pieces)
+            if not self.pending:
+                self._answered = self.request
 
     def _payload_of(self, answer: Message) -> memoryview:
         """Return the array of a message, which is empty if the message has none."""

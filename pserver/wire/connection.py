@@ -39,19 +39,6 @@ class Traffic:
 Place = Callable[[Sequence[Buffer], int], Sequence[memoryview]]
 
 
-class LentState(NamedTuple):
-    """What a compiled exchange needs to continue a connection.
-
-    `unsent`: parts of messages that come before all others. `scratch`: the receive buffer, of which the first `end`
-    bytes are received.
-    """
-
-    file: int
-    unsent: tuple[memoryview, ...]
-    scratch: memoryview
-    end: int
-
-
 class BegunMessage(NamedTuple):
     """A message without a note, of whose payload the first `received` bytes have arrived in `parts`."""
 
@@ -107,6 +94,7 @@ class Connection:
         and returns one or several buffers for the payload. limits: the limits of received messages, which may be
         changed later; a message over a limit ends the reading. traffic: the counter of bytes, which several
         connections may share.
+    Attributes: scratch: the receive buffer for headers and short notes.
     Raises (send, flush, receive): OSError, EOFError: the connection is broken, or closed by the other side.
     """
 
@@ -125,7 +113,7 @@ class Connection:
         # stack frames
         self.fault = ""
         self._place = place
-        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._begin = self._end = 0  # begin and end of the part of the scratch buffer that is not parsed yet
         self._frames: Frames = []  # the received frames of the current message
         self._lengths = (0, 0)
@@ -170,14 +158,15 @@ class Connection:
 
     # ----- Out and in, by a compiled exchange -----
 
-    def lend(self) -> LentState | None:
-        """Return the state for a compiled exchange, or None while a part of a message has been received.
+    def lend(self) -> tuple[tuple[memoryview, ...], int] | None:
+        """Return the parts that must be sent first, and the number of received bytes in `scratch`, so that a compiled
+        exchange may use the stream; None if it may not, because a message is partly received.
 
-        `resume` must follow before any other call.
+        If the exchange leaves anything of this, or is not complete, `resume` must follow.
         """
         if self._frames or self.fault:
             return None
-        return LentState(self.stream.fileno(), tuple(self._unsent), self._scratch, self._end)
+        return tuple(self._unsent), self._end
 
     def resume(
         self, sent: int, more: Sequence[memoryview], end: int, begun: BegunMessage | None = None
@@ -185,7 +174,7 @@ class Connection:
         """Continue after a compiled exchange; return the complete messages that it has received and not parsed.
 
         Args: sent: sent bytes of the lent `unsent`. more: parts of messages that the exchange has not sent. end: number
-            of received bytes in the lent `scratch`. begun: the message that is partly received.
+            of received bytes in `scratch`. begun: the message that is partly received.
         """
         self._unsent = deque([*skip_bytes(self._unsent, sent), *more])
         self._end = end
@@ -220,7 +209,7 @@ class Connection:
             return False
         parts = [*(self._missing[number] for number in range(min(len(self._missing), _MOST_PARTS)))]
         if len(parts) == len(self._missing):
-            parts.append(self._scratch[self._end :])
+            parts.append(self.scratch[self._end :])
         wanted = sum(map(len, parts))
         size = self.stream.recvmsg_into(parts)[0] if len(parts) > 1 else self.stream.recv_into(parts[0])
         if not size:
@@ -251,9 +240,9 @@ class Connection:
         if self._begin == self._end:
             self._begin = self._end = 0
         elif self._begin:
-            rest = bytes(self._scratch[self._begin : self._end])
+            rest = bytes(self.scratch[self._begin : self._end])
             self._begin, self._end = 0, len(rest)
-            self._scratch[: self._end] = rest
+            self.scratch[: self._end] = rest
 
     def _cut_frame(self) -> bool:
         """Parse the next frame of the message, or a part of it; return False if more bytes are needed."""
@@ -265,7 +254,7 @@ class Connection:
 
     def _cut_header(self) -> bool:
         length, measure = self.limits.header
-        head = bytes(self._scratch[self._begin : min(self._begin + length, self._end)])
+        head = bytes(self.scratch[self._begin : min(self._begin + length, self._end)])
         if not head:
             return False
         try:
@@ -289,7 +278,7 @@ class Connection:
     def _cut_note(self, length: int) -> bool:
         have = self._end - self._begin
         if have >= length:
-            self._frames.append(bytes(self._scratch[self._begin : self._begin + length]))
+            self._frames.append(bytes(self.scratch[self._begin : self._begin + length]))
             self._begin += length
             return True
         if length <= SCRATCH_BYTES:
@@ -310,7 +299,7 @@ class Connection:
         for part in parts:
             have = min(self._end - self._begin, len(part))
             if have:
-                part[:have] = self._scratch[self._begin : self._begin + have]
+                part[:have] = self.scratch[self._begin : self._begin + have]
                 self._begin += have
             if have < len(part):
                 self._missing.append(part[have:] if have else part)
