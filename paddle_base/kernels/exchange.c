@@ -207,6 +207,7 @@ static void finish_piece(Line *line) {
     line->awaited[line->piece_in] = 0;
     line->left_in--;
     line->piece_in = -1;
+    line->progress[PIECE_RECEIVED] = 0;
 }
 
 /* Divide the bytes of the scratch buffer into answers; return UNSETTLED at a head that is not awaited. */
@@ -221,7 +222,6 @@ static Status parse(const Exchange *exchange, Line *line) {
         }
         begin += line->head_in;
         line->in = (Cursor){line->starts[line->piece_in], 0};
-        line->progress[PIECE_RECEIVED] = 0;
         if (!exchange->target || line->inbox) {
             if (exchange->target) copy_in(line, line->piece_in, exchange->target);
             finish_piece(line);
@@ -318,8 +318,7 @@ static Status wait_and_receive(const Exchange *exchange, int is_ready) {
         Status status = receive(exchange, line);
         if (status != ONGOING) return status;
     }
-    if (is_done(exchange)) return COMPLETE;
-    return is_ready || left > 0 ? ONGOING : TIMEOUT;
+    return is_ready || left > 0 || is_done(exchange) ? ONGOING : TIMEOUT;
 }
 
 /* Return whether more has arrived than was awaited. */
@@ -336,10 +335,10 @@ static Status run(const Exchange *exchange) {
         begin_piece(exchange, line);
         status = parse(exchange, line);
     }
-    if (status == ONGOING && is_done(exchange)) status = COMPLETE;
     while (status == ONGOING) {
         int is_ready;
         status = send_all(exchange, &is_ready);
+        if (status == ONGOING && is_done(exchange)) status = COMPLETE;
         if (status == ONGOING) status = wait_and_receive(exchange, is_ready);
     }
     for (Py_ssize_t i = 0; i < exchange->count; i++) {

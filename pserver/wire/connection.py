@@ -176,7 +176,7 @@ class Connection:
         Args: sent: sent bytes of the lent `unsent`. more: parts of messages that the exchange has not sent. end: number
             of received bytes in `scratch`. begun: the message that is partly received.
         """
-        self._unsent = deque([*skip_bytes(self._unsent, sent), *more])
+        self._unsent = deque([*skip_bytes(list(self._unsent), sent), *more])
         self._end = end
         if begun is not None:
             self._frames = [begun.head, b"", *begun.parts]

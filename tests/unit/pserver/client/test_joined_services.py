@@ -55,7 +55,7 @@ def test_a_commit_goes_to_the_chosen_services_of_both_kinds(services):
 def test_the_gradients_of_rows_are_on_their_way_before_the_dense_answers_are_awaited(services):
     order = []
     services.sparse.gather = lambda rows, gradients: {one: memoryview(b"rows") for one in services.sparse.channels}
-    services.dense.collect = lambda timeout=None: order.append(("dense", ops(services.sparse)))
+    services.dense.collect = lambda timeout=None: (order.append(("dense", ops(services.sparse))), services.dense.send())
     services.sparse.collect = lambda timeout=None: order.append(("sparse", ops(services.sparse)))
     gradient = np.ones(SIZE, np.float32)
     services.begin_round_push(gradient, 4, RoundKey(1, 1), 0, lambda: True)
