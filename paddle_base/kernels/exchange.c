@@ -517,7 +517,7 @@ static int take_arguments(PyObject *const *args, Held *held, Exchange *exchange,
     return 0;
 }
 
-/* exchange(source, target, lines, seconds): send and receive until all is done, and return a Status */
+/* exchange(source, target, lines, seconds): send and receive until all is done, and return a Status, which is ExchangeStatus of exchange.py */
 static PyObject *exchange(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     if (count != 4 || !PyTuple_Check(args[2]) || PyTuple_GET_SIZE(args[2]) > MOST_LINES) {
         PyErr_SetString(PyExc_TypeError, "two arrays, a tuple of lines and the seconds are wanted");

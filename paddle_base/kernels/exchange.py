@@ -24,7 +24,7 @@ Buffer = bytes | bytearray | memoryview
 Numbers = npt.NDArray[np.int64]
 
 
-class Status:
+class ExchangeStatus:
     """Why an exchange has ended; plain integers, because making a member of an enum takes as long as a message."""
 
     COMPLETE = 0  # all is sent, all awaited pieces have arrived, and nothing else has
@@ -73,7 +73,7 @@ class Line(NamedTuple):
 
 
 def exchange(source: Any, target: Any, lines: Sequence[Line], seconds: float) -> int:
-    """Send all pieces in `sending`, and receive all that are awaited; return a `Status`.
+    """Send all pieces in `sending`, and receive all that are awaited; return an `ExchangeStatus`.
 
     Payloads are sent from `source` and received into `target`. A piece is written only after its head has arrived. No
     byte is lost: what has arrived is in `target`, or in the scratch memory.

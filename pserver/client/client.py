@@ -22,14 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from paddle_base.kernels.exchange import Status
 from paddle_base.runtime import glog
 from paddle_base.runtime.environment import JobEnvironment, read_environment
 from paddle_base.runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachableError
 from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.rate_limit import RateLimit
 from pserver.client.checkpoint_requests import CheckpointRequests
-from pserver.client.connection import Poller, close_all
+from pserver.client.connection import close_all
 from pserver.client.exchange import Exchange
 from pserver.client.membership import ClientOptions, JobMember, JoinRequest, ModelSetup
 from pserver.client.server_channel import FetchVector, PushVector, SendVector, ServerChannel, ServiceRequest
@@ -128,8 +127,6 @@ class BaseClient:
         self.channels = channels
         self._turns = [*channels[first:], *channels[:first]]  # in the order in which requests are sent
         self.sends_early = any(channel.layout.pieces > 1 for channel in channels)
-        self._of_connection = {channel.connection: channel for channel in channels}
-        self._poller = Poller([channel.connection for channel in self._turns])
         self._exchange = Exchange(self._turns)
 
     # ----- Requests -----
@@ -165,27 +162,7 @@ class BaseClient:
     def send(self, flags: int = MessageFlag.NONE) -> None:
         """Send the pieces that are left to all services in turn, with `flags` added, and receive answers meanwhile."""
         self._request.flags |= flags
-        self._advance(0)
-
-    def _advance(self, timeout: float) -> None:
-        """Send the pieces that are left, then wait at most `timeout` seconds for answers, and receive them."""
-        status = self._exchange.run(self._request, timeout)
-        if status is None:
-            self._send_pieces()
-            self._read(timeout)
-        elif status == Status.UNSETTLED:
-            self._read(0)
-
-    def _send_pieces(self) -> None:
-        waiting = [(channel, sorted(channel.unsent)) for channel in self._turns if channel.unsent]
-        turn = 0
-        while waiting:
-            for channel, pieces in waiting:
-                channel.send_piece(pieces[turn])
-            turn += 1
-            waiting = [one for one in waiting if turn < len(one[1])]
-            if waiting:
-                self._read(0)
+        self._exchange.advance(self._request, 0)
 
     def collect(self, timeout: float | None = None) -> int:
         """Send what is left of the current request, wait for all answers, and return their flags."""
@@ -196,7 +173,7 @@ class BaseClient:
         lines: RateLimit | None = None  # most answers come before the first line is due
         pending = [channel for channel in self._turns if channel.pending]
         while pending:
-            self._advance(POLL_INTERVAL)
+            self._exchange.advance(self._request, POLL_INTERVAL)
             if self._request.op == Op.HELLO:
                 self._raise_refusal(pending)
             LIVENESS.turned = now = time.monotonic()
@@ -228,12 +205,6 @@ class BaseClient:
         request = FetchVector(Op.FETCH, doing, values, kind, note=note)
         self.request(request)
         return request
-
-    def _read(self, timeout: float) -> None:
-        for connection, messages in self._poller.wait(timeout):
-            channel = self._of_connection[connection]
-            for frames in messages:
-                channel.receive(frames)
 
     def _ask_progress(self, pending: Collection[ServerChannel]) -> None:
         """Send a PING on the data connection, after the request. The answer reports what a server has received, and
@@ -435,7 +406,7 @@ class Client(BaseClient):
             lowest = channel.layout.lowest
             for piece in [one for one in sorted(channel.unsent, reverse=True) if one and lowest(one) >= start]:
                 channel.send_piece(piece)
-        self._read(0)
+        self._exchange.receive(0)
 
     def push_pull(self, gradient: Array, values: Array, samples: int, *, checkpoint: bool = False) -> bool:
         """Push this batch's summed gradient, wait for the step of all trainers, and receive the new values in place.

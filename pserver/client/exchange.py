@@ -1,8 +1,9 @@
-"""The fast path of requests with flat vectors: one compiled call sends to all services and receives their answers.
+"""The messages of a request to all services, by their connections or in one compiled call.
 
-The call is used if all answers are known in advance, but for their elements. Anything else (an error, a note, a broken
-connection, the end of the waiting time) ends the call, and the connections continue from the state that it returns.
-They alone decide what follows.
+The compiled call sends to all services and receives their answers. It is used for requests with flat vectors, whose
+answers are known in advance but for their elements. Anything else (an error, a note, a broken connection, the end of
+the waiting time) ends the call, and the connections continue from the state that it returns. They alone decide what
+follows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from paddle_base.kernels import exchange as kernel
-from paddle_base.kernels.exchange import Line, Status
+from paddle_base.kernels.exchange import ExchangeStatus, Line
+from pserver.client.connection import Poller
 from pserver.client.server_channel import SenderId, ServerChannel, ServiceRequest, VectorTransfer
 from pserver.optim.settings import Array
 from pserver.wire import protocol
@@ -43,15 +45,45 @@ class Exchange:
     """
 
     def __init__(self, channels: Sequence[ServerChannel]) -> None:
+        self._channels = channels
         self._lanes = [Lane(channel) for channel in channels]
+        self._of_connection = {channel.connection: channel for channel in channels}
+        self._poller = Poller([channel.connection for channel in channels])
 
-    def run(self, request: ServiceRequest, timeout: float) -> int | None:
-        """Send what is left of the channels' request and receive answers, until all have arrived.
+    def advance(self, request: ServiceRequest, timeout: float) -> None:
+        """Send what is left of the channels' request, then wait for answers, and receive them.
 
-        Returns: a `Status`; None: nothing was done, because this request or this state needs the connections.
         Args: timeout: maximum seconds to wait; with 0, what is possible at once is sent and received.
         Raises: PaddleError: see `ServerChannel.receive`.
         """
+        status = self._run(request, timeout)
+        if status is None:
+            self._send_pieces()
+            self.receive(timeout)
+        elif status == ExchangeStatus.UNSETTLED:
+            self.receive(0)
+
+    def receive(self, timeout: float) -> None:
+        """Wait at most `timeout` seconds for messages, and handle those that have arrived."""
+        for connection, messages in self._poller.wait(timeout):
+            channel = self._of_connection[connection]
+            for frames in messages:
+                channel.receive(frames)
+
+    def _send_pieces(self) -> None:
+        """Send the pieces that are left to all services in turn, and receive answers meanwhile."""
+        waiting = [(channel, sorted(channel.unsent)) for channel in self._channels if channel.unsent]
+        turn = 0
+        while waiting:
+            for channel, pieces in waiting:
+                channel.send_piece(pieces[turn])
+            turn += 1
+            waiting = [one for one in waiting if turn < len(one[1])]
+            if waiting:
+                self.receive(0)
+
+    def _run(self, request: ServiceRequest, timeout: float) -> int | None:
+        """Send and receive in one call; return its status, or None if the request or its state needs the connections."""
         transfer = request.describe_transfer() if kernel.IS_COMPILED else None
         if transfer is None:
             return None
@@ -64,7 +96,7 @@ class Exchange:
         if not lanes or len(lines) < len(lanes):
             return None
         status = kernel.exchange(source, target, lines, timeout)
-        if status == Status.COMPLETE:
+        if status == ExchangeStatus.COMPLETE and not any(lane.has_lent for lane in lanes):
             request.answer_flags |= answer_flags
             for lane in lanes:
                 lane.channel.finish()
@@ -123,10 +155,14 @@ class Heads:
 
 
 class Lane:
-    """The arguments of the exchange for one channel, and what its result means for the channel."""
+    """The arguments of the exchange for one channel, and what its result means for the channel.
+
+    Attributes: has_lent: whether the connection has lent bytes to send or received bytes, which it must take back.
+    """
 
     def __init__(self, channel: ServerChannel) -> None:
         self.channel = channel
+        self.has_lent = False
         self._known: tuple[RequestForm, Connection] | None = None
         self._progress = np.zeros(kernel.PROGRESS, np.int64)
 
@@ -173,6 +209,7 @@ class Lane:
         self._out.write(channel.unsent, channel.sequence, samples, keys.sending)
         self._in.write(channel.pending, channel.sequence, 0, keys.receiving)
         unsent, self._progress[kernel.SCRATCH_END] = state
+        self.has_lent = any(state)
         return self._line._replace(rest=unsent) if unsent else self._line
 
     def settle(self, transfer: VectorTransfer) -> list[Frames]:

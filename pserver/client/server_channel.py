@@ -357,7 +357,6 @@ class ServerChannel:
         self.sequence = 0
         self.memory: SharedMemory | None = None
         self._answered: ServiceRequest | None = None
-        self._pieces = 1  # pieces of `request`
         self.waits_for = ""
         self.breaks = 0
         self.unsent: set[int] = set()
@@ -390,10 +389,9 @@ class ServerChannel:
 
     def begin(self, request: ServiceRequest) -> None:
         """Begin a request; `send_piece` sends its pieces."""
-        self.sequence += len(self.unsent) < self._pieces
+        self.sequence += len(self.unsent) < self.request.count_pieces(self)
         self.request = request
-        self._pieces = request.count_pieces(self)
-        self.unsent, self.pending = set(range(self._pieces)), set(range(request.count_answers(self)))
+        self.unsent, self.pending = set(range(request.count_pieces(self))), set(range(request.count_answers(self)))
         self.placed.clear()
 
     def send_piece(self, piece: int) -> None:

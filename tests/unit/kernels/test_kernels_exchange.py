@@ -11,7 +11,8 @@ from each import each
 
 from paddle_base import kernels
 from paddle_base.kernels import exchange as kernel
-from paddle_base.kernels.exchange import Line, Status
+from paddle_base.kernels.exchange import ExchangeStatus as Status
+from paddle_base.kernels.exchange import Line
 
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="the compiled module is not built here")
 HEAD, PIECES, PIECE = 8, 3, 24  # bytes of a head, number of pieces, bytes of a piece

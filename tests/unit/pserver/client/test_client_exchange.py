@@ -4,6 +4,7 @@ The services are the other ends of socket pairs. They send what a test tells the
 """
 
 import contextlib
+import itertools
 import signal
 import socket
 from dataclasses import dataclass, field
@@ -115,7 +116,7 @@ class Job:
     def turn(self):
         """Let the client and the services send and receive what is possible at once."""
         for _ in range(3):
-            self.client._advance(0)
+            self.client._exchange.advance(self.client._request, 0)
             for service in self.services:
                 service.read()
 
@@ -210,10 +211,10 @@ def test_a_round_whose_answers_lie_ready_is_one_call(monkeypatch):
             service.channel.sequence = 1
             service.stream.sendall(service.answers(news))
             service.channel.sequence = 0
-        monkeypatch.setattr(job.client, "_read", None)  # the connections are not used
-        monkeypatch.setattr(job.client, "_send_pieces", None)
+        monkeypatch.setattr(job.client._exchange, "receive", None)  # the connections are not used
+        monkeypatch.setattr(job.client._exchange, "_send_pieces", None)
         job.client.push_pull(job.gradient, job.values, 5)
-        assert calls == [kernel.Status.COMPLETE]
+        assert calls == [kernel.ExchangeStatus.COMPLETE]
         assert [service.channel.last for service in job.services] == ["answered 'push batch 1 of pass 0'"] * 2
         assert job.values.tobytes() == job.new_values().tobytes()
 
@@ -312,7 +313,7 @@ def test_whatever_arrives_in_whatever_parts_has_the_same_end_in_both_forms(scrip
                 events = [one for one in events if one[1] < service.channel.layout.pieces]
                 data = b"".join(bytes_of(service, news, *event) for event in events)
                 cuts = sorted({cut % max(len(data), 1) for cut in cuts} | {0, len(data)})
-                parts.append(([data[a:b] for a, b in zip(cuts, cuts[1:], strict=False)], ends))
+                parts.append(([data[a:b] for a, b in itertools.pairwise(cuts)], ends))
             error = ""
             try:
                 job.turn()
@@ -341,6 +342,24 @@ def test_whatever_arrives_in_whatever_parts_has_the_same_end_in_both_forms(scrip
             return found
 
     both(run)
+
+
+@each("form", FORMS)
+def test_the_begin_of_a_head_that_came_before_is_parsed_once(form):
+    """The connection kept it after the exchange had used it, and took the next message for garbage."""
+    with job_of(form) as job:
+        job.client.begin_push(job.gradient, job.values, 5)
+        first, second = job.services
+        second.stream.sendall(second.answers(job.news[1]))
+        data = first.answers(job.news[0])
+        first.stream.sendall(data[:1])
+        job.turn()
+        first.stream.sendall(data[1:])
+        job.turn()
+        assert job.pending() == [[], []]
+        first.stream.sendall(bytes_of(first, job.news[0], "ping", 0))
+        job.turn()
+        assert first.channel.waits_for == "x" and job.breaks() == [0, 0]
 
 
 @each("cut", [1, 63, 64, 65, 64 + 100, 64 + PIECE_BYTES - 1, 64 + PIECE_BYTES + 10])
@@ -402,7 +421,7 @@ def test_a_slow_answer_ends_at_the_deadline_with_an_error_that_names_the_service
             LostPeerError, match=r"trainer 3 waited 0 s to push batch 1 of pass 0: pserver h:1 does not answer"
         ):
             job.client.collect(0.05)
-        assert calls and set(calls) == {kernel.Status.TIMEOUT}
+        assert calls and set(calls) == {kernel.ExchangeStatus.TIMEOUT}
         assert job.pending() == [list(range(first.channel.layout.pieces)), []]
         assert bytes(first.received) == b""
         first.read()
@@ -424,7 +443,7 @@ def test_a_signal_ends_the_wait_at_once():
             job.client.begin_push(job.gradient, job.values, 5)
             signal.setitimer(signal.ITIMER_REAL, 0.02)
             with pytest.raises(Stop):
-                job.client._advance(60.0)
+                job.client._exchange.advance(job.client._request, 60.0)
             assert job.pending() == [list(range(one.channel.layout.pieces)) for one in job.services]
             signal.setitimer(signal.ITIMER_REAL, 0)
             for service, news in zip(job.services, job.news, strict=True):

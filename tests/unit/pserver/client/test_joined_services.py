@@ -21,8 +21,8 @@ def services(make_channel):
     for kind in (Client, SparseClient):
         client = kind([("somewhere", 1), ("somewhere", 2)], trainer_id=0, num_trainers=0)
         client._use([make_channel(SIZE), make_channel(SIZE)])
-        client._poller = Poller([])
-        client._read = lambda timeout, one=client: confirm(one)
+        client._exchange._poller = Poller([])
+        client._exchange.receive = lambda timeout, one=client: confirm(one)
         clients.append(client)
     joined.dense, joined.sparse = clients
     return joined
