@@ -83,7 +83,7 @@ class Exchange:
                 self.receive(0)
 
     def _run(self, request: ServiceRequest, timeout: float) -> int | None:
-        """Send and receive in one call; return its status, or None if the request or its state needs the connections."""
+        """Send and receive in one call; return its status, or None if the state needs the connections."""
         transfer = request.describe_transfer() if kernel.IS_COMPILED else None
         if transfer is None:
             return None
