@@ -27,6 +27,7 @@ KERNELS = Extension(
             "chain",
             "digests",
             "draws",
+            "exchange",
             "gru",
             "halves",
             "images",

@@ -73,8 +73,8 @@ PyObject *fail(Arrays *arrays, const char *message);
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
-extern PyMethodDef attention_functions[], chain_functions[], digests_functions[], draws_functions[], gru_functions[], halves_functions[],
-    images_functions[], lstm_functions[], products_functions[], rows_functions[], rules_functions[], samples_functions[],
+extern PyMethodDef attention_functions[], chain_functions[], digests_functions[], draws_functions[], exchange_functions[], gru_functions[],
+    halves_functions[], images_functions[], lstm_functions[], products_functions[], rows_functions[], rules_functions[], samples_functions[],
     server_rounds_functions[], steps_functions[], tables_functions[], windows_functions[], winograd_functions[];
 
 #endif

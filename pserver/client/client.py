@@ -28,7 +28,8 @@ from paddle_base.runtime.errors import BugError, LostPeerError, PaddleError, Pee
 from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.rate_limit import RateLimit
 from pserver.client.checkpoint_requests import CheckpointRequests
-from pserver.client.connection import Poller, close_all
+from pserver.client.connection import close_all
+from pserver.client.exchange import Exchange
 from pserver.client.membership import ClientOptions, JobMember, JoinRequest, ModelSetup
 from pserver.client.server_channel import FetchVector, PushVector, SendVector, ServerChannel, ServiceRequest
 from pserver.optim.settings import Array, Optimization, ParameterSpec
@@ -47,6 +48,7 @@ ASK_INTERVAL = 1.0  # seconds between two PINGs to a server that has not answere
 REPORT_INTERVAL = 30.0  # seconds between two log lines about one wait
 # seconds until a wait before the first push is logged; short, because a server or trainer may not have started
 FIRST_REPORT = 2.0
+_FLOAT32 = np.dtype(np.float32)  # comparing with a dtype is faster than with a type
 START_HINT = "; start `paddle pserver` there, or correct --pservers and --port"
 GOODBYE_TIMEOUT = 10.0  # maximum seconds until all services have answered GOODBYE
 LINGER = 1.0  # maximum seconds until the last messages are sent
@@ -125,8 +127,7 @@ class BaseClient:
         self.channels = channels
         self._turns = [*channels[first:], *channels[:first]]  # in the order in which requests are sent
         self.sends_early = any(channel.layout.pieces > 1 for channel in channels)
-        self._of_connection = {channel.connection: channel for channel in channels}
-        self._poller = Poller([channel.connection for channel in self._turns])
+        self._exchange = Exchange(self._turns)
 
     # ----- Requests -----
 
@@ -146,7 +147,7 @@ class BaseClient:
 
     def finish(self, flags: int = MessageFlag.NONE, timeout: float | None = None) -> int:
         """Send what is left of a request, and wait for all answers; see `send` and `collect`."""
-        self.send(flags)
+        self._request.flags |= flags
         return self.collect(timeout)
 
     def begin(self, request: ServiceRequest) -> None:
@@ -161,18 +162,10 @@ class BaseClient:
     def send(self, flags: int = MessageFlag.NONE) -> None:
         """Send the pieces that are left to all services in turn, with `flags` added, and receive answers meanwhile."""
         self._request.flags |= flags
-        waiting = [(channel, sorted(channel.unsent)) for channel in self._turns if channel.unsent]
-        turn = 0
-        while waiting:
-            for channel, pieces in waiting:
-                channel.send_piece(pieces[turn])
-            turn += 1
-            waiting = [one for one in waiting if turn < len(one[1])]
-            if waiting:
-                self._read(0)
+        self._exchange.advance(self._request, 0)
 
     def collect(self, timeout: float | None = None) -> int:
-        """Wait for the answers to the current request, and return their flags."""
+        """Send what is left of the current request, wait for all answers, and return their flags."""
         self._check_joined()
         started = time.monotonic()
         deadline = started + (self.member.options.wait_timeout if timeout is None else timeout)
@@ -180,7 +173,7 @@ class BaseClient:
         lines: RateLimit | None = None  # most answers come before the first line is due
         pending = [channel for channel in self._turns if channel.pending]
         while pending:
-            self._read(POLL_INTERVAL)
+            self._exchange.advance(self._request, POLL_INTERVAL)
             if self._request.op == Op.HELLO:
                 self._raise_refusal(pending)
             LIVENESS.turned = now = time.monotonic()
@@ -212,12 +205,6 @@ class BaseClient:
         request = FetchVector(Op.FETCH, doing, values, kind, note=note)
         self.request(request)
         return request
-
-    def _read(self, timeout: float) -> None:
-        for connection, messages in self._poller.wait(timeout):
-            channel = self._of_connection[connection]
-            for frames in messages:
-                channel.receive(frames)
 
     def _ask_progress(self, pending: Collection[ServerChannel]) -> None:
         """Send a PING on the data connection, after the request. The answer reports what a server has received, and
@@ -272,7 +259,7 @@ class BaseClient:
         Raises: BugError: the array has another type or size.
         """
         elements = self._model.elements
-        if array.shape != (elements,) or array.dtype != np.float32 or not array.flags.c_contiguous:
+        if array.shape != (elements,) or array.dtype != _FLOAT32 or not array.flags.c_contiguous:
             raise BugError(
                 f"the client needs a contiguous float32 array of {elements} elements, "
                 f"not {array.dtype} of shape {array.shape}"
@@ -419,7 +406,7 @@ class Client(BaseClient):
             lowest = channel.layout.lowest
             for piece in [one for one in sorted(channel.unsent, reverse=True) if one and lowest(one) >= start]:
                 channel.send_piece(piece)
-        self._read(0)
+        self._exchange.receive(0)
 
     def push_pull(self, gradient: Array, values: Array, samples: int, *, checkpoint: bool = False) -> bool:
         """Push this batch's summed gradient, wait for the step of all trainers, and receive the new values in place.

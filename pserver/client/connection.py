@@ -204,6 +204,12 @@ class ServerConnection:
         except (OSError, EOFError):
             self._break()
             return []
+        return self.accept(connection, messages)
+
+    def accept(self, connection: Connection, messages: list[Frames]) -> list[Frames]:
+        """Return the signed ones of the messages that the established connection has received; break the connection if
+        it is faulty.
+        """
         signed = [frames for frames in messages if protocol.is_signed(frames, self.keys.receiving)]
         if connection.fault or len(signed) < len(messages):
             self._break()

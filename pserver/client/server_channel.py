@@ -7,11 +7,12 @@ pieces from the request, and passes the pieces of the answers to the request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachableError
@@ -36,6 +37,18 @@ class SenderId(NamedTuple):
 
     session: bytes
     trainer: int
+
+
+class VectorTransfer(NamedTuple):
+    """A request whose messages contain elements of flat vectors, and whose answers are known but for the elements.
+
+    `source`: the vector that is sent. `target`: the vector that is received. None: the messages of this direction
+    contain no elements. `flags`: the flags of each answer, without LOCAL. Answers have no notes.
+    """
+
+    source: Array | None
+    target: Array | None
+    flags: int = MessageFlag.ANSWER
 
 
 class ServiceRequest:
@@ -67,6 +80,10 @@ class ServiceRequest:
 
     def interruption(self) -> PaddleError | None:
         """Return an error that ends the wait for the answers, or None."""
+        return None
+
+    def describe_transfer(self) -> VectorTransfer | None:
+        """Return the vectors of this request if its answers are known but for their elements, otherwise None."""
         return None
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
@@ -124,6 +141,10 @@ class SendVector(ServiceRequest):
         super().__init__(op, doing, samples=samples, flags=flags)
         self._flat = flat
 
+    def describe_transfer(self) -> VectorTransfer | None:
+        """Return the gradient if this request is a push; other services that receive vectors answer with notes."""
+        return VectorTransfer(self._flat, None) if self.op == Op.PUSH else None
+
     def count_pieces(self, channel: ServerChannel) -> int:
         """Return the number of pieces that contain the service's elements."""
         return channel.layout.pieces
@@ -146,6 +167,10 @@ class PushVector(SendVector):
     def __init__(self, doing: str, gradient: Array, values: Array, samples: int) -> None:
         super().__init__(Op.PUSH, doing, gradient, samples=samples)
         self._values = values
+
+    def describe_transfer(self) -> VectorTransfer:
+        """Return the gradient and the values."""
+        return VectorTransfer(self._flat, self._values)
 
     def place_for(self, channel: ServerChannel, piece: int) -> list[memoryview] | None:
         """Return the memory of the values of a piece."""
@@ -221,6 +246,22 @@ class VectorLayout:
                 self._parts.clear()
             known = self._parts[id(flat)] = (flat, [_rows_of(views) for views in self._pieces_of(flat)])
         return known[1][piece]
+
+    def list_areas(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the memory areas of all pieces: places in the flat vector and in the service's vector, and lengths.
+
+        Shapes: areas: (areas, 3), in bytes; starts: (pieces + 1,). Piece p has the areas [starts[p], starts[p + 1]).
+        """
+        found, starts = [], [0]
+        length = protocol.piece_elements()
+        for start in range(0, max(self.size, 1), length):
+            for run in cut_runs(self._runs, start, min(start + length, self.size)):
+                steps = np.arange(run.count)
+                flat, local = run.flat + steps * run.stride, start + run.local + steps * run.length
+                found.append(np.stack([flat, local, np.full(run.count, run.length)], axis=1))
+            starts.append(sum(map(len, found)))
+        areas = np.concatenate(found) if found else np.zeros((0, 3))
+        return 4 * areas.astype(np.int64), np.array(starts, np.int64)
 
     def gather(self, flat: Array, piece: int) -> list[memoryview]:
         """Return a piece of this service's elements as bytes: the vector's own memory, or a copy.
@@ -301,7 +342,6 @@ class ServerChannel:
     - `sequence`: number of the current request. A service accepts only consecutive numbers. The number of a request
       that was begun but not sent is therefore used again.
     - `memory`: the memory shared with the service; None if the service is on another host or has refused the memory.
-    - `last`: description of the service's last action, for messages.
     - `waits_for`: what the service waits for, as the service reported.
     - `breaks`: number of breaks of the connection that the client has handled.
     - `unsent`: pieces of the current request that have not been sent.
@@ -316,7 +356,7 @@ class ServerChannel:
         self.request = ServiceRequest(Op.PING, "nothing")
         self.sequence = 0
         self.memory: SharedMemory | None = None
-        self.last = "said nothing yet"
+        self._answered: ServiceRequest | None = None
         self.waits_for = ""
         self.breaks = 0
         self.unsent: set[int] = set()
@@ -328,6 +368,11 @@ class ServerChannel:
     def name(self) -> str:
         """The name of the service, for messages."""
         return self.connection.peer
+
+    @property
+    def last(self) -> str:
+        """The service's last action, for messages."""
+        return "said nothing yet" if self._answered is None else f"answered '{self._answered.doing}'"
 
     def close(self) -> None:
         """Close the connection, and release the shared memory."""
@@ -344,8 +389,7 @@ class ServerChannel:
 
     def begin(self, request: ServiceRequest) -> None:
         """Begin a request; `send_piece` sends its pieces."""
-        has_sent = len(self.unsent) < self.request.count_pieces(self)
-        self.sequence += has_sent
+        self.sequence += len(self.unsent) < self.request.count_pieces(self)
         self.request = request
         self.unsent, self.pending = set(range(request.count_pieces(self))), set(range(request.count_answers(self)))
         self.placed.clear()
@@ -385,11 +429,23 @@ class ServerChannel:
 
         The bytes are in the shared memory if all elements fit into it; otherwise see `VectorLayout.gather`.
         """
-        if self.memory is None or len(self.memory.outbox) < 4 * self.layout.size:
+        if (outbox := self.find_outbox()) is None:
             return self.layout.gather(flat, piece)
-        target = protocol.cut(self.memory.outbox, piece)
+        target = protocol.cut(outbox, piece)
         self.layout.copy(flat, piece, target)
         return (target,)
+
+    def find_outbox(self) -> memoryview | None:
+        """Return the shared memory for elements to the service, or None if they are sent over the connection."""
+        if self.memory is None or not 0 < 4 * self.layout.size <= len(self.memory.outbox):
+            return None
+        return self.memory.outbox
+
+    def find_inbox(self) -> memoryview | None:
+        """Return the shared memory for elements from the service, or None if they come over the connection."""
+        if self.memory is None or not 0 < 4 * self.layout.size <= len(self.memory.inbox):
+            return None
+        return self.memory.inbox
 
     def _measure_local(self, payload: Sequence[Buffer]) -> int:
         """Return the length in bytes of a payload in shared memory; 0 if the payload is elsewhere or empty."""
@@ -450,7 +506,25 @@ class ServerChannel:
             request.answer_flags |= answer.flags
             self.pending.discard(answer.piece)
             if not self.pending:
-                self.last = f"answered '{request.doing}'"
+                self._answered = request
+
+    def finish(self) -> None:
+        """Take all answers, which were received in place; the request is sent."""
+        self.unsent.clear()
+        self.pending.clear()
+        self._answered = self.request
+
+    def take_placed(self, pieces: Collection[int], flags: int) -> None:
+        """Take answers that were received in place; the connection sends the whole request.
+
+        Args: pieces: the pieces of these answers. flags: the flags of each of them.
+        """
+        self.unsent.clear()
+        if pieces:
+            self.request.answer_flags |= flags
+            self.pending.difference_update(pieces)
+            if not self.pending:
+                self._answered = self.request
 
     def _payload_of(self, answer: Message) -> memoryview:
         """Return the array of a message, which is empty if the message has none."""

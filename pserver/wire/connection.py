@@ -39,6 +39,14 @@ class Traffic:
 Place = Callable[[Sequence[Buffer], int], Sequence[memoryview]]
 
 
+class BegunMessage(NamedTuple):
+    """A message without a note, of whose payload the first `received` bytes have arrived in `parts`."""
+
+    head: bytes
+    parts: Sequence[memoryview]
+    received: int
+
+
 class Pool:
     """Memory for payloads that is reused after the last reference to it is gone.
 
@@ -89,6 +97,7 @@ class Connection:
         and returns one or several buffers for the payload. limits: the limits of received messages, which may be
         changed later; a message over a limit ends the reading. traffic: the counter of bytes, which several
         connections may share.
+    Attributes: scratch: the receive buffer for headers and short notes.
     Raises (send, flush, receive): OSError, EOFError: the connection is broken, or closed by the other side.
     """
 
@@ -107,7 +116,7 @@ class Connection:
         # stack frames
         self.fault = ""
         self._place = place
-        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._begin = self._end = 0  # begin and end of the part of the scratch buffer that is not parsed yet
         self._frames: Frames = []  # the received frames of the current message
         self._lengths = (0, 0)
@@ -148,14 +157,44 @@ class Connection:
         except BlockingIOError:
             return parts
         self.traffic.sent += sent
-        return _list_rest(parts, sent)
+        return skip_bytes(parts, sent)
 
     def send_rest(self, parts: Sequence[Buffer], sent: int) -> None:
         """Keep the rest of a message for `flush`; the first `sent` bytes were sent past this object.
 
         Nothing else may wait to be sent.
         """
-        self._unsent.extend(_list_rest([memoryview(part).cast("B") for part in parts], sent))
+        self._unsent.extend(skip_bytes([memoryview(part).cast("B") for part in parts], sent))
+
+    # ----- Out and in, by a compiled exchange -----
+
+    def lend(self) -> tuple[tuple[memoryview, ...], int] | None:
+        """Return the parts that must be sent first, and the number of received bytes in `scratch`, so that a compiled
+        exchange may use the stream; None if it may not, because a message is partly received.
+
+        If the exchange leaves anything of this, or is not complete, `resume` must follow.
+        """
+        if self._frames or self.fault:
+            return None
+        return tuple(self._unsent), self._end
+
+    def resume(
+        self, sent: int, more: Sequence[memoryview], end: int, begun: BegunMessage | None = None
+    ) -> list[Frames]:
+        """Continue after a compiled exchange; return the complete messages that it has received and not parsed.
+
+        Args: sent: sent bytes of the lent `unsent`. more: parts of messages that the exchange has not sent. end: number
+            of received bytes in `scratch`. begun: the message that is partly received.
+        """
+        self._unsent = deque([*skip_bytes(list(self._unsent), sent), *more])
+        self._end = end
+        if begun is not None:
+            self._frames = [begun.head, b"", *begun.parts]
+            self._lengths = (0, sum(map(len, begun.parts)))
+            self._missing.extend(skip_bytes(begun.parts, begun.received))
+        messages: list[Frames] = []
+        self._parse(messages)
+        return messages
 
     # ----- In -----
 
@@ -200,7 +239,7 @@ class Connection:
             return False
         parts = [*(self._missing[number] for number in range(min(len(self._missing), _MOST_PARTS)))]
         if len(parts) == len(self._missing):
-            parts.append(self._scratch[self._end :])
+            parts.append(self.scratch[self._end :])
         wanted = sum(map(len, parts))
         size = self.stream.recvmsg_into(parts)[0] if len(parts) > 1 else self.stream.recv_into(parts[0])
         if not size:
@@ -234,9 +273,9 @@ class Connection:
         if self._begin == self._end:
             self._begin = self._end = 0
         elif self._begin:
-            rest = bytes(self._scratch[self._begin : self._end])
+            rest = bytes(self.scratch[self._begin : self._end])
             self._begin, self._end = 0, len(rest)
-            self._scratch[: self._end] = rest
+            self.scratch[: self._end] = rest
 
     def _cut_frame(self) -> bool:
         """Parse the next frame of the message, or a part of it; return False if more bytes are needed."""
@@ -248,7 +287,7 @@ class Connection:
 
     def _cut_header(self) -> bool:
         length, measure = self.limits.header
-        head = bytes(self._scratch[self._begin : min(self._begin + length, self._end)])
+        head = bytes(self.scratch[self._begin : min(self._begin + length, self._end)])
         if not head:
             return False
         try:
@@ -272,7 +311,7 @@ class Connection:
     def _cut_note(self, length: int) -> bool:
         have = self._end - self._begin
         if have >= length:
-            self._frames.append(bytes(self._scratch[self._begin : self._begin + length]))
+            self._frames.append(bytes(self.scratch[self._begin : self._begin + length]))
             self._begin += length
             return True
         if length <= SCRATCH_BYTES:
@@ -293,18 +332,18 @@ class Connection:
         for part in parts:
             have = min(self._end - self._begin, len(part))
             if have:
-                part[:have] = self._scratch[self._begin : self._begin + have]
+                part[:have] = self.scratch[self._begin : self._begin + have]
                 self._begin += have
             if have < len(part):
                 self._missing.append(part[have:] if have else part)
 
 
-def _list_rest(parts: list[memoryview], sent: int) -> list[memoryview]:
-    """Return the parts of a message that are left after its first `sent` bytes."""
+def skip_bytes(parts: Sequence[memoryview], count: int) -> list[memoryview]:
+    """Return what follows the first `count` bytes of some memory areas."""
     for number, part in enumerate(parts):
-        if sent < len(part):
-            return [part[sent:], *parts[number + 1 :]]
-        sent -= len(part)
+        if count < len(part):
+            return [part[count:], *parts[number + 1 :]]
+        count -= len(part)
     return []
 
 

@@ -46,6 +46,8 @@ RECONNECT_GRACE = 2.5  # seconds from the end of a peer's connection until the p
 
 _HEADER = struct.Struct("<4sHBB8siIQqQII8s")
 HEADER_BYTES = _HEADER.size
+_COUNTS = struct.Struct("<QqQII")  # the fields from the sequence to the samples
+_COUNTS_AT = 24
 _TAG_BYTES = 8
 _NO_TAG = bytes(_TAG_BYTES)
 
@@ -190,22 +192,48 @@ def encode(message: Message, key: bytes = b"") -> list[Buffer]:
 
     Raises: ProtocolError: the message exceeds the limits of the other side.
     """
-    try:
-        note = notes.dump(message.note, _depth_of(message.op, message.flags)) if message.note else b""
-    except notes.NoteError as exc:
-        raise ProtocolError(f"{message.op.name}: {exc}") from exc
+    note = dump_note(message.op, message.flags, message.note)
     length = 0
     for part in message.payload:
         length += part.nbytes if isinstance(part, memoryview) else len(part)
-    _check_limits(message.op, len(note), length)
+    return [pack_header(message, note, length, key), note, *message.payload]
+
+
+def dump_note(op: Op, flags: int, note: Mapping[str, Any]) -> bytes:
+    """Return the bytes of the note of a message.
+
+    Raises: ProtocolError: the note exceeds the limits of the other side.
+    """
+    try:
+        return notes.dump(note, _depth_of(op, flags)) if note else b""
+    except notes.NoteError as exc:
+        raise ProtocolError(f"{op.name}: {exc}") from exc
+
+
+def pack_header(message: Message, note: bytes, length: int = 0, key: bytes = b"") -> bytes:
+    """Return the header of a message with these bytes of a note, and with a payload of this length.
+
+    Raises: ProtocolError: the lengths exceed the limits of the other side.
+    """
     op, session, trainer, sequence, argument, flags, _, _, piece, samples = message
-    header = _HEADER.pack(
-        MAGIC, VERSION, op, flags, session, trainer, len(note), sequence, argument, length, piece, samples, _NO_TAG
-    )
-    if key:
-        # without the payload, because signing arrays is slow (docs/security.md has the times)
-        header = header[:-_TAG_BYTES] + _tag(header, note, key)
-    return [header, note, *message.payload]
+    _check_limits(op, len(note), length)
+    values = (MAGIC, VERSION, op, flags, session, trainer, len(note), sequence, argument, length, piece, samples)
+    header = _HEADER.pack(*values, _NO_TAG)
+    # without the payload, because signing arrays is slow (docs/security.md has the times)
+    return header[:-_TAG_BYTES] + _tag(header, note, key) if key else header
+
+
+def write_counts(
+    heads: bytearray, at: int, sequence: int, argument: int, length: int, piece: int, samples: int
+) -> None:
+    """Set the fields of a header that differ between requests and between pieces; the header begins at byte `at`."""
+    _COUNTS.pack_into(heads, at + _COUNTS_AT, sequence, argument, length, piece, samples)
+
+
+def sign_header(heads: bytearray, at: int, note: bytes, key: bytes) -> None:
+    """Sign the header that begins at byte `at`, with its note."""
+    end = at + HEADER_BYTES
+    heads[end - _TAG_BYTES : end] = _tag(heads[at:end], note, key)
 
 
 def pack_push(session: bytes, trainer: int, sequence: int, length: int, *, is_local: bool) -> bytes:

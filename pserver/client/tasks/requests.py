@@ -6,10 +6,17 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from paddle_base.runtime.errors import LostPeerError, PaddleError
-from pserver.client.server_channel import FetchVector, PushVector, SendVector, ServerChannel, ServiceRequest
+from pserver.client.server_channel import (
+    FetchVector,
+    PushVector,
+    SendVector,
+    ServerChannel,
+    ServiceRequest,
+    VectorTransfer,
+)
 from pserver.client.sparse_rows import SendRows
 from pserver.optim.settings import Array
-from pserver.wire.protocol import Message, Op
+from pserver.wire.protocol import Message, MessageFlag, Op
 from pserver.wire.views import EnterAnswer, EpochChangedError, MembershipView, read_answer, write_view
 
 Check = Callable[[], bool]
@@ -83,6 +90,10 @@ class CommitValues(FetchVector):
         """Return the number of pieces for a service: 1 if the service is to commit, otherwise 0."""
         return int(channel in self._asked)
 
+    def describe_transfer(self) -> VectorTransfer:
+        """Return the values."""
+        return VectorTransfer(None, self._values)
+
     def count_answers(self, channel: ServerChannel) -> int:
         """Return the number of pieces of a service's values, or 0 if the service is not to commit."""
         return super().count_answers(channel) if channel in self._asked else 0
@@ -130,6 +141,10 @@ class RoundPush(SendVector):
         super().__init__(Op.PUSH, doing, gradient, samples=samples)
         self.note = note
         self._is_current = is_current
+
+    def describe_transfer(self) -> VectorTransfer:
+        """Return the gradient."""
+        return VectorTransfer(self._flat, None, MessageFlag.ANSWER | MessageFlag.PREPARED)
 
     def interruption(self) -> PaddleError | None:
         """Return an error if the view has changed. The round may then wait for a member that is lost."""

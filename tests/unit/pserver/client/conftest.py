@@ -8,10 +8,18 @@ from pserver.store import partition
 from pserver.wire.connection import Pool
 
 
+class BusyStream:
+    """A stream that is in the middle of a message, so that no compiled exchange may use it."""
+
+    def lend(self):
+        return None
+
+
 class RecordingConnection:
     """A connection that records what is sent; its service never sends anything by itself."""
 
-    host, port, waiting, breaks, established, awaited, silence = "somewhere", 1, 0, 0, object(), None, "does not answer"
+    host, port, waiting, breaks, awaited, silence = "somewhere", 1, 0, 0, None, "does not answer"
+    established = BusyStream()
 
     def __init__(self):
         self.sent = []

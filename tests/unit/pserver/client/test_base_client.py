@@ -21,7 +21,7 @@ def joined(make_channel):
     client = Client([("somewhere", 1)], trainer_id=0, num_trainers=1)
     channel = make_channel(SIZE)
     client._use([channel])
-    client._poller = Poller([])
+    client._exchange._poller = Poller([])
     client._check_vector = lambda array: None
     return client, channel
 
@@ -58,13 +58,13 @@ def test_one_call_sends_what_is_left_of_a_begun_push_and_receives_all(joined):
     client.push_from(2 * protocol.piece_elements())
     assert sent(channel) == [(1, LAST)]
     answer(channel, LAST)
-    client._read = lambda timeout: answer(channel, *REST)
+    client._exchange.receive = lambda timeout: answer(channel, *REST)
     client.push_pull(gradient, values, 4, checkpoint=True)
     assert sent(channel) == [(1, LAST), (1, 0), (1, 1)]
     assert [bool(one.flags & MessageFlag.CHECKPOINT) for one in channel.connection.sent] == [False, True, True]
     assert values[:: protocol.piece_elements()].tolist() == [0, 1, 2]
     del channel.connection.sent[:]
-    client._read = lambda timeout: answer(channel, *range(PIECES))
+    client._exchange.receive = lambda timeout: answer(channel, *range(PIECES))
     client.push_pull(gradient, values, 4)
     assert sent(channel) == [(2, piece) for piece in range(PIECES)]
 

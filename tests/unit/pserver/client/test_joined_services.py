@@ -21,8 +21,8 @@ def services(make_channel):
     for kind in (Client, SparseClient):
         client = kind([("somewhere", 1), ("somewhere", 2)], trainer_id=0, num_trainers=0)
         client._use([make_channel(SIZE), make_channel(SIZE)])
-        client._poller = Poller([])
-        client._read = lambda timeout, one=client: confirm(one)
+        client._exchange._poller = Poller([])
+        client._exchange.receive = lambda timeout, one=client: confirm(one)
         clients.append(client)
     joined.dense, joined.sparse = clients
     return joined
@@ -55,7 +55,7 @@ def test_a_commit_goes_to_the_chosen_services_of_both_kinds(services):
 def test_the_gradients_of_rows_are_on_their_way_before_the_dense_answers_are_awaited(services):
     order = []
     services.sparse.gather = lambda rows, gradients: {one: memoryview(b"rows") for one in services.sparse.channels}
-    services.dense.collect = lambda timeout=None: order.append(("dense", ops(services.sparse)))
+    services.dense.collect = lambda timeout=None: (order.append(("dense", ops(services.sparse))), services.dense.send())
     services.sparse.collect = lambda timeout=None: order.append(("sparse", ops(services.sparse)))
     gradient = np.ones(SIZE, np.float32)
     services.begin_round_push(gradient, 4, RoundKey(1, 1), 0, lambda: True)
