@@ -9,6 +9,10 @@ if __name__ == "__main__":
     interrupts.accept()
     from paddle.command import main
 
+    if sys.argv[1:2] == ["fork-server"]:  # a launcher starts it, and no user
+        from paddle import fork_server
+
+        fork_server.serve(sys.argv[2:])  # it returns in a forked program, with the command line of that program
     status = main()
     # Without this call, the interpreter collects garbage at its end. In a trainer, the collection takes 70 ms of
     # processor time, and delays the next attempt of the job (bench/recovery.py).
