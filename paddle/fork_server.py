@@ -10,6 +10,7 @@ fork server itself runs no code of the user, starts no thread, and ends with the
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -20,10 +21,10 @@ import resource
 import select
 import socket
 import sys
-import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from paddle import process_title
 from paddle_base.runtime.forking import PID, ForkRequest, receive_request
@@ -139,9 +140,22 @@ def become(request: ForkRequest, descriptors: Sequence[int]) -> None:
     random.seed()
     if numbers := sys.modules.get("numpy.random"):
         numbers.seed()
-    tempfile.tempdir = None  # it comes from the environment
     LIVENESS.turn()
     gc.enable()
+
+
+def end(status: int) -> NoReturn:
+    """End a forked program that runs no code of the user.
+
+    The interpreter's own end takes all modules apart, which takes 30 ms, and copies the memory that the program shares
+    with the fork server.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status & 0xFF)
 
 
 def open_streams() -> None:
@@ -154,8 +168,8 @@ def open_streams() -> None:
 
 def _open_stream(number: int, before: TextIO, *, is_unbuffered: bool) -> TextIO:
     if number == 0:
-        return open(0, encoding=before.encoding, errors=before.errors, closefd=False)  # noqa: PTH123
-    binary = open(number, "wb", 0 if is_unbuffered else -1, closefd=False)  # noqa: PTH123, SIM115
+        return open(0, encoding=before.encoding, errors=before.errors, closefd=False)
+    binary = open(number, "wb", 0 if is_unbuffered else -1, closefd=False)  # noqa: SIM115
     is_by_line = number == 2 or binary.isatty()
     stream = io.TextIOWrapper(
         binary, before.encoding, before.errors, line_buffering=is_by_line, write_through=is_unbuffered

@@ -1,10 +1,10 @@
 """Requests to a fork server: a process that has imported what the programs of a pod need, and forks them.
 
-The launcher starts the fork server as `paddle fork-server DESCRIPTOR PROGRAM...`, with one end of a pair of sockets. For
-each program it sends a request with four descriptors: those of stdin, stdout and stderr, and the reading end of a pipe.
-The answer is the pid. The program begins when the launcher writes a byte to the pipe, and ends if the launcher closes
-the pipe instead; the launcher can therefore give up a request at any time. Both ends are processes of one pod, and
-nobody else has a descriptor of the pair.
+The launcher starts the fork server as `paddle fork-server DESCRIPTOR PROGRAM...`, with one end of a pair of sockets.
+For each program it sends a request with four descriptors: those of stdin, stdout and stderr, and the reading end of a
+pipe. The answer is the pid. The program begins when the launcher writes a byte to the pipe, and ends if the launcher
+closes the pipe instead; the launcher can therefore give up a request at any time. Both ends are processes of one pod,
+and nobody else has a descriptor of the pair.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ForkRequest(NamedTuple):
 
 def send_request(connection: socket.socket, request: ForkRequest, descriptors: Sequence[int]) -> None:
     """Send a request. Raises: OSError: the fork server has ended, or does not read in time."""
-    text = json.dumps(request._asdict()).encode()
+    text = json.dumps({**request._asdict(), "environ": dict(request.environ)}).encode()
     socket.send_fds(connection, [LENGTH.pack(len(text))], descriptors)
     connection.sendall(text)
 

@@ -11,7 +11,7 @@ from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.waiting import WaitPolicy
 from paddle_cluster.launcher.command_lines import save_dir_of
 from paddle_cluster.launcher.control.channel import ControlChannel
-from paddle_cluster.launcher.programs.fork_client import ForkServer
+from paddle_cluster.launcher.programs.fork_client import PodForkServer
 from paddle_cluster.launcher.programs.probes import PodHealth
 from paddle_cluster.launcher.programs.process import Stop
 from paddle_cluster.launcher.settings import LauncherConfig
@@ -28,7 +28,7 @@ class Launcher:
     policy: WaitPolicy
     history: AttemptHistory = dataclasses.field(default_factory=AttemptHistory)
     attempt: JobRecord | None = None  # the attempt that all pods agreed on; None: startPaddle finds the attempt
-    forks: ForkServer | None = None  # what starts the programs faster; None: they start without it
+    forks: PodForkServer | None = None  # what starts the programs faster; None: they start without it
 
     def __post_init__(self) -> None:
         self.control = ControlChannel(self.config, self.api.secrets.redact)

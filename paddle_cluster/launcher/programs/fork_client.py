@@ -74,7 +74,7 @@ class ForkedProgram:
                 os.kill(self.pid, number)
 
 
-class ForkServer:
+class PodForkServer:
     """The fork server of this launcher. Only the main thread may use it."""
 
     def __init__(self, paddle: str, programs: Sequence[str], wakeup: int) -> None:
@@ -180,7 +180,7 @@ def find_own_paddle() -> str:
     return found if found and Path(found).resolve() == Path(sys.executable).parent.resolve() / "paddle" else ""
 
 
-def start_fork_server(programs: Sequence[str], environ: Mapping[str, str], wakeup: int) -> ForkServer | None:
+def start_fork_server(programs: Sequence[str], environ: Mapping[str, str], wakeup: int) -> PodForkServer | None:
     """Start a fork server, or return None if the programs have to start without one.
 
     Args: programs: what it imports: names of paddle/fork_server.py. environ: this process's environment. wakeup: a
@@ -191,6 +191,6 @@ def start_fork_server(programs: Sequence[str], environ: Mapping[str, str], wakeu
     if not (paddle and programs) or has_threads:
         return None
     try:
-        return ForkServer(paddle, programs, wakeup)
+        return PodForkServer(paddle, programs, wakeup)
     except OSError:
         return None

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from paddle_base.runtime.errors import ConfigError, InterruptError, LostPeerError, StoppedError
 from paddle_cluster.launcher.attempts import AttemptResult
-from paddle_cluster.launcher.programs.fork_client import ForkedProgram, ForkServer
+from paddle_cluster.launcher.programs.fork_client import ForkedProgram, PodForkServer
 from paddle_cluster.launcher.programs.memory import MemoryAccount, explain_kill
 from paddle_cluster.launcher.text import say
 
@@ -45,7 +45,7 @@ class Program:
         *,
         copied: bool,
         metrics_port: int = 0,
-        forks: ForkServer | None = None,
+        forks: PodForkServer | None = None,
     ) -> None:
         """Args: copied: whether the launcher copies `process.stdout` to the log; if not, the program writes the log.
 
