@@ -312,8 +312,8 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     say_defaults(os.environ)
     warn_without_secret(config)
     warn_of_misspelt(os.environ)
-    launcher = Launcher(config, passed, stop, PodApi.for_role(config, secrets), policy)
-    launcher.forks = start_fork_server(command_lines.list_preloaded(config), os.environ, stop.wakeup)
+    forks = start_fork_server(command_lines.list_preloaded(config), os.environ, stop.wakeup)
+    launcher = Launcher(config, passed, stop, PodApi.for_role(config, secrets), policy, forks=forks)
     watch_pod(config, launcher.health)
     try:
         return run_attempts(launcher)

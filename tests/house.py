@@ -37,6 +37,7 @@ EXCEPTIONS: Reasons = {
         "paddle_cluster/elastic/launch.py:*run*",
     ): "numpy, 0.1 s, only where a function and not a command is run",
     ("late import", "paddle_cluster/launcher/control/channel.py:*"): "zmq, 0.04 s that --help and status do not take",
+    ("late import", "paddle_base/runtime/kubernetes/client.py:*"): "requests, 0.1 s beside the fork server's imports",
     ("late import", "trainer/telemetry/*"): "the page of the report and of metrics, only where they are wanted",
     ("late import", "trainer/*:*_import_servers"): "73 ms of CPU time that a local run saves",
     ("parameters", "*/elastic/*"): "Horovod 0.28's, which its users and tests call",
