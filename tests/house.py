@@ -17,7 +17,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("paddle", "paddle_base", "paddle_cluster", "pserver", "trainer")
 # the bounds; __init__.py does not count as a file, and self not as a parameter
-FILE_LINES, CLASS_LINES, FUNCTION_LINES, ATTRIBUTES, PARAMETERS, FOLDER_FILES, MOST = 600, 300, 60, 12, 7, 20, 15
+FILE_LINES, CLASS_LINES, FUNCTION_LINES, ATTRIBUTES, PARAMETERS, FOLDER_FILES, MOST = 600, 300, 60, 12, 7, 20, 16
 INPUT_AND_OUTPUT = frozenset((
     "os", "pathlib", "queue", "random", "requests", "select", "selectors", "shutil", "socket", "subprocess", "tempfile",
     "threading", "time", "zmq",

@@ -12,7 +12,7 @@ from paddle_base.runtime.errors import ApiForbiddenError, ConfigError
 from paddle_base.runtime.kubernetes.answers import REQUEST_TIMEOUT_S, ApiAnswer, parse_retry_after
 from paddle_base.runtime.kubernetes.client import ANSWER_LIMIT, ApiClient, ApiPlace, ApiProblem
 from paddle_base.runtime.network.redaction import Secrets
-from paddle_cluster.launcher.cluster.call_slots import SLOTS_PER_SECOND, Pacer, make_slots
+from paddle_cluster.launcher.cluster.call_slots import ALONE, SLOTS_PER_SECOND, Pacer, make_slots
 from paddle_cluster.launcher.cluster.pods import ANSWERED, check_pods, find_own, parse_pods
 from paddle_cluster.launcher.errors import ApiError, NotReadyError
 from paddle_cluster.launcher.settings import TUTORIALS_PODS, LauncherConfig
@@ -59,7 +59,8 @@ class PodApi:
         self.listed, self.answered = len(self.indexes) or config.layout.pods, math.nan
         self.asking_since = math.inf  # start of the request in progress (time.monotonic), or infinity
         index = int(config.job_completion_index) if config.job_completion_index else None
-        self.pacer = Pacer(make_slots(index, config.layout.pods if is_number_known else None, random.Random()))
+        slots = make_slots(index, config.layout.pods if is_number_known else None, random.Random())
+        self.pacer = Pacer(ALONE if self.askers < config.layout.pods else slots)
 
     @property
     def url(self) -> str:

@@ -13,8 +13,8 @@ from each import each
 ROOT = Path(__file__).parents[3]
 # 10 ms of the processor and more, with what only they import
 HEAVY = (
-    "asyncio", "cramjam", "etcd3gw", "google.protobuf", "multiprocessing", "numpy", "PIL", "prometheus_client", "requests",
-    "torch", "urllib3", "yaml", "zmq",
+    "asyncio", "cramjam", "etcd3gw", "google.protobuf", "multiprocessing", "numpy", "PIL", "prometheus_client",
+    "requests", "torch", "urllib3", "yaml", "zmq",
 )  # fmt: skip
 WEB = ("email", "http.client", "ssl")
 STARTS = {
