@@ -24,7 +24,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO, cast
 
 from paddle import process_title
 from paddle_base.runtime.forking import PID, ForkRequest, receive_request
@@ -112,7 +112,7 @@ def fork_child_of_parent() -> int:
     else:
         os.close(writable)
         os.waitpid(between, 0)
-        child = PID.unpack(os.read(readable, PID.size))[0]
+        child = int(PID.unpack(os.read(readable, PID.size))[0])
         os.close(readable)
         return child
     os.close(readable)
@@ -160,19 +160,23 @@ def end(status: int) -> NoReturn:
 
 def open_streams() -> None:
     """Make the streams of Python anew, because those of the fork server know what its own descriptors can do."""
-    is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
-    for number, name, before in ((0, "stdin", sys.stdin), (1, "stdout", sys.stdout), (2, "stderr", sys.stderr)):
-        setattr(sys, name, _open_stream(number, before, is_unbuffered=is_unbuffered))
-        setattr(sys, f"__{name}__", getattr(sys, name))
+    stdin = open(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)  # noqa: SIM115
+    for name, stream in (
+        ("stdin", stdin),
+        ("stdout", _open_stream(1, sys.stdout)),
+        ("stderr", _open_stream(2, sys.stderr)),
+    ):
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
-def _open_stream(number: int, before: TextIO, *, is_unbuffered: bool) -> TextIO:
-    if number == 0:
-        return open(0, encoding=before.encoding, errors=before.errors, closefd=False)
+def _open_stream(number: int, before: Any) -> TextIO:
+    """Return a new stream on a descriptor, with the encoding and the buffers that the environment asks for."""
+    is_unbuffered = isinstance(before.buffer, io.FileIO)  # PYTHONUNBUFFERED
     binary = open(number, "wb", 0 if is_unbuffered else -1, closefd=False)  # noqa: SIM115
     is_by_line = number == 2 or binary.isatty()
-    stream = io.TextIOWrapper(
-        binary, before.encoding, before.errors, line_buffering=is_by_line, write_through=is_unbuffered
+    stream: Any = io.TextIOWrapper(
+        binary, before.encoding, before.errors, line_buffering=is_by_line, write_through=before.write_through
     )
-    stream.mode = "w"  # type: ignore[misc]
-    return stream
+    stream.mode = "w"
+    return cast("TextIO", stream)

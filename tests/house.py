@@ -17,7 +17,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("paddle", "paddle_base", "paddle_cluster", "pserver", "trainer")
 # the bounds; __init__.py does not count as a file, and self not as a parameter
-FILE_LINES, CLASS_LINES, FUNCTION_LINES, ATTRIBUTES, PARAMETERS, FOLDER_FILES, MOST = 600, 300, 60, 12, 7, 20, 16
+FILE_LINES, CLASS_LINES, FUNCTION_LINES, ATTRIBUTES, PARAMETERS, FOLDER_FILES, MOST = 600, 300, 60, 12, 7, 20, 15
 INPUT_AND_OUTPUT = frozenset((
     "os", "pathlib", "queue", "random", "requests", "select", "selectors", "shutil", "socket", "subprocess", "tempfile",
     "threading", "time", "zmq",
@@ -36,8 +36,10 @@ EXCEPTIONS: Reasons = {
         "late import",
         "paddle_cluster/elastic/launch.py:*run*",
     ): "numpy, 0.1 s, only where a function and not a command is run",
-    ("late import", "paddle_cluster/launcher/control/channel.py:*"): "zmq, 0.04 s that --help and status do not take",
-    ("late import", "paddle_base/runtime/kubernetes/client.py:*"): "requests, 0.1 s beside the fork server's imports",
+    (
+        "late import",
+        "paddle_cluster/launcher/c*/*.py:*",
+    ): "zmq, 0.04 s, and requests, 0.1 s: --help takes neither, and the fork server starts before them",
     ("late import", "trainer/telemetry/*"): "the page of the report and of metrics, only where they are wanted",
     ("late import", "trainer/*:*_import_servers"): "73 ms of CPU time that a local run saves",
     ("parameters", "*/elastic/*"): "Horovod 0.28's, which its users and tests call",

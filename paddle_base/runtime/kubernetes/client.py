@@ -7,28 +7,28 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import requests
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
 from paddle_base.runtime.errors import ApiForbiddenError, ConfigError, PaddleError, PeerUnreachableError
 from paddle_base.runtime.kubernetes.account import ACCOUNT, read_text
 from paddle_base.runtime.kubernetes.answers import (
+    ANSWER_LIMIT,
     REQUEST_TIMEOUT_S,
     ApiAnswer,
     describe_failure,
     parse_retry_after,
 )
 from paddle_base.runtime.kubernetes.text import one_line
+from paddle_base.runtime.network.answers import UNTRANSLATED, TimedSession, read_answer, read_lines
 from paddle_base.runtime.network.redaction import Secrets, redact_bytes
 from paddle_base.runtime.regular_files import open_regular
 
-if TYPE_CHECKING:
-    import requests
-
 PAGE = 500  # maximum number of objects in a page of a list
 PAGES = 2000
-ANSWER_LIMIT = 64 << 20  # maximum bytes of a page; a pod has 12 kB
 EVENT_LIMIT = 4 << 20  # maximum bytes of a watch event; etcd stores at most 1.5 MiB for an object
 DEPTH, VALUES = 64, 4_000_000
 WATCH_S = 30  # seconds of one watch; a lost connection is detected after at most this time
@@ -106,11 +106,7 @@ class ApiClient:
     """
 
     def __init__(self, place: ApiPlace, secrets: Secrets | None = None) -> None:
-        # This import is that of requests, 0.1 s of the processor. A launcher starts its fork server before it.
-        from paddle_base.runtime.network import answers
-
-        self._http = answers
-        self.session: requests.Session = answers.TimedSession()
+        self.session: requests.Session = TimedSession()
         self._place, self._secrets = place, secrets or Secrets()
         self._token = ""  # of the last request
         self.answer_date = ""  # content of the Date header of the last answer
@@ -210,7 +206,7 @@ class ApiClient:
                 allow_redirects=False,  # the API sends none; the token goes to no other address
                 stream=True,  # the caller bounds the size and the time of the body
             )
-        except (self._http.UNTRANSLATED, OSError) as problem:
+        except (requests.RequestException, UNTRANSLATED, OSError) as problem:
             raise self._silence(path, problem) from problem
 
     def _authority(self, url: str) -> str | bool:
@@ -236,8 +232,8 @@ class ApiClient:
     def _read(self, response: Any, path: str) -> ApiAnswer:
         packing = self._secrets.redact(response.headers.get("Content-Encoding", ""))
         try:
-            body = redact_bytes(self._http.read_answer(response.raw, packing, ANSWER_LIMIT), self._token)
-        except (self._http.UNTRANSLATED, OSError) as problem:
+            body = redact_bytes(read_answer(response.raw, packing, ANSWER_LIMIT), self._token)
+        except (requests.RequestException, UNTRANSLATED, OSError) as problem:
             raise self._silence(path, problem) from problem
         except ValueError as problem:
             raise ApiProblem(
@@ -247,9 +243,9 @@ class ApiClient:
 
     def _lines(self, response: Any, path: str) -> Iterator[bytes]:
         try:
-            for line in self._http.read_lines(response.raw, EVENT_LIMIT):
+            for line in read_lines(response.raw, EVENT_LIMIT):
                 yield redact_bytes(line, self._token)
-        except (self._http.UNTRANSLATED, OSError) as problem:
+        except (requests.RequestException, UNTRANSLATED, OSError) as problem:
             raise self._silence(path, problem) from problem
         except ValueError as problem:
             raise ApiProblem(f"{self._place.url}{path} sent an event that cannot be read: {problem}", 400) from problem

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paddle_base.runtime.errors import ApiForbiddenError, ConfigError
-from paddle_base.runtime.kubernetes.answers import REQUEST_TIMEOUT_S, ApiAnswer, parse_retry_after
-from paddle_base.runtime.kubernetes.client import ANSWER_LIMIT, ApiClient, ApiPlace, ApiProblem
+from paddle_base.runtime.kubernetes.answers import ANSWER_LIMIT, REQUEST_TIMEOUT_S, ApiAnswer, parse_retry_after
 from paddle_base.runtime.network.redaction import Secrets
 from paddle_cluster.launcher.cluster.call_slots import ALONE, SLOTS_PER_SECOND, Pacer, make_slots
 from paddle_cluster.launcher.cluster.pods import ANSWERED, check_pods, find_own, parse_pods
@@ -47,10 +46,13 @@ class PodApi:
         askers: number of launchers that list pods. secrets: collects the tokens, which the client removes from answers.
         is_number_known: whether `config` contains the real number of pods.
         """
+        # this import is that of requests; the launcher starts its fork server before it
+        from paddle_base.runtime.kubernetes import client
+
         self.config, self.secrets = config, secrets or Secrets()
         port = str(config.kubernetes_service_port_https)
-        self.place = ApiPlace(config.kubernetes_service_host, port, config.service_account_dir)
-        self.client = ApiClient(self.place, self.secrets)
+        self.place = client.ApiPlace(config.kubernetes_service_host, port, config.service_account_dir)
+        self.client = client.ApiClient(self.place, self.secrets)
         self.path = f"/api/v1/namespaces/{config.job_namespace}/pods"
         self.indexes = sorted({*indexes})
         self.askers = askers or config.layout.pods
@@ -210,6 +212,8 @@ class PodApi:
             ) from None
 
     def _send(self, query: dict[str, str], deadline: float, path: str = "") -> ApiAnswer:
+        from paddle_base.runtime.kubernetes.client import ApiProblem
+
         limit_s = min(REQUEST_TIMEOUT_S, self.config.start_timeout, deadline - time.monotonic())
         if limit_s <= 0:
             raise ApiError(

@@ -79,7 +79,7 @@ class Program:
     @property
     def status(self) -> int:
         """The status of the ended program: its exit status, or the negative number of the signal that killed it."""
-        return int(self.process.returncode)
+        return int(self.process.returncode or 0)
 
     def terminate(self) -> None:
         """Send SIGTERM to the program."""

@@ -20,7 +20,7 @@ WEB = ("email", "http.client", "ssl")
 STARTS = {
     "start_paddle": HEAVY,
     "paddle.fork_server": (*HEAVY, *WEB),
-    "paddle_base.runtime.kubernetes.client": HEAVY,
+    "paddle_cluster.launcher.cluster.kubernetes": HEAVY,
     "paddle_cluster.launcher.shards.tree": (*HEAVY, *WEB, "logging", "subprocess"),
     "pserver.__main__": (*HEAVY, *WEB, "logging"),
     "pserver.client.probe": (*HEAVY, *WEB, "logging"),
