@@ -46,6 +46,8 @@ PRELOADED: Mapping[str, Sequence[str]] = {
         "trainer.__main__",
         "paddle_base.kernels",
         "trainer.training.assembly",
+        "trainer.layers.dense.data",
+        "trainer.layers.cost.costs",
         "trainer.updaters.parameter_servers",
         "paddle.trainer.PyDataProvider2",
         "paddle.trainer_config_helpers",

@@ -40,3 +40,12 @@ def find_imported(module: str, heavy: tuple[str, ...]) -> str:
 @each(("module", "heavy"), STARTS.items(), ids=STARTS)
 def test_no_program_imports_what_it_may_not_need(module: str, heavy: tuple[str, ...]) -> None:
     assert find_imported(module, heavy) == ""
+
+
+def test_a_trainer_imports_the_modules_of_its_own_layers_alone() -> None:
+    """All of them are 30 modules, most of which a config never names."""
+    code = "import sys, trainer.training.assembly; print(*(one for one in sys.modules if 'trainer.layers.' in one))"
+    command = [sys.executable, "-P", "-c", code]
+    environ = {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    assert "trainer.layers.image.pooling" not in done.stdout and "trainer.layers.base" in done.stdout
