@@ -9,7 +9,8 @@ if __name__ == "__main__":
     interrupts.accept()
     from paddle.command import main
 
-    is_forked = sys.argv[1:2] == ["fork-server"]  # a launcher starts it, and no user
+    # a launcher starts it with the number of a descriptor; for a user there is no such command
+    is_forked = sys.argv[1:2] == ["fork-server"] and sys.argv[2:3] != [] and sys.argv[2].isdecimal()
     if is_forked:
         from paddle import fork_server
 

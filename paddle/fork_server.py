@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
 from paddle import process_title
+from paddle_base.runtime.errors import UsageError
 from paddle_base.runtime.forking import PID, ForkRequest, receive_request
 from paddle_base.runtime.health.liveness import LIVENESS
 from paddle_base.runtime.processor.blas import NAMES
@@ -64,7 +65,11 @@ def serve(arguments: Sequence[str]) -> None:
     In a forked program, sys.argv is its command line.
     Args: arguments: the descriptor of the connection to the launcher, and names of PRELOADED.
     """
-    connection = socket.socket(fileno=int(arguments[0]))
+    try:
+        connection = socket.socket(fileno=int(arguments[0]))
+    except (OSError, OverflowError) as problem:
+        sys.stderr.write(f"paddle fork-server {arguments[0]}: {problem}; only a launcher starts this program\n")
+        sys.exit(UsageError.exit_code)
     before = dict(os.environ)
     os.environ.update(dict.fromkeys(NAMES, "1"))  # more threads would make it impossible to fork
     gc.disable()

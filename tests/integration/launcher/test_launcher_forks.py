@@ -158,6 +158,30 @@ def test_no_fork_server_where_it_would_not_be_the_same(
     assert start_fork_server(programs, environ, 0) is None
 
 
+def test_a_forked_trainer_prints_what_a_started_one_prints(forks: PodForkServer) -> None:
+    """It leaves by the interpreter's own end, because what a provider has written and not closed must not be lost."""
+    readable, writable = os.pipe()
+    trainers = start_fork_server(["train"], {}, readable)
+    assert trainers is not None
+    program = trainers.start(["paddle", "train", "--version"], os.environ, subprocess.PIPE)
+    assert program is not None and program.stdout is not None
+    with program.stdout:
+        text = program.stdout.read()
+    assert program.wait(DEADLINE_S) == 0
+    trainers.close()
+    os.close(readable)
+    os.close(writable)
+    done = subprocess.run([PADDLE, "train", "--version"], capture_output=True, timeout=DEADLINE_S, check=True)
+    assert done.stdout and done.stdout in text
+
+
+@pytest.mark.parametrize("words", [[], ["x"], ["987654"]])
+def test_a_user_who_starts_the_fork_server_is_told(words: list[str]) -> None:
+    command = [sys.executable, "-m", "paddle", "fork-server", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+    assert done.returncode == 64 and "fork-server" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_no_fork_server_for_another_paddle_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A user may have put a program before it that starts `paddle` under a profiler, for example."""
     (tmp_path / "paddle").write_text(f'#!/bin/sh\nexec {PADDLE} "$@"\n')
