@@ -79,6 +79,7 @@ from paddle_cluster.launcher.control.watch import AttemptWatch
 from paddle_cluster.launcher.entry import build_entry_command
 from paddle_cluster.launcher.errors import NEVER_RETRY, NotReadyError
 from paddle_cluster.launcher.failures import give_up, say_first_failure
+from paddle_cluster.launcher.programs.fork_client import start_fork_server
 from paddle_cluster.launcher.programs.probes import watch_pod
 from paddle_cluster.launcher.programs.process import Program, Stop, end_process
 from paddle_cluster.launcher.rendezvous import Rendezvous
@@ -311,7 +312,8 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     say_defaults(os.environ)
     warn_without_secret(config)
     warn_of_misspelt(os.environ)
-    launcher = Launcher(config, passed, stop, PodApi.for_role(config, secrets), policy)
+    forks = start_fork_server(command_lines.list_preloaded(config), os.environ, stop.wakeup)
+    launcher = Launcher(config, passed, stop, PodApi.for_role(config, secrets), policy, forks=forks)
     watch_pod(config, launcher.health)
     try:
         return run_attempts(launcher)
@@ -320,7 +322,7 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
             say_first_failure(config.output, launcher.history.record)
         raise
     finally:
-        launcher.control.close()
+        launcher.close()
 
 
 def main(cmd_args: Sequence[str]) -> int:

@@ -24,7 +24,8 @@ from paddle_base.registry.etcd_access import EtcdAccess, read_body
 from paddle_base.runtime import glog
 from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
 from paddle_base.runtime.errors import PeerUnreachableError, UsageError
-from paddle_base.runtime.network.answers import UNTRANSLATED, find_cause, read_lines
+from paddle_base.runtime.network.answers import UNTRANSLATED, read_lines
+from paddle_base.runtime.network.causes import find_cause
 from paddle_base.runtime.network.redaction import SHORTEST_SECRET, Secrets
 
 REQUEST_S = 5.0  # maximum seconds until one endpoint answers a request

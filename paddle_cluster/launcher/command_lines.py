@@ -58,6 +58,15 @@ def whole_number(arguments: Mapping[str, str], name: str, default: int, low: int
     return int(text)
 
 
+def list_preloaded(config: LauncherConfig) -> list[str]:
+    """Return what the fork server of this pod imports: the programs that the pod runs, and their pages of metrics."""
+    index, layout = config.job_completion_index, config.layout
+    runs_trainer = not config.entry and (not index or layout.runs_trainer(int(index)))
+    # the probe belongs to the pserver
+    programs = (["pserver"] if config.pserver_num else []) + (["train"] if runs_trainer else [])
+    return [*programs, "metrics"] if programs and config.metrics_port else programs
+
+
 def merge_flags(ours: Mapping[str, str], passed: Mapping[str, str], last: Mapping[str, str]) -> dict[str, str]:
     """Return the flags `ours`, `passed` and `last` in this order, without duplicates; `passed` has precedence."""
     return {**ours, **passed, **{name: value for name, value in last.items() if name not in passed}}

@@ -16,7 +16,7 @@ from typing import Any
 
 from paddle_base.runtime import gflags
 from paddle_base.runtime.errors import STOP_CODES, MissingInputError, PaddleError, PeerUnreachableError, UsageError
-from paddle_base.runtime.kubernetes.client import ANSWER_LIMIT
+from paddle_base.runtime.kubernetes.answers import ANSWER_LIMIT
 from paddle_base.runtime.kubernetes.text import one_line, shorten
 from paddle_base.runtime.status_files import MOST_ROWS
 from paddle_base.runtime.terminal import format_lines

@@ -7,6 +7,7 @@ import math
 import os
 import selectors
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -106,7 +107,7 @@ class Supervisor:
     def __init__(self, launcher: Launcher, config: LauncherConfig, environ: Mapping[str, str], node: Path) -> None:
         """Args: config: that of the attempt. environ: the environment of the programs. node: directory of the logs."""
         self.config, self.environ, self.node = config, environ, node
-        self.stop, self.health = launcher.stop, launcher.health
+        self.stop, self.health, self.forks = launcher.stop, launcher.health, launcher.forks
         self.programs: list[Program] = []
 
     def __enter__(self) -> Supervisor:
@@ -130,7 +131,13 @@ class Supervisor:
         environ = {**self.environ, **command.variables}
         with volume_errors(self.node / log):
             program = kind(
-                name, command.argv, environ, self.node / log, copied=copied, metrics_port=command.metrics_port
+                name,
+                command.argv,
+                environ,
+                self.node / log,
+                copied=copied,
+                metrics_port=command.metrics_port,
+                forks=self.forks,
             )
         if isinstance(program, ShellProgram) and isinstance(command, EntryCommand) and copied:
             program.progress = ProgressLines(command.follower, self.environ)
@@ -169,7 +176,8 @@ class Supervisor:
         The wait ends early if a signal arrives, or if the attempt or the pserver ends.
         """
         deadline = time.monotonic() + PROBE_PERIOD_S + REPEAT_PERIOD_S
-        probe = subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
+        forked = self.forks.start(argv, self.environ, sys.stdout.fileno(), sys.stderr.fileno()) if self.forks else None
+        probe = forked or subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
         pidfd = os.pidfd_open(probe.pid)
         try:
             while probe.poll() is None and (patience_s := deadline - time.monotonic()) > 0:

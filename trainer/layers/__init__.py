@@ -15,6 +15,7 @@ Add a new type of layer in this order:
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import cast
 
@@ -45,7 +46,27 @@ INTERNAL: dict[str, type[Layer]] = {
     SUMS: WindowSumLayer,
     WEIGHTED_SUMS: WeightedSumLayer,
 }
-LAYERS = {kind: _import_class(one.computes) for kind, one in LAYER_TYPES.items()} | INTERNAL
+
+
+class LayerClasses(Mapping[str, type[Layer]]):
+    """The class of each type of layer. The module of a class is imported when its class is wanted."""
+
+    def __init__(self) -> None:
+        self._imported = dict(INTERNAL)
+
+    def __getitem__(self, kind: str) -> type[Layer]:
+        if kind not in self._imported:
+            self._imported[kind] = _import_class(LAYER_TYPES[kind].computes)
+        return self._imported[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**LAYER_TYPES, **INTERNAL})
+
+    def __len__(self) -> int:
+        return len({**LAYER_TYPES, **INTERNAL})
+
+
+LAYERS = LayerClasses()
 
 
 def find_layer(config: LayerConfig) -> type[Layer]:

@@ -227,7 +227,8 @@ def _list_parameters(layer: LayerConfig, groups: Mapping[str, Group]) -> set[str
 
 def _list_costs(config: ModelConfig) -> set[str]:
     """Return the names of the costs among the layers of a model."""
-    types = {kind for kind, layer in LAYERS.items() if layer.is_cost or layer.is_likelihood}
+    classes = {kind: LAYERS[kind] for kind in {one.type for one in config.layers} if kind in LAYERS}
+    types = {kind for kind, layer in classes.items() if layer.is_cost or layer.is_likelihood}
     return {one.name for one in config.layers if one.type in types}
 
 

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 
 from paddle_base.runtime.kubernetes.text import one_line
-from paddle_base.runtime.network.answers import find_cause
+from paddle_base.runtime.network.causes import find_cause
 
 REQUEST_TIMEOUT_S = 10.0  # limit in seconds for a new connection, for its TLS handshake, and for a whole answer
+ANSWER_LIMIT = 64 << 20  # maximum bytes of a page; a pod has 12 kB
 RETRY_AFTER_LIMIT_S = 60.0  # maximum seconds that are accepted from a Retry-After header
 
 

@@ -16,6 +16,7 @@ from paddle_base.runtime.bounded_json import BoundedJsonError, parse_bounded
 from paddle_base.runtime.errors import ApiForbiddenError, ConfigError, PaddleError, PeerUnreachableError
 from paddle_base.runtime.kubernetes.account import ACCOUNT, read_text
 from paddle_base.runtime.kubernetes.answers import (
+    ANSWER_LIMIT,
     REQUEST_TIMEOUT_S,
     ApiAnswer,
     describe_failure,
@@ -28,7 +29,6 @@ from paddle_base.runtime.regular_files import open_regular
 
 PAGE = 500  # maximum number of objects in a page of a list
 PAGES = 2000
-ANSWER_LIMIT = 64 << 20  # maximum bytes of a page; a pod has 12 kB
 EVENT_LIMIT = 4 << 20  # maximum bytes of a watch event; etcd stores at most 1.5 MiB for an object
 DEPTH, VALUES = 64, 4_000_000
 WATCH_S = 30  # seconds of one watch; a lost connection is detected after at most this time

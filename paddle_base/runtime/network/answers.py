@@ -91,13 +91,3 @@ def read_lines(raw: Any, limit: int) -> Iterator[bytes]:
         yield from filter(None, lines)
         if len(rest) > limit:
             raise ValueError(f"a line has more than {limit >> 20} MiB")
-
-
-def find_cause(problem: BaseException) -> BaseException:
-    """Return the innermost cause of a failed request; it is more specific than the exceptions that contain it."""
-    cause = problem
-    while True:
-        inner = getattr(cause, "reason", None) or cause.__cause__ or cause.__context__ or next(iter(cause.args), None)
-        if not isinstance(inner, BaseException):
-            return cause
-        cause = inner

@@ -3,8 +3,11 @@
 Wall-clock time is divided into periods of `members / SLOTS_PER_SECOND` seconds, where `members` is the number of pods.
 Each launcher has one slot in every period, at a position given by its completion index, and makes at most one call in a
 slot. A launcher that does not call within LATE_S of its slot's start skips that slot. All calls of one second therefore
-belong to slots that start within 1 + LATE_S seconds, which are at most 189 slots. If the clocks of the nodes differ by
+belong to slots that start within 1 + LATE_S seconds, which are at most 186 slots. If the clocks of the nodes differ by
 up to 25 ms, the number of calls in one second is still below 200.
+
+In a large job trainer 0's launcher alone lists all pods, and all other launchers wait for it. It has more slots (ALONE)
+in place of its slot among 1000, which comes every 5.6 seconds.
 
 A launcher without a completion index chooses a random position, and its periods are HEADROOM times as long.
 """
@@ -18,9 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 CALLS_PER_SECOND = 200  # maximum for all launchers of a job together; the API server also serves other clients
-SLOTS_PER_SECOND = 180
+SLOTS_PER_SECOND = 177
 LATE_S = 0.05  # seconds after the start of a slot during which the slot's call may still be sent
-# Factor that lengthens the periods of launchers with random positions. These launchers make 180 / 1.6 calls a second on
+# Factor that lengthens the periods of launchers with random positions. These launchers make 177 / 1.6 calls a second on
 # average. The probability of more than 200 calls in one second is below 10^-12.
 HEADROOM = 1.6
 FEW = 16  # number of members that a launcher with an index below FEW assumes until the real number is known
@@ -39,6 +42,9 @@ class CallSlots:
         number = math.floor(moment / self.period_s - self.place) + 1
         begin = (number + self.place) * self.period_s
         return begin if begin > moment else (number + 1 + self.place) * self.period_s
+
+
+ALONE = CallSlots(0.0, 0.5)  # the slots of a launcher that lists the pods for all others
 
 
 def make_slots(index: int | None, members: int | None, rng: random.Random) -> CallSlots:

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from paddle_base.runtime.errors import ApiForbiddenError, ConfigError
-from paddle_base.runtime.kubernetes.answers import REQUEST_TIMEOUT_S, ApiAnswer, parse_retry_after
-from paddle_base.runtime.kubernetes.client import ANSWER_LIMIT, ApiClient, ApiPlace, ApiProblem
+from paddle_base.runtime.kubernetes.answers import ANSWER_LIMIT, REQUEST_TIMEOUT_S, ApiAnswer, parse_retry_after
 from paddle_base.runtime.network.redaction import Secrets
-from paddle_cluster.launcher.cluster.call_slots import SLOTS_PER_SECOND, Pacer, make_slots
+from paddle_cluster.launcher.cluster.call_slots import ALONE, SLOTS_PER_SECOND, Pacer, make_slots
 from paddle_cluster.launcher.cluster.pods import ANSWERED, check_pods, find_own, parse_pods
 from paddle_cluster.launcher.errors import ApiError, NotReadyError
 from paddle_cluster.launcher.settings import TUTORIALS_PODS, LauncherConfig
@@ -47,10 +46,13 @@ class PodApi:
         askers: number of launchers that list pods. secrets: collects the tokens, which the client removes from answers.
         is_number_known: whether `config` contains the real number of pods.
         """
+        # this import is that of requests; the launcher starts its fork server before it
+        from paddle_base.runtime.kubernetes import client
+
         self.config, self.secrets = config, secrets or Secrets()
         port = str(config.kubernetes_service_port_https)
-        self.place = ApiPlace(config.kubernetes_service_host, port, config.service_account_dir)
-        self.client = ApiClient(self.place, self.secrets)
+        self.place = client.ApiPlace(config.kubernetes_service_host, port, config.service_account_dir)
+        self.client = client.ApiClient(self.place, self.secrets)
         self.path = f"/api/v1/namespaces/{config.job_namespace}/pods"
         self.indexes = sorted({*indexes})
         self.askers = askers or config.layout.pods
@@ -59,7 +61,8 @@ class PodApi:
         self.listed, self.answered = len(self.indexes) or config.layout.pods, math.nan
         self.asking_since = math.inf  # start of the request in progress (time.monotonic), or infinity
         index = int(config.job_completion_index) if config.job_completion_index else None
-        self.pacer = Pacer(make_slots(index, config.layout.pods if is_number_known else None, random.Random()))
+        slots = make_slots(index, config.layout.pods if is_number_known else None, random.Random())
+        self.pacer = Pacer(ALONE if self.askers < config.layout.pods else slots)
 
     @property
     def url(self) -> str:
@@ -209,6 +212,8 @@ class PodApi:
             ) from None
 
     def _send(self, query: dict[str, str], deadline: float, path: str = "") -> ApiAnswer:
+        from paddle_base.runtime.kubernetes.client import ApiProblem
+
         limit_s = min(REQUEST_TIMEOUT_S, self.config.start_timeout, deadline - time.monotonic())
         if limit_s <= 0:
             raise ApiError(

@@ -18,8 +18,7 @@ from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.text import JsonObject, say
 
 Answer = TypeVar("Answer")
-# maximum number of times in one second that all launchers of a job together check for the announcement of an attempt
-LOOKS_PER_SECOND = 1000
+LOOK_S = 0.05  # seconds between two checks for a message of the other launchers; a check reads only this memory
 LAST_LOOK_S = 1.0  # seconds allowed for all pages of a list that begins at the deadline of a wait
 REPEAT_PERIOD_S = 30.0  # seconds after which a wait logs the same obstacle again
 
@@ -120,7 +119,7 @@ class Wait:
             found = look()
             if found is not None:
                 return found
-            self.policy.sleep(min(max(0.05, self.api.askers / LOOKS_PER_SECOND), max(left_s, 0.001)))
+            self.policy.sleep(min(LOOK_S, max(left_s, 0.001)))
         return None
 
 

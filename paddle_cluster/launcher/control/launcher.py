@@ -11,6 +11,7 @@ from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.waiting import WaitPolicy
 from paddle_cluster.launcher.command_lines import save_dir_of
 from paddle_cluster.launcher.control.channel import ControlChannel
+from paddle_cluster.launcher.programs.fork_client import PodForkServer
 from paddle_cluster.launcher.programs.probes import PodHealth
 from paddle_cluster.launcher.programs.process import Stop
 from paddle_cluster.launcher.settings import LauncherConfig
@@ -27,10 +28,17 @@ class Launcher:
     policy: WaitPolicy
     history: AttemptHistory = dataclasses.field(default_factory=AttemptHistory)
     attempt: JobRecord | None = None  # the attempt that all pods agreed on; None: startPaddle finds the attempt
+    forks: PodForkServer | None = None  # what starts the programs faster; None: they start without it
 
     def __post_init__(self) -> None:
         self.control = ControlChannel(self.config, self.api.secrets.redact)
         self.health = PodHealth(self.config.pod_ip, self.config.stuck_timeout, self.api)
+
+    def close(self) -> None:
+        """Close the connections to the other launchers, and end the fork server."""
+        self.control.close()
+        if self.forks:
+            self.forks.close()
 
     @property
     def output(self) -> Path:

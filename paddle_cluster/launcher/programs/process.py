@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from paddle_base.runtime.errors import ConfigError, InterruptError, LostPeerError, StoppedError
 from paddle_cluster.launcher.attempts import AttemptResult
+from paddle_cluster.launcher.programs.fork_client import ForkedProgram, PodForkServer
 from paddle_cluster.launcher.programs.memory import MemoryAccount, explain_kill
 from paddle_cluster.launcher.text import say
 
@@ -44,10 +45,11 @@ class Program:
         *,
         copied: bool,
         metrics_port: int = 0,
+        forks: PodForkServer | None = None,
     ) -> None:
         """Args: copied: whether the launcher copies `process.stdout` to the log; if not, the program writes the log.
 
-        metrics_port: port of the program's /healthz, or 0.
+        metrics_port: port of the program's /healthz, or 0. forks: what starts a command of `paddle` faster.
         """
         self.name, self.log, self.metrics_port = name, log, metrics_port
         self.memory = MemoryAccount.read()
@@ -55,12 +57,14 @@ class Program:
         self.log_problem = ""
         self.end = b"" if copied else None  # the last part of the copied output, for describe_end
         try:
-            self.process = subprocess.Popen(
+            output = subprocess.PIPE if copied else self.file.fileno()
+            forked = forks.start(argv, environ, output) if forks else None
+            self.process: subprocess.Popen[bytes] | ForkedProgram = forked or subprocess.Popen(
                 argv,
                 env=dict(environ),
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.STDOUT,
-                stdout=subprocess.PIPE if copied else self.file,
+                stdout=output,
                 process_group=self.group,
             )
         except (FileNotFoundError, PermissionError) as problem:
@@ -75,7 +79,7 @@ class Program:
     @property
     def status(self) -> int:
         """The status of the ended program: its exit status, or the negative number of the signal that killed it."""
-        return int(self.process.returncode)
+        return int(self.process.returncode or 0)
 
     def terminate(self) -> None:
         """Send SIGTERM to the program."""

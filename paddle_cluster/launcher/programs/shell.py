@@ -39,7 +39,7 @@ class ShellProgram(Program):
     @property
     def status(self) -> int:
         """The status of the command; the shell adds 128 to the number of the signal that has killed the program."""
-        status = int(self.process.returncode)
+        status = int(self.process.returncode or 0)
         return 128 - status if status - 128 in signal.valid_signals() else status
 
     def terminate(self) -> None:

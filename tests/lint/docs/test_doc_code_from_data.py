@@ -62,6 +62,16 @@ ALLOWED = {
     ("paddle_cluster/localcluster/pods/pause.py", "ctypes.CDLL"): "the C library of this process, for prctl",
     ("paddle/command.py", "importlib.import_module"): OURS,
     ("paddle/completion/tables.py", "importlib.import_module"): OURS,
+    ("paddle/fork_server.py", "importlib.import_module"): OURS,
+    **{
+        (file, f"ctypes.{name}"): "the C library of this process, for prctl and sbrk"
+        for file, names in (
+            ("paddle/process_title.py", "Array CDLL addressof byref c_char c_ssize_t c_ulong c_void_p"),
+            ("paddle/process_title.py", "create_string_buffer get_errno"),
+            ("paddle_cluster/launcher/programs/fork_client.py", "CDLL"),
+        )
+        for name in names.split()
+    },
     ("paddle/doctor/packages.py", "importlib.import_module"): OURS,
     ("paddle/doctor/probing.py", "importlib.import_module"): OURS,
     ("trainer/layers/__init__.py", "importlib.import_module"): OURS,

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,6 +197,22 @@ def test_the_job_runs_in_a_copy_of_the_config_directory(pod: Pod) -> None:
     found = sorted(str(path.relative_to(staged)) for path in staged.rglob("*") if path.is_file())
     assert found == [".hidden", "data/kept.txt", "linked.py", "trainer_config.py"]
     assert not (staged / "linked.py").is_symlink()
+
+
+def test_python_starts_for_the_launcher_alone_if_the_config_directory_has_only_files(pod: Pod) -> None:
+    """Each start of Python takes 25 ms, and three pods of a machine take them one after the other."""
+    shim = pod.root / "shim"
+    shim.mkdir()
+    (shim / "python3").write_text(f'#!/bin/sh\necho "PYTHON $@"\nexec {sys.executable} "$@"\n')
+    (shim / "python3").chmod(0o755)
+    (pod.config / "more/deep").mkdir(parents=True)
+    (pod.config / "more/deep/words.txt").write_text("a")
+    environ = {"PATH": f"{shim}:{pod.env['PATH']}"}
+    plain = pod.start(**environ).stdout
+    assert plain.count("PYTHON ") == 1 and f"staged 2 files of {pod.config}" in plain
+    (pod.config / "more/link").symlink_to("..")
+    odd = pod.start(**environ)
+    assert odd.returncode == 65 and "shards.tree" in odd.stdout and "a link that forms a loop" in odd.stderr
 
 
 def test_what_an_earlier_container_left_is_replaced_and_not_mixed_in(pod: Pod) -> None:

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from paddle_cluster.launcher.cluster.call_slots import (
+    ALONE,
     CALLS_PER_SECOND,
     FEW,
     LATE_S,
@@ -40,11 +41,13 @@ def busiest_second(calls: list[float]) -> int:
     return max(bisect.bisect_left(calls, call + 1.0) - at for at, call in enumerate(calls))
 
 
-def call_as_fast_as_allowed(index: int | None, members: int, seconds: float, rng: random.Random) -> list[float]:
+def call_as_fast_as_allowed(
+    index: int | None, members: int, seconds: float, rng: random.Random, slots: CallSlots | None = None
+) -> list[float]:
     """The moments of one launcher's calls; it oversleeps by up to LATE_S and begins at any time."""
     clock = Clock()
     clock.now += rng.uniform(0, 1)
-    pacer, calls = Pacer(make_slots(index, members, rng), clock, clock.sleep), []
+    pacer, calls = Pacer(slots or make_slots(index, members, rng), clock, clock.sleep), []
     while clock.now < BEGAN + seconds:
         clock.late = rng.uniform(0, LATE_S)
         pacer.wait()
@@ -63,6 +66,7 @@ def test_clocks_that_differ_by_25_ms_change_nothing():
     rng = random.Random(0)
     skew = [rng.choice((-0.0125, 0.0125)) for _ in range(400)]
     calls = [call + skew[index] for index in range(400) for call in call_as_fast_as_allowed(index, 400, 10.0, rng)]
+    calls += call_as_fast_as_allowed(0, 400, 10.0, rng, ALONE)
     assert busiest_second(calls) < CALLS_PER_SECOND
 
 

@@ -17,7 +17,13 @@ from paddle_cluster.launcher.attempts import AttemptResult, JobRecord, Meeting
 from paddle_cluster.launcher.cluster.kubernetes import PodApi
 from paddle_cluster.launcher.cluster.pods import IdMap
 from paddle_cluster.launcher.cluster.waiting import is_first_live
-from paddle_cluster.launcher.command_lines import build_pserver_command, build_trainer_command, check_flags, print_plan
+from paddle_cluster.launcher.command_lines import (
+    build_pserver_command,
+    build_trainer_command,
+    check_flags,
+    list_preloaded,
+    print_plan,
+)
 from paddle_cluster.launcher.control.ending import finish
 from paddle_cluster.launcher.control.failure_detector import FailureDetector, LauncherPlace
 from paddle_cluster.launcher.control.job_record import wanted_record
@@ -207,3 +213,13 @@ def test_a_pserver_pod_meets_the_others(tmp_path: Path) -> None:
     assert isinstance(launcher.control, FakeControl)
     launcher.control.__class__ = type("Told", (FakeControl,), {"newest": record})
     assert start_paddle.meet(launcher) == Meeting(make_ids(3), record)
+
+
+def test_the_fork_server_imports_what_the_pod_runs() -> None:
+    entry = {"ENTRY": "python train.py"}
+    assert list_preloaded(make_config(2, 2)) == ["pserver", "train"]
+    assert list_preloaded(make_config(2, 2, CONF_PADDLE_METRICS_PORT="9164")) == ["pserver", "train", "metrics"]
+    assert list_preloaded(make_config(2, 2, **entry)) == ["pserver"]
+    assert list_preloaded(make_config(2, 0, **entry, CONF_PADDLE_METRICS_PORT="9164")) == []
+    assert list_preloaded(make_config(1, 2, apart=True, JOB_COMPLETION_INDEX="2")) == ["pserver"]
+    assert list_preloaded(make_config(1, 2, apart=True, JOB_COMPLETION_INDEX="0")) == ["pserver", "train"]

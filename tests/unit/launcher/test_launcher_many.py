@@ -111,6 +111,16 @@ def test_an_index_that_is_no_number_is_refused() -> None:
         make_config(JOB_COMPLETION_INDEX="five")
 
 
+def test_the_launcher_that_lists_for_all_waits_for_no_thousandth_of_the_slots() -> None:
+    """Trainer 0's turn came every 5.6 s in a job of 1000 pods, and all launchers waited for it."""
+    leader, other, few = (
+        PodApi.for_role(make_config(CONF_PADDLE_GRADIENT_NUM=str(pods), JOB_COMPLETION_INDEX=str(index)))
+        for index, pods in ((0, 1000), (5, 1000), (0, FEW))
+    )
+    assert leader.pacer.slots.period_s == 0.5 < leader.interval(0.0)
+    assert other.pacer.slots.period_s > 5.0 and few.pacer.slots.period_s < 0.1
+
+
 # ----- Meeting
 
 
@@ -167,16 +177,15 @@ def test_the_volume_is_looked_at_more_often_than_the_api_is_asked(config: Launch
     assert len(clock.slept) == 3
 
 
-@pytest.mark.parametrize(("launchers", "seconds"), [(MANY, 0.05), (1000, 1.0)])
+@pytest.mark.parametrize("launchers", [MANY, 1000])
 @responses.activate
-def test_all_launchers_together_look_at_the_volume_at_most_1000_times_a_second(
-    config: LauncherConfig, launchers: int, seconds: float
-) -> None:
+def test_a_launcher_of_a_job_of_any_size_hears_of_an_attempt_at_once(config: LauncherConfig, launchers: int) -> None:
+    """In a job of 1000 pods it listened once a second, from the time in which each of them read job.json for it."""
     responses.get(URL, json=podlist(PODS[0], PODS[OWN]))
     many = dataclasses.replace(config, gradient_num=launchers)
     clock = Writer(4, lambda: write_record(config.output, make_record(config)))
     meet(many, clock)
-    assert clock.slept[1:] == [seconds] * 3
+    assert clock.slept[1:] == [0.05] * 3
 
 
 NO_INVITATION: dict[str, Callable[[LauncherConfig], JobRecord]] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 from urllib3.exceptions import MaxRetryError, SSLError
 
-from paddle_base.runtime.network import answers
+from paddle_base.runtime.network import answers, causes
 
 
 class Connection:
@@ -30,4 +30,4 @@ def test_the_cause_of_a_failure_behind_the_handshake_is_found() -> None:
     """urllib3 only puts it into its own error, because it was never raised there."""
     cause = ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required")
     failure = MaxRetryError(None, "/v3/kv/range", SSLError(cause))  # type: ignore[arg-type]
-    assert answers.find_cause(failure) is cause
+    assert causes.find_cause(failure) is cause
