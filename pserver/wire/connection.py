@@ -211,7 +211,7 @@ class Connection:
         for part in parts:
             left = part
             while left and not self.fault:
-                target = self._missing[0] if self._missing else self._scratch[self._end :]
+                target = self._missing[0] if self._missing else self.scratch[self._end :]
                 size = min(len(target), len(left))
                 target[:size] = left[:size]
                 self._advance(size, messages)
