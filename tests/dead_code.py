@@ -69,7 +69,6 @@ REASONS = {
     ("paddle/doctor/*", "check_*"): _IN_TABLE,
     ("paddle/interrupts.py", "unraisablehook"): _LIBRARY,
     ("paddle/utils/image_util.py", "*"): _2017,
-    ("paddle_cluster/prepare/input/*", "*able"): _LIBRARY,
     ("paddle_base/runtime/network/answers.py", "*"): _LIBRARY,
     ("paddle_base/runtime/network/bodies.py", "protocol_version"): _LIBRARY,
     ("paddle_base/runtime/network/timed.py", "*"): _LIBRARY,
