@@ -21,7 +21,8 @@ def test_a_product_is_one_of_matrices_even_with_a_single_column(shape):
     a, b = (rng.normal(size=size).astype(np.float32) for size in (shape[:2], shape[1:]))
     found = products.multiply(a, b)
     assert found.flags.c_contiguous and found.shape == (shape[0], shape[2])
-    np.testing.assert_allclose(found, fused(a, b), rtol=1e-6, atol=1e-6)
+    # a processor without fused products, and a build without them, rounds each product
+    np.testing.assert_allclose(found, fused(a, b), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.skipif(compiled is None, reason="the compiled module is not built here")
@@ -37,7 +38,8 @@ def test_a_packed_matrix_adds_the_terms_in_order_whatever_the_number_of_rows(row
     matrix = np.ascontiguousarray(b.T) if is_transposed else b
     assert products.PackedMatrix.fits(matrix, is_transposed=is_transposed)
     found = products.PackedMatrix(matrix, is_transposed=is_transposed).multiply(a)
-    np.testing.assert_allclose(found, fused(a, b), rtol=1e-6, atol=1e-6)
+    # a processor without fused products, and a build without them, rounds each product
+    np.testing.assert_allclose(found, fused(a, b), rtol=1e-5, atol=1e-4)
     if rows:
         assert found[-1].tolist() == products.PackedMatrix(b).multiply(a[-1:])[0].tolist()
 
