@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -79,9 +80,9 @@ def has_module(python: str, module: str) -> bool:
 
 
 def find_peer(python: str, module: str, name: str) -> str | None:
-    """Returns the path of a Python if it has the module; otherwise prints a message and returns None."""
+    """Returns the absolute path of a Python if it has the module; otherwise prints a message and returns None."""
     if has_module(python, module):
-        return python
+        return str(Path(shutil.which(python) or python).absolute())  # programs start in directories of their own
     print(f"{name} is not installed, so nothing is compared with it; --{name.lower()} names a Python that has it")
     return None
 
