@@ -78,18 +78,22 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     one.job.end()
 
 
-def test_sigterm_leaves_at_the_next_commit(job: Job) -> None:
+@pytest.fixture
+def worker_job(job: Job) -> Iterator[Job]:
+    """The job, in which this process is a worker without a handler of SIGTERM."""
     job.take_place(job.one, SlotInfo("b", 1, 0, 1, 2, 1, 2))
     job.worker._begin()
-    before = signal.getsignal(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        with leaving.leaving_on_sigterm():
-            os.kill(os.getpid(), signal.SIGTERM)
-            until(lambda: job.worker.is_leaving, "the answer of the driver")
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield job
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_leaves_at_the_next_commit(worker_job: Job) -> None:
+    job = worker_job
+    with leaving.leaving_on_sigterm():
+        os.kill(os.getpid(), signal.SIGTERM)
+        until(lambda: job.worker.is_leaving, "the answer of the driver")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     job.job.wait_for_notice(0)
     with pytest.raises(LeftJobError, match=r"b\[0\] has left the job at a commit, after SIGTERM") as caught:
         job.worker._ask_for_place()
@@ -97,23 +101,16 @@ def test_sigterm_leaves_at_the_next_commit(job: Job) -> None:
     assert job.job.ask(job.first).result(LIMIT_S) == (SlotInfo("a", 0, 0, 0, 1, 1, 1), 2)
 
 
-def test_an_error_after_sigterm_is_no_failure(job: Job) -> None:
+def test_an_error_after_sigterm_is_no_failure(worker_job: Job) -> None:
     """The signal to the group of a worker ends the children of its DataLoader, which then raises an error."""
-    job.take_place(job.one, SlotInfo("b", 1, 0, 1, 2, 1, 2))
-    job.worker._begin()
-    before = signal.getsignal(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        with pytest.raises(KeyError, match="own"), leaving.leaving_on_sigterm():
-            raise KeyError("own")  # without a signal
-        what = r"b\[0\] has left .* with RuntimeError: a DataLoader worker"
-        with pytest.raises(LeftJobError, match=what), leaving.leaving_on_sigterm():
-            os.kill(os.getpid(), signal.SIGTERM)
-            raise RuntimeError("a DataLoader worker is killed by signal: Terminated")
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert job.worker.is_leaving
-    job.job.wait_for_notice(0)  # the driver knows that the end is no failure
+    with pytest.raises(KeyError, match="own"), leaving.leaving_on_sigterm():
+        raise KeyError("own")  # without a signal
+    what = r"b\[0\] has left .* with RuntimeError: a DataLoader worker"
+    with pytest.raises(LeftJobError, match=what), leaving.leaving_on_sigterm():
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise RuntimeError("a DataLoader worker is killed by signal: Terminated")
+    assert worker_job.worker.is_leaving
+    worker_job.job.wait_for_notice(0)  # the driver knows that the end is no failure
 
 
 def test_a_worker_that_has_left_before_the_driver_answers_ends_with_143(job: Job) -> None:
