@@ -15,6 +15,9 @@ IMAGE = ["pillow>=10"]  # paddle.utils.image_util and preprocess_img
 PYTHON2 = ["fissix>=24.4.24"]  # paddle run: programs in the syntax of Python 2
 TORCH = ["torch>=2.0"]  # paddle.elastic.torch; not in "test": make test installs its 4 GB unless TORCH=none
 PLOT = ["matplotlib>=3.6"]  # paddle plotcurve
+EXPORT = ["onnx>=1.16", "safetensors>=0.4"]  # paddle export
+S3 = ["s3fs>=2024.6"]  # s3:// addresses; fsspec reads gs://, az:// and https:// by packages of their own
+PARQUET = ["pyarrow>=15"]  # tables in Parquet and Arrow files
 
 # without a C compiler the project installs all the same, and computes in numpy
 KERNELS = Extension(
@@ -104,22 +107,28 @@ setup(
     ],
     extras_require={
         "etcd": ETCD,
+        "export": EXPORT,
         "image": IMAGE,
         "localcluster": LOCALCLUSTER,
         "metrics": METRICS,
+        "parquet": PARQUET,
         "plot": PLOT,
         "python2": PYTHON2,
         "recordio": RECORDIO,
+        "s3": S3,
         "tensorboard": TENSORBOARD,
         "torch": TORCH,
         "test": [
             *ETCD,
+            *EXPORT,
             *IMAGE,
             *LOCALCLUSTER,
             *METRICS,
+            *PARQUET,
             *PLOT,
             *PYTHON2,
             *RECORDIO,
+            *S3,
             *TENSORBOARD,
             "build>=1.2",
             "codespell>=2.3",
@@ -129,6 +138,7 @@ setup(
             "kubernetes-validate>=1.31",
             "mypy>=1.10",
             "nbconvert>=7.16",
+            "onnxruntime>=1.18",  # runs what paddle export writes
             "proto-plus>=1.24",  # its import name was once that of a package of ours
             "pytest>=8",
             "pytest-timeout>=2.3",
