@@ -14,7 +14,7 @@ COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
 GOLDEN ?= ../shared/golden
-.PHONY: chart demo-elastic e2e-elastic chaos-elastic chaos-elastic-short help setup demo demo-tasks sanitize sanitize-short test test-jobs test-newest nightly nightly-tests lint check chaos chaos-tasks chaos-tasks-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-tasks e2e-faults e2e-faults-short e2e-kueue e2e-nightly e2e-observability fuzz golden golden-arm64 bench proto format clean
+.PHONY: chart demo-elastic e2e-elastic chaos-elastic chaos-elastic-short help setup demo demo-tasks sanitize sanitize-short test test-jobs test-newest nightly nightly-tests lint check chaos chaos-tasks chaos-tasks-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-tasks e2e-faults e2e-faults-short e2e-gpu e2e-kueue e2e-nightly e2e-observability fuzz golden golden-arm64 bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -90,6 +90,9 @@ e2e-nightly: setup  ## what make e2e leaves for the night: wheels, and the varia
 
 e2e-kueue: setup  ## a job in the queue of Kueue, whose controller it compiles
 	tests/kubernetes/run kueue
+
+e2e-gpu: setup  ## pods with GPUs: scheduler, quota and autoscaler, on nodes that KWOK plays, which it compiles
+	tests/kubernetes/run gpu
 
 e2e-observability: setup  ## the report in a real browser, the metrics in a real Prometheus (root; installs what it needs)
 	tests/observability/run

@@ -128,14 +128,14 @@ class Writer:
         names = dict.fromkeys(name for one in cases.values() for name in one)
         first = [name for name in ("apiVersion", "kind", "name", "mountPath") if name in names]
         ordered = [*first, *(name for name in names if name not in first)]
-        lines = [
-            line
-            for name in ordered
-            for line in self.field(path, name, {who: one.get(name, ABSENT) for who, one in cases.items()})
-        ]
+        lines = {
+            name: self.field(path, name, {who: one.get(name, ABSENT) for who, one in cases.items()}) for name in ordered
+        }
         if path[-2:] == ("template", "spec") and self._is_training:
-            lines += ["{{- with .Values.training.nodeSelector }}", "nodeSelector: {{ toJson . }}", "{{- end }}"]
-        return lines
+            chosen = ["{{- with .Values.training.nodeSelector }}", "nodeSelector: {{ toJson . }}"]
+            others = ["{{- else }}", *lines["nodeSelector"]] if "nodeSelector" in lines else []
+            lines["nodeSelector"] = [*chosen, *others, "{{- end }}"]
+        return [line for name in lines for line in lines[name]]
 
     def field(self, path: Path_, name: str, cases: Cases) -> list[str]:
         """Return the lines of one field, with an `if` where components change it."""

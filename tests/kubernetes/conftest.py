@@ -33,6 +33,7 @@ from xdist.scheduler import LoadScopeScheduling
 # tests of one name run one after the other where several run at a time; every other test is on its own
 TOGETHER = {
     "test_cluster_autoscaler.py": "autoscaler",  # one namespace
+    "test_cluster_gpu.py": "gpus",  # one namespace, two nodes
     "test_cluster_manifests.py": "manifests",  # one namespace, and the definitions of kinds
     "test_cluster_walk.py": "manifests",  # its pods are on three nodes only where no others fill one
     "test_cluster_tutorial.py": "tutorial",  # jobs of one name, in the namespace default

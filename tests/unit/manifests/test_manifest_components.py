@@ -198,6 +198,25 @@ def test_any_program_runs_without_pservers_on_its_own_port() -> None:
     assert int(found["MASTER_PORT"]) not in (*JOB_PORTS, *METRICS_PORTS)
 
 
+def test_a_pod_with_gpus_may_use_shared_memory_and_nodes_that_only_such_pods_may_use() -> None:
+    merge, add = [yaml.safe_load(patch["patch"]) for patch in component("gpu")["patches"]]
+    spec = merge["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    # Kubernetes takes the limit of such a resource as its request too, and refuses a request without a limit
+    assert container["resources"]["limits"].keys() == {"nvidia.com/gpu", "memory"}
+    (mount,) = container["volumeMounts"]
+    (volume,) = spec["volumes"]
+    assert mount == {"name": volume["name"], "mountPath": "/dev/shm"} and volume["emptyDir"]["medium"] == "Memory"
+    # shared memory is memory of the container, and must leave it what a pod without GPUs has
+    gib = {"shm": volume["emptyDir"]["sizeLimit"], "limit": container["resources"]["limits"]["memory"]}
+    (plain,) = JOB["spec"]["template"]["spec"]["containers"]
+    own = int(plain["resources"]["limits"]["memory"].removesuffix("Gi"))
+    assert int(gib["limit"].removesuffix("Gi")) == int(gib["shm"].removesuffix("Gi")) + own
+    # at the end of the list, so those of job.yaml stay
+    ((path, taint),) = [(one["path"], one["value"]) for one in add]
+    assert path == "/spec/template/spec/tolerations/-" and taint["key"] == "nvidia.com/gpu"
+
+
 # ----- gang start, scraping, pod security
 
 
