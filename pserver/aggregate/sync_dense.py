@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from paddle_base.runtime.errors import BugError
+from pserver.optim.settings import Array
 from pserver.store.shard import DenseShard
 from pserver.wire import protocol
 from pserver.wire.protocol import Buffer, MessageFlag
@@ -43,7 +44,7 @@ class SynchronousRounds:
         self.values = shard.values.view("B").data
         self.pieces = protocol.count_pieces(shard.values.nbytes)
         self.push_bytes = shard.values.nbytes if self.pieces == 1 else None
-        self._sent: list[dict[int, Buffer]] = [{} for _ in range(self.pieces)]
+        self._sent: list[dict[int, Array]] = [{} for _ in range(self.pieces)]
         self._samples: dict[int, int] = {}
         self._stepped = 0
         self._asked = MessageFlag.NONE
@@ -66,9 +67,19 @@ class SynchronousRounds:
         """
         has_come = piece < self.pieces and trainer in self._sent[piece]
         check_piece(self.pieces, self.piece_bytes(piece), piece, gradient, has_come)
-        self._sent[piece][trainer] = gradient
+        self._sent[piece][trainer] = np.frombuffer(gradient, np.float32)
         self._samples[trainer] = samples
         self._asked |= flags & MessageFlag.CHECKPOINT
+
+    def add_whole(self, trainer: int, gradient: Array, samples: int, flags: int) -> bool:
+        """Store a gradient of `push_bytes` bytes that is one piece; return False if the trainer has sent it before."""
+        sent = self._sent[0]
+        if trainer in sent:
+            return False
+        sent[trainer] = gradient
+        self._samples[trainer] = samples
+        self._asked |= flags & MessageFlag.CHECKPOINT
+        return True
 
     def piece_bytes(self, piece: int) -> int:
         """Return the length of a piece in bytes; -1 if the piece does not exist."""
@@ -93,8 +104,7 @@ class SynchronousRounds:
                 continue
             if not self._stepped:
                 self.shard.begin_step(sum(self._samples.values()))
-            gradients = [np.frombuffer(sent[trainer], np.float32) for trainer in trainers]
-            self.shard.step_range(piece * protocol.piece_elements(), gradients)
+            self.shard.step_range(piece * protocol.piece_elements(), [sent[trainer] for trainer in trainers])
             sent.clear()
             self._stepped += 1
             done.append(piece)

@@ -127,6 +127,11 @@ PUSH_MASK = _HEADER.pack(
     0,
     _NO_TAG,
 )
+# the flags and the samples of a PUSH, without the rest of its header
+PUSH_FIELDS = struct.Struct("<7xB44xI")
+# the fields of an answer's header that are those of the request
+ANSWER_ECHO = _HEADER.pack(bytes(4), 0, 0, 0, bytes(8), -1, 0, (1 << 64) - 1, 0, 0, 0, 0, _NO_TAG)
+SEQUENCE_AT = _COUNTS_AT  # place of the sequence in a header
 _ALL_FLAGS = 2 * MessageFlag.ROWS - 1
 _OPS = {int(op): op for op in Op}
 

@@ -13,12 +13,13 @@ from paddle_base.runtime.errors import BugError
 from pserver.server.handlers.checkpoints import Checkpoints
 from pserver.server.service_state import STALL_PERIOD, ServiceState, length_of
 from pserver.server.session_table import SessionTable
-from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.server.trainer_session import Outgoing, TrainerSession, reply_values
 from pserver.wire import protocol
 from pserver.wire.protocol import Message, MessageFlag, Op
 
 if TYPE_CHECKING:
     from pserver.server.arithmetic import Rounds, Steps
+    from pserver.server.foreseen_push import ForeseenPush
 
 
 class Gradients:
@@ -48,13 +49,11 @@ class Gradients:
             raise BugError(f"{trainer} pushes a gradient outside of a pass")
         gradient = trainer.payload_of(message)
         if not rounds.is_open:
-            state.stall_due = now + STALL_PERIOD
-            self._round_began = now
+            self._begin_round(now)
         # only an array of rows needs its whole length
         length = 0 if rounds.answers_with_values else length_of(message)
         rounds.add(trainer.number, message.piece, gradient, message.samples, message.flags, length)
-        trainer.take(message, f"pushed batch {progress.batch + 1} of pass {progress.passes}")
-        progress.pushed, progress.keeps_values = now, bool(message.flags & MessageFlag.KEEP)
+        trainer.take_push(message.sequence, message.flags, now, message.piece)
         if not rounds.is_asynchronous:
             # most pushes find that others are missing, and a list of all trainers would cost more than the push
             if rounds.waits(message.piece, len(state.active)):
@@ -67,6 +66,33 @@ class Gradients:
         # trainers leave, trainer 0 gets no answer and waits until the attempt ends.
         leaving = self._checkpoints.let_leave() if answers and trainer.number == 0 else []
         return leaving or answers
+
+    def take_together(self, pushes: Sequence[ForeseenPush], now: float) -> list[ForeseenPush]:
+        """Receive the gradients of different trainers; return the pushes that must be handled one by one."""
+        state, rounds, others = self._state, self._state.rounds, []
+        if rounds is None or rounds.is_asynchronous or not rounds.answers_with_values or not state.in_pass:
+            return list(pushes)
+        if not rounds.is_open:
+            self._begin_round(now)
+        for push in pushes:
+            trainer = push.trainer
+            is_due = push.rounds is rounds and trainer.expects_push(push.sequence)
+            if is_due and rounds.add_whole(trainer.number, push.gradient, push.samples, push.flags):
+                trainer.take_push(push.sequence, push.flags, now)
+            else:
+                others.append(push)
+        return others
+
+    def step_if_complete(self, now: float) -> list[Outgoing]:
+        """Apply the gradients of a round of one piece, if all have arrived, and answer the pushes."""
+        rounds = self._state.rounds
+        if rounds is None or rounds.is_asynchronous or rounds.waits(0, len(self._state.active)):
+            return []
+        return self.step_together(rounds, [0], now)
+
+    def _begin_round(self, now: float) -> None:
+        self._state.stall_due = now + STALL_PERIOD
+        self._round_began = now
 
     def step_together(self, rounds: Rounds, pieces: Iterable[int], now: float) -> list[Outgoing]:
         """Apply the gradients of each given piece that all trainers of the round have sent, and answer these pieces."""
@@ -90,10 +116,7 @@ class Gradients:
         for piece in done:
             values = protocol.cut(rounds.values, piece)
             more = flags if piece == done[-1] else MessageFlag.NONE
-            out += [
-                trainer.reply(Op.PUSH, None if trainer.progress.keeps_values else values, piece=piece, flags=more)
-                for trainer in active
-            ]
+            out += reply_values(active, values, piece, more)
         return out
 
     def report_staleness(self, rounds: Steps, now: float) -> None:
