@@ -47,9 +47,9 @@ class AsynchronousSteps:
             )
         threshold = self.staleness.threshold if trainers else f"{limits.choose(ratio):g} x trainers"
         glog.info(f"discard lagged async gradient ratio: {limits.choose(ratio):g} asyncLaggedhreshold: {threshold}")
-        self._sent: dict[int, dict[int, Buffer]] = {}
+        self._sent: dict[int, dict[int, Array]] = {}
         self._samples: dict[int, int] = {}
-        self._copies: dict[int, Array] = {}
+        self._copies: dict[int, tuple[Array, memoryview]] = {}
 
     @property
     def is_open(self) -> bool:
@@ -71,8 +71,17 @@ class AsynchronousSteps:
         """
         sent = self._sent.setdefault(trainer, {})
         check_piece(self.pieces, self.piece_bytes(piece), piece, gradient, piece in sent)
-        sent[piece] = gradient
+        sent[piece] = np.frombuffer(gradient, np.float32)
         self._samples[trainer] = samples
+
+    def add_whole(self, trainer: int, gradient: Array, samples: int) -> bool:
+        """Store a gradient of `push_bytes` bytes that is one piece; return False if the trainer has sent it before."""
+        sent = self._sent.setdefault(trainer, {})
+        if sent:
+            return False
+        sent[0] = gradient
+        self._samples[trainer] = samples
+        return True
 
     def apply(self, trainer: int) -> memoryview | None:
         """Apply or discard a trainer's gradient, and return the trainer's copy of the values. Do nothing and return
@@ -87,7 +96,7 @@ class AsynchronousSteps:
         if self.staleness.is_kept(trainer):
             self.shard.begin_step(0)
             for piece, gradient in sorted(sent.items()):
-                self.shard.step_range(piece * protocol.piece_elements(), [np.frombuffer(gradient, np.float32)])
+                self.shard.step_range(piece * protocol.piece_elements(), [gradient])
             self.shard.finish_step()
             self.shard.samples += self._samples[trainer]
         sent.clear()
@@ -97,9 +106,10 @@ class AsynchronousSteps:
         """Return the trainer's copy of the current values."""
         copy = self._copies.get(trainer)
         if copy is None:
-            copy = self._copies[trainer] = np.empty_like(self.shard.values)
-        np.copyto(copy, self.shard.values)
-        return copy.view("B").data
+            array = np.empty_like(self.shard.values)
+            copy = self._copies[trainer] = array, array.view("B").data
+        np.copyto(copy[0], self.shard.values)
+        return copy[1]
 
     def drop(self, trainer: int) -> None:
         """Drop the pieces of an incomplete gradient."""

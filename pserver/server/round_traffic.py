@@ -154,7 +154,8 @@ class RoundTraffic:
         """Send the same answer to several pushes, and expect the next pushes."""
         assert self._kernels is not None
         payload: Buffer = message.payload[0] if message.payload else _NOTHING
-        header = protocol.pack_header(message._replace(trainer=0, sequence=0), b"", len(payload))
+        op, session, _, _, argument, flags, *_ = message
+        header = protocol.pack_answer(op, flags, session, argument, len(payload))
         messages = [push.expected for push in pushes]
         sent, unsent = self._kernels.send_answers(messages, header, protocol.ANSWER_ECHO, protocol.SEQUENCE_AT, payload)
         self._traffic.sent += sent

@@ -139,10 +139,19 @@ class Service:
             answers = self._refuse_push(pushes[-1], exc, now)
         for push in others:
             try:
-                answers += self._decide(push.peer.name, push.peer.address, push.read(), now)
+                answers += self._handle_push(push, now)
             except Exception as exc:
                 answers += self._refuse_push(push, exc, now)
         return answers
+
+    def _handle_push(self, push: ForeseenPush, now: float) -> list[Outgoing]:
+        """Handle one push of `handle_pushes`."""
+        try:
+            if self.failure is None and (answers := self._gradients.push_alone(push, now)) is not None:
+                return answers
+        except PaddleError as exc:
+            return self._refuse_request(push.trainer, Op.PUSH, push.sequence, exc, now)
+        return self._decide(push.peer.name, push.peer.address, push.read(), now)
 
     def _refuse_push(self, push: ForeseenPush, exc: Exception, now: float) -> list[Outgoing]:
         return self._refuse_message(push.peer.name, push.peer.address, push.read(), exc, now)

@@ -100,10 +100,6 @@ class TrainerSession:
         """Record a piece of a request; the first piece begins the request."""
         self.request.take(message.sequence, message.piece, doing)
 
-    def expects_push(self, sequence: int) -> bool:
-        """Return whether a push with this sequence number is the trainer's next request, and part of a pass."""
-        return self.request.sequence + 1 == sequence and not self.progress.has_finished_pass
-
     def take_push(self, sequence: int, flags: int, now: float, piece: int = 0) -> None:
         """Record a piece of a gradient, which shows that the trainer is alive.
 

@@ -59,7 +59,23 @@ class Gradients:
             if rounds.waits(message.piece, len(state.active)):
                 return []
             return self.step_together(rounds, [message.piece], now)
-        if message.flags & MessageFlag.CHECKPOINT:
+        return self._take_alone(trainer, rounds, message.flags, now)
+
+    def push_alone(self, push: ForeseenPush, now: float) -> list[Outgoing] | None:
+        """Receive a gradient and apply it, in asynchronous training. Return None if this must be done by `push`, after
+        all checks of a request.
+        """
+        rounds, trainer = self._state.rounds, push.trainer
+        if rounds is None or not rounds.is_asynchronous or not rounds.answers_with_values or not self._is_due(push):
+            return None
+        if not rounds.add_whole(trainer.number, push.gradient, push.samples):
+            return None
+        trainer.take_push(push.sequence, push.flags, now)
+        return self._take_alone(trainer, rounds, push.flags, now)
+
+    def _take_alone(self, trainer: TrainerSession, rounds: Steps, flags: int, now: float) -> list[Outgoing]:
+        """Apply a gradient whose last piece may have arrived; `flags` are those of this piece."""
+        if flags & MessageFlag.CHECKPOINT:
             self._checkpoints.barrier.ask(trainer.number, self._sessions.list_in_pass())
         answers = self._step_alone(trainer, rounds, now)
         # The first push of trainer 0 after a checkpoint shows that trainer 0 has written the checkpoint. If other
@@ -69,19 +85,25 @@ class Gradients:
 
     def take_together(self, pushes: Sequence[ForeseenPush], now: float) -> list[ForeseenPush]:
         """Receive the gradients of different trainers; return the pushes that must be handled one by one."""
-        state, rounds, others = self._state, self._state.rounds, []
-        if rounds is None or rounds.is_asynchronous or not rounds.answers_with_values or not state.in_pass:
+        rounds, others = self._state.rounds, []
+        if rounds is None or rounds.is_asynchronous or not rounds.answers_with_values:
             return list(pushes)
         if not rounds.is_open:
             self._begin_round(now)
         for push in pushes:
             trainer = push.trainer
-            is_due = push.rounds is rounds and trainer.expects_push(push.sequence)
-            if is_due and rounds.add_whole(trainer.number, push.gradient, push.samples, push.flags):
+            if self._is_due(push) and rounds.add_whole(trainer.number, push.gradient, push.samples, push.flags):
                 trainer.take_push(push.sequence, push.flags, now)
             else:
                 others.append(push)
         return others
+
+    def _is_due(self, push: ForeseenPush) -> bool:
+        """Return whether a push is still the next request of its trainer, and part of a pass."""
+        state, trainer = self._state, push.trainer
+        if push.rounds is not state.rounds or not state.in_pass or trainer.progress.has_finished_pass:
+            return False
+        return trainer.request.sequence + 1 == push.sequence
 
     def step_if_complete(self, now: float) -> list[Outgoing]:
         """Apply the gradients of a round of one piece, if all have arrived, and answer the pushes."""
@@ -163,11 +185,14 @@ class Gradients:
         state = self._state
         state.stall_due = float("inf")
         state.batch += 1
+        pushed = {}
         for trainer in active:
-            trainer.progress.batch += 1
+            progress = trainer.progress
+            progress.batch += 1
+            pushed[trainer.number] = progress.pushed
         state.counters.rounds += 1
         state.counters.round_seconds += now - self._round_began
-        state.stragglers.add({trainer.number: trainer.progress.pushed for trainer in active})
+        state.stragglers.add(pushed)
         if self._log_period and state.batch % self._log_period == 0:
             glog.bind(active[0].progress.passes, state.batch)
             glog.info(f"======== Batch={state.batch}=======", at="ParameterServer2.cpp:1568")
