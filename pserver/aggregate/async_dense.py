@@ -9,6 +9,7 @@ Source: ParameterServer2.cpp of v0.10 (asyncSGD).
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Literal
 
 import numpy as np
@@ -56,9 +57,9 @@ class AsynchronousSteps:
         """Always True: a push to an asynchronous service never begins a round."""
         return True
 
-    def has_all_of(self, trainer: int) -> bool:
-        """Return False: asynchronous training has no rounds, and a trainer sends gradients until it ends the pass."""
-        return False
+    def list_missing(self, trainers: Set[int]) -> list[int]:
+        """Return the trainers, ascending: without rounds, a trainer sends gradients until it ends the pass."""
+        return sorted(trainers)
 
     def piece_bytes(self, piece: int) -> int:
         """Return the length of a piece in bytes; -1 if the piece does not exist."""

@@ -11,7 +11,7 @@ Source: ParameterServer2.cpp of v0.10.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Literal
 
 import numpy as np
@@ -56,9 +56,14 @@ class SynchronousRounds:
 
     def has_all_of(self, trainer: int) -> bool:
         """Return whether a trainer has sent all its pieces."""
-        if self.pieces == 1:  # most services; a generator would take longer than all the rest of a ping
-            return bool(self._stepped) or trainer in self._sent[0]
         return all(self._stepped == self.pieces or trainer in sent for sent in self._sent)
+
+    def list_missing(self, trainers: Set[int]) -> list[int]:
+        """Return those of some trainers that have not sent all their pieces, ascending."""
+        if self.pieces > 1:
+            return sorted(one for one in trainers if not self.has_all_of(one))
+        # a loop over all trainers would take longer than all the rest of a ping
+        return [] if self._stepped else sorted(trainers - self._sent[0].keys())
 
     def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
         """Store a piece of a trainer's gradient without copying it; `length` is not used for dense gradients.

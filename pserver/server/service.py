@@ -248,11 +248,15 @@ class Service:
         rounds = self.state.rounds
         if rounds is None:
             return "the initial values of trainer 0"
-        trainers = self.sessions.trainers.values()
+        trainers = self.sessions.trainers
         slow = (
-            (t for t in trainers if not (t.has_left or t.progress.has_finished_pass or rounds.has_all_of(t.number)))
+            (
+                trainer
+                for trainer in map(trainers.__getitem__, rounds.list_missing(trainers.keys()))
+                if not (trainer.has_left or trainer.progress.has_finished_pass)
+            )
             if self.state.in_pass
-            else (t for t in trainers if not (t.has_left or t.progress.is_waiting))
+            else (t for t in trainers.values() if not (t.has_left or t.progress.is_waiting))
         )
         # every ping of every trainer asks, so the search ends at the last trainer that is named
         return "; ".join(f"{trainer}, which last {trainer.request.doing}" for trainer in itertools.islice(slow, 4))
