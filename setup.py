@@ -27,6 +27,7 @@ KERNELS = Extension(
         for name in (
             "arguments",
             "attention",
+            "blake2b",
             "chain",
             "digests",
             "draws",
@@ -50,6 +51,7 @@ KERNELS = Extension(
     libraries=["m"],
     depends=[
         "paddle_base/kernels/activations.h",
+        "paddle_base/kernels/blake2b.h",
         "paddle_base/kernels/kernels.h",
         "paddle_base/kernels/products.h",
         "paddle_base/kernels/products_block.h",

@@ -1,8 +1,10 @@
 /* The server's side of a round of many trainers: receive the expected messages of all connections that are ready, add
- * the gradients, send the answers. No function waits, and none decides: what is unexpected is left to the caller.
+ * the gradients, answer the messages. No function waits, and none decides: what is unexpected is left to the caller.
  *
  * The system calls and the sums run without the interpreter's lock; all buffers are held until the end of the call. */
 #include "kernels.h"
+
+#include "blake2b.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -58,23 +60,70 @@ static int file_of(PyObject *object) {
     return (int)file;
 }
 
-/* Return item `i` of a list if it is a tuple of three, else NULL with an exception set. */
-static PyObject *triple(PyObject *list, Py_ssize_t i) {
-    PyObject *item = PyList_GET_ITEM(list, i);
-    if (PyTuple_Check(item) && PyTuple_GET_SIZE(item) == 3) return item;
-    PyErr_SetString(PyExc_TypeError, "a list of tuples of three items is needed");
-    return NULL;
-}
+/* ----- Messages ----- */
 
-/* ----- Receiving ----- */
+enum { FILE_NUMBER, STATE, PAYLOAD, RECEIVING_KEY, SENDING_KEY, FIELDS }; /* the fields of ExpectedMessage */
+enum { HELD = 3 };                                                        /* buffers that one message needs */
+
+typedef struct {
+    const uint8_t *bytes;
+    Py_ssize_t length; /* 0: messages have no tags */
+} Key;
 
 typedef struct {
     int file;
-    uint8_t *state, *payload; /* state: the number of received bytes, the expected header, the received header */
-    Py_ssize_t size;          /* bytes of the payload */
+    uint8_t *state, *expected, *received, *answer; /* the three headers are parts of the state */
+    uint8_t *payload;
+    Py_ssize_t size; /* bytes of the payload */
+    Key key;
     uint64_t have;
     uint8_t status;
+    ssize_t sent;
 } Message;
+
+/* Get a message with one of its keys; return -1 with an exception set if its parts do not fit each other. */
+static int message_of(Buffers *held, PyObject *item, int key, Py_ssize_t header, Message *message) {
+    if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != FIELDS) {
+        PyErr_SetString(PyExc_TypeError, "a message is not a tuple of its fields");
+        return -1;
+    }
+    Py_ssize_t of_state;
+    message->file = file_of(PyTuple_GET_ITEM(item, FILE_NUMBER));
+    if (message->file < 0) return -1;
+    message->state = hold(held, PyTuple_GET_ITEM(item, STATE), 1, &of_state);
+    message->payload = message->state ? hold(held, PyTuple_GET_ITEM(item, PAYLOAD), 1, &message->size) : NULL;
+    message->key.bytes = message->payload ? hold(held, PyTuple_GET_ITEM(item, key), 0, &message->key.length) : NULL;
+    if (!message->key.bytes) return -1;
+    if (of_state != COUNTER + 3 * header || message->key.length > MOST_KEY) {
+        PyErr_SetString(PyExc_ValueError, "a state does not fit the header, or a key is too long");
+        return -1;
+    }
+    message->expected = message->state + COUNTER;
+    message->received = message->expected + header;
+    message->answer = message->received + header;
+    memcpy(&message->have, message->state, COUNTER);
+    message->status = WAITS;
+    return 0;
+}
+
+/* Get all messages of a list with one of their keys; the result is allocated. NULL with an exception set on failure. */
+static Message *messages_of(Buffers *held, PyObject *list, int key, Py_ssize_t header) {
+    Py_ssize_t number = PyList_GET_SIZE(list);
+    if (header < TAG_BYTES || header > MOST_HEADER) {
+        PyErr_SetString(PyExc_ValueError, "the header has no valid length");
+        return NULL;
+    }
+    Message *messages = PyMem_New(Message, number > 0 ? number : 1);
+    if (!messages) PyErr_NoMemory();
+    for (Py_ssize_t i = 0; messages && i < number; i++)
+        if (message_of(held, PyList_GET_ITEM(list, i), key, header, &messages[i]) < 0) {
+            PyMem_Free(messages);
+            messages = NULL;
+        }
+    return messages;
+}
+
+/* ----- Receiving ----- */
 
 static int differs(const uint8_t *expected, const uint8_t *received, const uint8_t *mask, uint64_t length) {
     uint8_t found = 0;
@@ -82,14 +131,22 @@ static int differs(const uint8_t *expected, const uint8_t *received, const uint8
     return found != 0;
 }
 
+/* Return whether the received header ends with its tag, in a time that does not depend on the bytes of the tag. */
+static int is_signed(const Message *message, Py_ssize_t header) {
+    uint8_t tag[TAG_BYTES], difference = 0;
+    if (!message->key.length) return 1;
+    make_tag(message->key.bytes, (size_t)message->key.length, message->received, (size_t)header - TAG_BYTES, tag);
+    for (int i = 0; i < TAG_BYTES; i++) difference |= (uint8_t)(tag[i] ^ message->received[header - TAG_BYTES + i]);
+    return !difference;
+}
+
 /* Receive what is there of one message; return the number of bytes. */
 static uint64_t receive_one(Message *message, const uint8_t *mask, Py_ssize_t header) {
-    uint8_t *expected = message->state + COUNTER, *received = expected + header;
     uint64_t size = (uint64_t)header + (uint64_t)message->size, before = message->have;
     for (int reads = 0; reads < MOST_READS && message->status == WAITS; reads++) {
         uint64_t have = message->have, of_header = have < (uint64_t)header ? (uint64_t)header - have : 0;
         uint64_t at = have > (uint64_t)header ? have - (uint64_t)header : 0;
-        struct iovec parts[2] = {{received + (header - (Py_ssize_t)of_header), of_header},
+        struct iovec parts[2] = {{message->received + (header - (Py_ssize_t)of_header), of_header},
                                  {message->payload + at, (size_t)message->size - at}};
         struct msghdr into = {.msg_iov = of_header ? parts : parts + 1, .msg_iovlen = of_header ? 2 : 1};
         ssize_t got = recvmsg(message->file, &into, MSG_DONTWAIT);
@@ -101,7 +158,8 @@ static uint64_t receive_one(Message *message, const uint8_t *mask, Py_ssize_t he
         }
         message->have += (uint64_t)got;
         uint64_t known = message->have < (uint64_t)header ? message->have : (uint64_t)header;
-        if (have < (uint64_t)header && differs(expected, received, mask, known))
+        if (of_header && (differs(message->expected, message->received, mask, known) ||
+                          (known == (uint64_t)header && !is_signed(message, header))))
             message->status = UNEXPECTED;
         else if (message->have == size)
             message->status = COMPLETE;
@@ -109,29 +167,8 @@ static uint64_t receive_one(Message *message, const uint8_t *mask, Py_ssize_t he
     return message->have - before;
 }
 
-/* Get a message from its tuple; return -1 with an exception set if the tuple does not fit. */
-static int message_of(Buffers *held, PyObject *item, Py_ssize_t header, Message *message) {
-    Py_ssize_t of_state;
-    message->file = file_of(PyTuple_GET_ITEM(item, 0));
-    if (message->file < 0) return -1;
-    message->state = hold(held, PyTuple_GET_ITEM(item, 1), 1, &of_state);
-    message->payload = message->state ? hold(held, PyTuple_GET_ITEM(item, 2), 1, &message->size) : NULL;
-    if (!message->payload) return -1;
-    if (of_state != COUNTER + 2 * header) {
-        PyErr_SetString(PyExc_ValueError, "a state does not fit the header");
-        return -1;
-    }
-    memcpy(&message->have, message->state, COUNTER);
-    message->status = WAITS;
-    if (message->have >= (uint64_t)header + (uint64_t)message->size) {
-        PyErr_SetString(PyExc_ValueError, "no byte of a message is left to receive");
-        return -1;
-    }
-    return 0;
-}
-
-/* receive_expected(messages, mask): receive what is there of each message (file, state, payload); return the status of
- * each message as bytes, and the number of received bytes */
+/* receive_expected(messages, mask): receive what is there of each message; return the status of each message as bytes,
+ * and the number of received bytes */
 static PyObject *receive_expected(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     if (count != 2 || !PyList_Check(args[0])) {
         PyErr_SetString(PyExc_TypeError, "a list of messages and a mask are wanted");
@@ -140,18 +177,14 @@ static PyObject *receive_expected(PyObject *self, PyObject *const *args, Py_ssiz
     Py_ssize_t number = PyList_GET_SIZE(args[0]), header = 0;
     uint64_t received = 0;
     Buffers held;
-    if (begin(&held, 2 * number + 1) < 0) return NULL;
-    Message *messages = PyMem_New(Message, number > 0 ? number : 1);
-    PyObject *statuses = messages ? PyBytes_FromStringAndSize(NULL, number) : PyErr_NoMemory(), *result = NULL;
+    if (begin(&held, HELD * number + 1) < 0) return NULL;
+    PyObject *statuses = PyBytes_FromStringAndSize(NULL, number), *result = NULL;
     const uint8_t *mask = statuses ? hold(&held, args[1], 0, &header) : NULL;
-    int good = mask != NULL;
-    if (good && (header < 1 || header > MOST_HEADER)) {
-        PyErr_SetString(PyExc_ValueError, "the mask has no valid length");
-        good = 0;
-    }
+    Message *messages = mask ? messages_of(&held, args[0], RECEIVING_KEY, header) : NULL;
+    int good = messages != NULL;
     for (Py_ssize_t i = 0; good && i < number; i++) {
-        PyObject *item = triple(args[0], i);
-        good = item && message_of(&held, item, header, &messages[i]) == 0;
+        good = messages[i].have < (uint64_t)header + (uint64_t)messages[i].size;
+        if (!good) PyErr_SetString(PyExc_ValueError, "no byte of a message is left to receive");
     }
     if (good) {
         Py_BEGIN_ALLOW_THREADS
@@ -171,53 +204,76 @@ static PyObject *receive_expected(PyObject *self, PyObject *const *args, Py_ssiz
 
 /* ----- Sending ----- */
 
+/* What all answers of a call have in common. */
 typedef struct {
-    int file;
-    struct iovec parts[2];
-    ssize_t sent;
-} Answer;
+    const uint8_t *template, *echo; /* the header, and which bits of the expected header are added to it */
+    Py_ssize_t header, number_at;
+    uint8_t *payload;
+    Py_ssize_t size;
+} Form;
 
-/* Send as much of an answer as the socket takes; `sent` is -1 if the connection is broken. */
-static void send_one(Answer *answer) {
-    struct msghdr from = {.msg_iov = answer->parts, .msg_iovlen = answer->parts[1].iov_len ? 2 : 1};
-    answer->sent = sendmsg(answer->file, &from, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (answer->sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) answer->sent = 0;
+/* Add one to the number in a header, which is little-endian on every machine. */
+static void count_up(uint8_t *number) {
+    for (int i = 0; i < COUNTER && !++number[i]; i++) continue;
 }
 
-/* send_answers(answers): send each answer (file, header, payload) as far as its socket takes it; return the number of
- * sent bytes of each answer, which is -1 if its connection is broken */
-static PyObject *send_answers(PyObject *self, PyObject *list) {
-    if (!PyList_Check(list)) {
-        PyErr_SetString(PyExc_TypeError, "a list of answers is wanted");
+/* Write the answer's header, send as much of the answer as the socket takes, and expect the next message; `sent` is -1
+ * if the connection is broken. */
+static void send_one(Message *message, const Form *form) {
+    Py_ssize_t unsigned_bytes = form->header - TAG_BYTES;
+    for (Py_ssize_t i = 0; i < form->header; i++) message->answer[i] = form->template[i] | (message->expected[i] & form->echo[i]);
+    if (message->key.length)
+        make_tag(message->key.bytes, (size_t)message->key.length, message->answer, (size_t)unsigned_bytes, message->answer + unsigned_bytes);
+    struct iovec parts[2] = {{message->answer, (size_t)form->header}, {form->payload, (size_t)form->size}};
+    struct msghdr from = {.msg_iov = parts, .msg_iovlen = form->size ? 2 : 1};
+    message->sent = sendmsg(message->file, &from, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (message->sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) message->sent = 0;
+    memset(message->state, 0, COUNTER);
+    count_up(message->expected + form->number_at);
+}
+
+/* Return the number of bytes that were sent, and (index, sent bytes) of each answer that was not sent completely. */
+static PyObject *list_unsent(const Message *messages, Py_ssize_t number, const Form *form) {
+    PyObject *unsent = PyList_New(0);
+    unsigned long long sent = 0;
+    for (Py_ssize_t i = 0; unsent && i < number; i++) {
+        if (messages[i].sent > 0) sent += (unsigned long long)messages[i].sent;
+        if (messages[i].sent == form->header + form->size) continue;
+        PyObject *one = Py_BuildValue("nn", i, messages[i].sent);
+        if (!one || PyList_Append(unsent, one) < 0) Py_CLEAR(unsent);
+        Py_XDECREF(one);
+    }
+    return unsent ? Py_BuildValue("KN", sent, unsent) : NULL;
+}
+
+/* send_answers(messages, template, echo, number_at, payload): answer each message as far as its socket takes the answer,
+ * and expect the message with the next number; see server_rounds.py */
+static PyObject *send_answers(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 5 || !PyList_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "a list of messages, a header, its mask, a place and a payload are wanted");
         return NULL;
     }
-    Py_ssize_t number = PyList_GET_SIZE(list), length = 0;
+    Py_ssize_t number = PyList_GET_SIZE(args[0]), of_echo = 0;
+    Form form = {.number_at = PyLong_AsSsize_t(args[3])};
+    if (form.number_at == -1 && PyErr_Occurred()) return NULL;
     Buffers held;
-    if (begin(&held, 2 * number) < 0) return NULL;
-    Answer *answers = PyMem_New(Answer, number > 0 ? number : 1);
-    PyObject *result = answers ? PyList_New(number) : PyErr_NoMemory();
-    int good = result != NULL;
-    for (Py_ssize_t i = 0; good && i < number; i++) {
-        PyObject *item = triple(list, i);
-        good = item && (answers[i].file = file_of(PyTuple_GET_ITEM(item, 0))) >= 0;
-        for (int part = 0; good && part < 2; part++) {
-            answers[i].parts[part].iov_base = hold(&held, PyTuple_GET_ITEM(item, 1 + part), 0, &length);
-            answers[i].parts[part].iov_len = (size_t)length;
-            good = answers[i].parts[part].iov_base != NULL;
-        }
-    }
-    if (good) {
+    if (begin(&held, HELD * number + 3) < 0) return NULL;
+    PyObject *result = NULL;
+    Message *messages = NULL;
+    form.template = hold(&held, args[1], 0, &form.header);
+    form.echo = form.template ? hold(&held, args[2], 0, &of_echo) : NULL;
+    form.payload = form.echo ? hold(&held, args[4], 0, &form.size) : NULL;
+    if (form.payload && (of_echo != form.header || form.number_at < 0 || form.number_at > form.header - COUNTER))
+        PyErr_SetString(PyExc_ValueError, "the mask or the place does not fit the header");
+    else if (form.payload)
+        messages = messages_of(&held, args[0], SENDING_KEY, form.header);
+    if (messages) {
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t i = 0; i < number; i++) send_one(&answers[i]);
+        for (Py_ssize_t i = 0; i < number; i++) send_one(&messages[i], &form);
         Py_END_ALLOW_THREADS
+        result = list_unsent(messages, number, &form);
     }
-    for (Py_ssize_t i = 0; good && i < number; i++) {
-        PyObject *sent = PyLong_FromSsize_t(answers[i].sent);
-        good = sent != NULL;
-        if (sent) PyList_SET_ITEM(result, i, sent);
-    }
-    if (!good) Py_CLEAR(result);
-    PyMem_Free(answers);
+    PyMem_Free(messages);
     end(&held);
     return result;
 }
@@ -263,6 +319,6 @@ static PyObject *add_gradients(PyObject *self, PyObject *const *args, Py_ssize_t
 }
 
 PyMethodDef server_rounds_functions[] = {FUNCTION(receive_expected),
-                                         {"send_answers", send_answers, METH_O, NULL},
+                                         FUNCTION(send_answers),
                                          FUNCTION(add_gradients),
                                          {NULL, NULL, 0, NULL}};

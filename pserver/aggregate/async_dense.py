@@ -9,6 +9,7 @@ Source: ParameterServer2.cpp of v0.10 (asyncSGD).
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Literal
 
 import numpy as np
@@ -47,18 +48,18 @@ class AsynchronousSteps:
             )
         threshold = self.staleness.threshold if trainers else f"{limits.choose(ratio):g} x trainers"
         glog.info(f"discard lagged async gradient ratio: {limits.choose(ratio):g} asyncLaggedhreshold: {threshold}")
-        self._sent: dict[int, dict[int, Buffer]] = {}
+        self._sent: dict[int, dict[int, Array]] = {}
         self._samples: dict[int, int] = {}
-        self._copies: dict[int, Array] = {}
+        self._copies: dict[int, tuple[Array, memoryview]] = {}
 
     @property
     def is_open(self) -> bool:
         """Always True: a push to an asynchronous service never begins a round."""
         return True
 
-    def has_all_of(self, trainer: int) -> bool:
-        """Return False: asynchronous training has no rounds, and a trainer sends gradients until it ends the pass."""
-        return False
+    def list_missing(self, trainers: Set[int]) -> list[int]:
+        """Return the trainers, ascending: without rounds, a trainer sends gradients until it ends the pass."""
+        return sorted(trainers)
 
     def piece_bytes(self, piece: int) -> int:
         """Return the length of a piece in bytes; -1 if the piece does not exist."""
@@ -71,8 +72,17 @@ class AsynchronousSteps:
         """
         sent = self._sent.setdefault(trainer, {})
         check_piece(self.pieces, self.piece_bytes(piece), piece, gradient, piece in sent)
-        sent[piece] = gradient
+        sent[piece] = np.frombuffer(gradient, np.float32)
         self._samples[trainer] = samples
+
+    def add_whole(self, trainer: int, gradient: Array, samples: int) -> bool:
+        """Store a gradient of `push_bytes` bytes that is one piece; return False if the trainer has sent it before."""
+        sent = self._sent.setdefault(trainer, {})
+        if sent:
+            return False
+        sent[0] = gradient
+        self._samples[trainer] = samples
+        return True
 
     def apply(self, trainer: int) -> memoryview | None:
         """Apply or discard a trainer's gradient, and return the trainer's copy of the values. Do nothing and return
@@ -87,7 +97,7 @@ class AsynchronousSteps:
         if self.staleness.is_kept(trainer):
             self.shard.begin_step(0)
             for piece, gradient in sorted(sent.items()):
-                self.shard.step_range(piece * protocol.piece_elements(), [np.frombuffer(gradient, np.float32)])
+                self.shard.step_range(piece * protocol.piece_elements(), [gradient])
             self.shard.finish_step()
             self.shard.samples += self._samples[trainer]
         sent.clear()
@@ -97,9 +107,10 @@ class AsynchronousSteps:
         """Return the trainer's copy of the current values."""
         copy = self._copies.get(trainer)
         if copy is None:
-            copy = self._copies[trainer] = np.empty_like(self.shard.values)
-        np.copyto(copy, self.shard.values)
-        return copy.view("B").data
+            array = np.empty_like(self.shard.values)
+            copy = self._copies[trainer] = array, array.view("B").data
+        np.copyto(copy[0], self.shard.values)
+        return copy[1]
 
     def drop(self, trainer: int) -> None:
         """Drop the pieces of an incomplete gradient."""

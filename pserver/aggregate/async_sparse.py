@@ -9,6 +9,7 @@ Source: spec/distributed.md 3.8; ParameterServer2.cpp of v0.10 (asyncSGD).
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Literal
 
 from pserver.aggregate.staleness import StalenessLimits, make_staleness
@@ -34,9 +35,9 @@ class SparseSteps(SparseInbox):
         """Always True: a push to an asynchronous service never begins a round."""
         return True
 
-    def has_all_of(self, trainer: int) -> bool:
-        """Return False: asynchronous training has no rounds, and a trainer sends gradients until it ends the pass."""
-        return False
+    def list_missing(self, trainers: Set[int]) -> list[int]:
+        """Return the trainers, ascending: without rounds, a trainer sends gradients until it ends the pass."""
+        return sorted(trainers)
 
     def apply(self, trainer: int) -> memoryview | None:
         """Apply or discard a trainer's gradients, and return the empty payload of the answer. Do nothing and return

@@ -11,12 +11,13 @@ Source: ParameterServer2.cpp of v0.10.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Literal
 
 import numpy as np
 
 from paddle_base.runtime.errors import BugError
+from pserver.optim.settings import Array
 from pserver.store.shard import DenseShard
 from pserver.wire import protocol
 from pserver.wire.protocol import Buffer, MessageFlag
@@ -43,7 +44,7 @@ class SynchronousRounds:
         self.values = shard.values.view("B").data
         self.pieces = protocol.count_pieces(shard.values.nbytes)
         self.push_bytes = shard.values.nbytes if self.pieces == 1 else None
-        self._sent: list[dict[int, Buffer]] = [{} for _ in range(self.pieces)]
+        self._sent: list[dict[int, Array]] = [{} for _ in range(self.pieces)]
         self._samples: dict[int, int] = {}
         self._stepped = 0
         self._asked = MessageFlag.NONE
@@ -55,9 +56,14 @@ class SynchronousRounds:
 
     def has_all_of(self, trainer: int) -> bool:
         """Return whether a trainer has sent all its pieces."""
-        if self.pieces == 1:  # most services; a generator would take longer than all the rest of a ping
-            return bool(self._stepped) or trainer in self._sent[0]
         return all(self._stepped == self.pieces or trainer in sent for sent in self._sent)
+
+    def list_missing(self, trainers: Set[int]) -> list[int]:
+        """Return those of some trainers that have not sent all their pieces, ascending."""
+        if self.pieces > 1:
+            return sorted(one for one in trainers if not self.has_all_of(one))
+        # a loop over all trainers would take longer than all the rest of a ping
+        return [] if self._stepped else sorted(trainers - self._sent[0].keys())
 
     def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
         """Store a piece of a trainer's gradient without copying it; `length` is not used for dense gradients.
@@ -66,9 +72,19 @@ class SynchronousRounds:
         """
         has_come = piece < self.pieces and trainer in self._sent[piece]
         check_piece(self.pieces, self.piece_bytes(piece), piece, gradient, has_come)
-        self._sent[piece][trainer] = gradient
+        self._sent[piece][trainer] = np.frombuffer(gradient, np.float32)
         self._samples[trainer] = samples
         self._asked |= flags & MessageFlag.CHECKPOINT
+
+    def add_whole(self, trainer: int, gradient: Array, samples: int, flags: int) -> bool:
+        """Store a gradient of `push_bytes` bytes that is one piece; return False if the trainer has sent it before."""
+        sent = self._sent[0]
+        if trainer in sent:
+            return False
+        sent[trainer] = gradient
+        self._samples[trainer] = samples
+        self._asked |= flags & MessageFlag.CHECKPOINT
+        return True
 
     def piece_bytes(self, piece: int) -> int:
         """Return the length of a piece in bytes; -1 if the piece does not exist."""
@@ -93,8 +109,7 @@ class SynchronousRounds:
                 continue
             if not self._stepped:
                 self.shard.begin_step(sum(self._samples.values()))
-            gradients = [np.frombuffer(sent[trainer], np.float32) for trainer in trainers]
-            self.shard.step_range(piece * protocol.piece_elements(), gradients)
+            self.shard.step_range(piece * protocol.piece_elements(), [sent[trainer] for trainer in trainers])
             sent.clear()
             self._stepped += 1
             done.append(piece)

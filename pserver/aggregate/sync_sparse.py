@@ -17,7 +17,7 @@ contains these rows. An array arrives in pieces, which are first joined.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Literal
 
 import numpy as np
@@ -172,6 +172,10 @@ class SparseRounds(SparseInbox):
     def has_all_of(self, trainer: int) -> bool:
         """Return whether a trainer has sent all its pieces."""
         return trainer in self._gradients
+
+    def list_missing(self, trainers: Set[int]) -> list[int]:
+        """Return those of some trainers that have not sent all their pieces, ascending."""
+        return sorted(trainers - self._gradients.keys())
 
     def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: int, length: int) -> None:
         """Store a piece of a trainer's gradients, see `SparseInbox.add`."""

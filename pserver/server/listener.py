@@ -50,7 +50,7 @@ class Listener:
         self.traffic = Traffic()
         self._poller = poller
         self._pool = Pool()
-        self._rounds = RoundTraffic(service, self._pool, self.traffic)
+        self._rounds = RoundTraffic(service, self.traffic)
         self._peers: dict[int, Peer] = {}  # by file descriptor
         self._names: dict[bytes, Peer] = {}
         # connections in the handshake or being closed, by file descriptor, the oldest first
@@ -72,14 +72,7 @@ class Listener:
         """Read or send on the ready file descriptors of this port; return the events of other ports."""
         arrived, ready = self._rounds.receive(ready)
         if arrived:
-            take = self.service.handle_foreseen
-            self.send(
-                [
-                    answer
-                    for peer, message, header in arrived
-                    for answer in take(peer.name, peer.address, message, header, now, peer.handshake.keys.receiving)
-                ]
-            )
+            self.send(self.service.handle_pushes(arrived, now))
         others = []
         for one in ready:
             file, events = one
@@ -108,8 +101,8 @@ class Listener:
 
         The names of closed connections are ignored.
         """
-        answers = [(self._names.get(name), message) for name, message in outgoing]
-        for peer, message in self._rounds.send(answers, self._watch):
+        for name, message in self._rounds.send(outgoing, self._watch):
+            peer = self._names.get(name)
             if peer is not None and message is None:
                 self._dismiss(peer)
             elif peer is not None and message is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import BugError, LostPeerError, PaddleError
@@ -23,10 +24,13 @@ from pserver.server.handlers.passes import MAX_REASON, Passes
 from pserver.server.handlers.value_file_requests import ValueFileRequests
 from pserver.server.service_state import STALL_PERIOD, ServiceOptions, ServiceState
 from pserver.server.session_table import SessionTable
-from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.server.trainer_session import Outgoing, PushForm, TrainerSession
 from pserver.wire import protocol
 from pserver.wire.protocol import Buffer, Message, MessageFlag, Op
 from pserver.wire.views import EpochChangedError
+
+if TYPE_CHECKING:
+    from pserver.server.foreseen_push import ForeseenPush
 
 Handler = Callable[[TrainerSession, Message, float], list[Outgoing]]
 
@@ -58,7 +62,7 @@ class Service:
     def _make_handlers(self) -> dict[Op, Handler]:
         sessions, state, options = self.sessions, self.state, self.options
         checkpoints = Checkpoints(sessions, state)
-        gradients = Gradients(sessions, state, checkpoints, options.log_period, self._clock)
+        gradients = self._gradients = Gradients(sessions, state, checkpoints, options.log_period, self._clock)
         initial_values = InitialValues(sessions, state, checkpoints, options)
         passes = Passes(sessions, state, checkpoints, gradients, options.barrier_log)
         self._files = ValueFileRequests(sessions, state)
@@ -104,9 +108,9 @@ class Service:
         except Exception as exc:  # an unexpected error ends the connection but not the server
             return self._refuse_message(connection, address, message, exc, now)
 
-    def foresee_push(self, connection: bytes, number: int) -> tuple[bytes, int] | None:
-        """Return the header of the PUSH that a trainer sends next if all goes well (see `protocol.pack_push`), and the
-        length of its payload. Return None if the next push of the trainer cannot be foreseen.
+    def foresee_push(self, connection: bytes, number: int) -> PushForm | None:
+        """Return what is known of the PUSH that a trainer sends next if all goes well, or None if this cannot be
+        foreseen.
 
         Args: connection: authenticated name of the connection. number: the trainer.
         """
@@ -114,26 +118,43 @@ class Service:
         # in a task job a push has a note
         if trainer is None or trainer.names[0] != connection or rounds is None or self.is_task_job:
             return None
-        length, is_local = rounds.push_bytes, trainer.memory is not None
-        if length is None:
-            return None
-        sequence = trainer.request.sequence + 1
-        header = protocol.pack_push(self.sessions.session, number, sequence, length, is_local=is_local)
-        return header, 0 if is_local else length
+        length = rounds.push_bytes
+        return None if length is None else PushForm(trainer, rounds, trainer.request.sequence + 1, length)
 
-    def handle_foreseen(
-        self, connection: bytes, address: str, message: Message, header: bytes, now: float, key: bytes = b""
-    ) -> list[Outgoing]:
-        """Handle a message that `foresee_push` has foreseen. The method raises no exception.
+    def handle_pushes(self, pushes: Sequence[ForeseenPush], now: float) -> list[Outgoing]:
+        """Handle pushes of different trainers that are as `foresee_push` has foreseen. The method raises no exception.
 
-        Args: header: the header, of which only the tag is not checked yet. connection, key: see `handle`.
+        The signatures of the pushes are valid.
         """
+        answers: list[Outgoing] = []
+        others: Sequence[ForeseenPush] = () if self.failure is None else pushes
         try:
-            if protocol.is_signed((header, b""), key):
-                return self._decide(connection, address, message, now)
+            if self.failure is None:
+                others = self._gradients.take_together(pushes, now)
+                answers = self._gradients.step_if_complete(now) if len(others) < len(pushes) else []
+        except PaddleError as exc:
+            last = pushes[-1]
+            answers = self._refuse_request(last.trainer, Op.PUSH, last.sequence, exc, now)
         except Exception as exc:  # an unexpected error ends the connection but not the server
-            return self._refuse_message(connection, address, message, exc, now)
-        return self.handle(connection, address, [header, b"", *message.payload], now, key)
+            answers = self._refuse_push(pushes[-1], exc, now)
+        for push in others:
+            try:
+                answers += self._handle_push(push, now)
+            except Exception as exc:
+                answers += self._refuse_push(push, exc, now)
+        return answers
+
+    def _handle_push(self, push: ForeseenPush, now: float) -> list[Outgoing]:
+        """Handle one push of `handle_pushes`."""
+        try:
+            if self.failure is None and (answers := self._gradients.push_alone(push, now)) is not None:
+                return answers
+        except PaddleError as exc:
+            return self._refuse_request(push.trainer, Op.PUSH, push.sequence, exc, now)
+        return self._decide(push.peer.name, push.peer.address, push.read(), now)
+
+    def _refuse_push(self, push: ForeseenPush, exc: Exception, now: float) -> list[Outgoing]:
+        return self._refuse_message(push.peer.name, push.peer.address, push.read(), exc, now)
 
     def _refuse_message(
         self, connection: bytes, address: str, message: Message | None, exc: Exception, now: float
@@ -204,10 +225,16 @@ class Service:
                 raise BugError(f"{self.identity} does not support the request {message.op.name}")
             return handler(trainer, message, now)
         except PaddleError as exc:
-            if not isinstance(exc, EpochChangedError):  # a trainer normally gets this error when the view has changed
-                text = f"{self.identity} refused {message.op.name} of {trainer}: {glog.clean(exc, MAX_REASON)}"
-                self.sessions.complaints.warn(text[:200], text, now)
-            return [trainer.send(make_error(trainer.number, message.sequence, exc))]
+            return self._refuse_request(trainer, message.op, message.sequence, exc, now)
+
+    def _refuse_request(
+        self, trainer: TrainerSession, op: Op, sequence: int, exc: PaddleError, now: float
+    ) -> list[Outgoing]:
+        """Answer a request of a joined trainer with an error."""
+        if not isinstance(exc, EpochChangedError):  # a trainer normally gets this error when the view has changed
+            text = f"{self.identity} refused {op.name} of {trainer}: {glog.clean(exc, MAX_REASON)}"
+            self.sessions.complaints.warn(text[:200], text, now)
+        return [trainer.send(self.sessions.make_error(trainer.number, sequence, exc))]
 
     def _follows(self, number: int, last: int) -> bool:
         """Return whether a request repeats its trainer's last request, or is the next request."""
@@ -221,11 +248,15 @@ class Service:
         rounds = self.state.rounds
         if rounds is None:
             return "the initial values of trainer 0"
-        trainers = self.sessions.trainers.values()
+        trainers = self.sessions.trainers
         slow = (
-            (t for t in trainers if not (t.has_left or t.progress.has_finished_pass or rounds.has_all_of(t.number)))
+            (
+                trainer
+                for trainer in map(trainers.__getitem__, rounds.list_missing(trainers.keys()))
+                if not (trainer.has_left or trainer.progress.has_finished_pass)
+            )
             if self.state.in_pass
-            else (t for t in trainers if not (t.has_left or t.progress.is_waiting))
+            else (t for t in trainers.values() if not (t.has_left or t.progress.is_waiting))
         )
         # every ping of every trainer asks, so the search ends at the last trainer that is named
         return "; ".join(f"{trainer}, which last {trainer.request.doing}" for trainer in itertools.islice(slow, 4))

@@ -57,12 +57,14 @@ class Stragglers:
         """Count a round; `pushed` contains the time, in seconds, at which each trainer's gradient had arrived."""
         self.rounds += 1
         self.rounds_of_pass += 1
-        last = max(pushed, key=pushed.__getitem__)
-        others = [moment for trainer, moment in pushed.items() if trainer != last]
-        if others:
-            wait = pushed[last] - max(others)
-            self.late.setdefault(last, _Lateness()).add(wait)
-            self.late_in_pass.setdefault(last, _Lateness()).add(wait)
+        if len(pushed) > 1:
+            last = max(pushed, key=pushed.__getitem__)
+            before, latest = sorted(pushed.values())[-2:]
+            wait = latest - before
+            for late in (self.late, self.late_in_pass):
+                if last not in late:
+                    late[last] = _Lateness()
+                late[last].add(wait)
             self.waited[last] = self.waited.get(last, 0.0) + wait
 
     def describe(self, names: Mapping[int, object], pushed: Mapping[int, float], now: float) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paddle_base.runtime.errors import PaddleError
 from pserver.wire import protocol
@@ -12,6 +12,9 @@ from pserver.wire.authentication import DATA, HEARTBEAT, TOKEN_BYTES
 from pserver.wire.protocol import NOTHING, Message, MessageFlag, Op
 from pserver.wire.shared_memory import SharedMemory
 from pserver.wire.views import EPOCH_CODE, EpochChangedError
+
+if TYPE_CHECKING:
+    from pserver.server.arithmetic import Mode
 
 # the name of a connection and a message for it; None closes the connection after the pending messages are sent
 Outgoing = tuple[bytes, Message | None]
@@ -25,6 +28,14 @@ class RequestInHand:
     pieces: set[int] = field(default_factory=set)  # numbers of the received pieces of the request
     answers: dict[int, Message] = field(default_factory=dict)  # the answers to each piece
     doing: str = "joined"  # the trainer's last action, for messages
+
+    def take(self, sequence: int, piece: int, doing: str) -> None:
+        """Record a piece of a request; the first piece begins the request."""
+        if sequence != self.sequence:
+            self.sequence, self.doing = sequence, doing
+            self.pieces.clear()
+            self.answers.clear()
+        self.pieces.add(piece)
 
 
 @dataclass
@@ -87,12 +98,17 @@ class TrainerSession:
 
     def take(self, message: Message, doing: str) -> None:
         """Record a piece of a request; the first piece begins the request."""
-        request = self.request
-        if message.sequence != request.sequence:
-            request.sequence, request.doing = message.sequence, doing
-            request.pieces.clear()
-            request.answers.clear()
-        request.pieces.add(message.piece)
+        self.request.take(message.sequence, message.piece, doing)
+
+    def take_push(self, sequence: int, flags: int, now: float, piece: int = 0) -> None:
+        """Record a piece of a gradient, which shows that the trainer is alive.
+
+        Args: flags: those of the message. now: the time in seconds.
+        """
+        self.heard, self.suspected = now, None
+        progress = self.progress
+        self.request.take(sequence, piece, f"pushed batch {progress.batch + 1} of pass {progress.passes}")
+        progress.pushed, progress.keeps_values = now, bool(flags & MessageFlag.KEEP)
 
     def payload_of(self, message: Message) -> memoryview:
         """Return the array of a message, from the message itself or from the shared memory."""
@@ -174,6 +190,48 @@ class TrainerSession:
             "waits_for": waits_for,
         }
         return Message(Op.PING, self.session, self.number, ping.sequence, ping.argument, MessageFlag.ANSWER, note)
+
+
+class PushForm(NamedTuple):
+    """What is known of a PUSH of one piece before it arrives.
+
+    `rounds`: the object that receives the gradient. `length`: bytes of the gradient.
+    """
+
+    trainer: TrainerSession
+    rounds: Mode
+    sequence: int
+    length: int
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the gradient is in shared memory."""
+        return self.trainer.memory is not None
+
+    @property
+    def header(self) -> bytes:
+        """The header, see `protocol.pack_push`."""
+        trainer, _, sequence, length = self
+        return protocol.pack_push(trainer.session, trainer.number, sequence, length, is_local=self.is_local)
+
+
+def reply_values(trainers: Sequence[TrainerSession], values: memoryview, piece: int, flags: int) -> list[Outgoing]:
+    """Answer a piece of a PUSH of each trainer with the same values, as `TrainerSession.reply` does.
+
+    A trainer that keeps its values gets none.
+    """
+    out: list[Outgoing] = []
+    op, whole, nothing, of_answer = Op.PUSH, (values,), (), flags | MessageFlag.ANSWER
+    for trainer in trainers:
+        keeps_values, request = trainer.progress.keeps_values, trainer.request
+        if trainer.memory is not None:
+            out.append(trainer.reply(op, None if keeps_values else values, piece=piece, flags=flags))
+            continue
+        parts = nothing if keeps_values else whole
+        answer = Message(op, trainer.session, trainer.number, request.sequence, 0, of_answer, NOTHING, parts, piece)
+        request.answers[piece] = answer
+        out.append((trainer.names[0], answer))
+    return out
 
 
 def make_error(session: bytes, trainer: int, sequence: int, error: PaddleError, *, is_fatal: bool = False) -> Message:

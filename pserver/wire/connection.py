@@ -203,6 +203,11 @@ class Connection:
         """Whether every received byte belongs to a complete message."""
         return not (self._end or self._frames or self.fault)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no message is partly received, or waits to be sent."""
+        return not (self._unsent or self._end or self._frames or self.fault)
+
     def restore(self, parts: Sequence[memoryview]) -> list[Frames]:
         """Take bytes that were received past this object after the last message, as if they had just been received.
         Return the messages that they complete.

@@ -24,6 +24,7 @@ versions recognize each other. No I/O.
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 import hmac
 import struct
@@ -127,6 +128,11 @@ PUSH_MASK = _HEADER.pack(
     0,
     _NO_TAG,
 )
+# the flags and the samples of a PUSH, without the rest of its header
+PUSH_FIELDS = struct.Struct("<7xB44xI")
+# the fields of an answer's header that are those of the request
+ANSWER_ECHO = _HEADER.pack(bytes(4), 0, 0, 0, bytes(8), -1, 0, (1 << 64) - 1, 0, 0, 0, 0, _NO_TAG)
+SEQUENCE_AT = _COUNTS_AT  # place of the sequence in a header
 _ALL_FLAGS = 2 * MessageFlag.ROWS - 1
 _OPS = {int(op): op for op in Op}
 
@@ -240,6 +246,12 @@ def pack_push(session: bytes, trainer: int, sequence: int, length: int, *, is_lo
     """Return the header of a PUSH of one piece as far as it is known before the PUSH arrives, see PUSH_MASK."""
     flags, argument, payload = (MessageFlag.LOCAL, length, 0) if is_local else (MessageFlag.NONE, 0, length)
     return _HEADER.pack(MAGIC, VERSION, Op.PUSH, flags, session, trainer, 0, sequence, argument, payload, 0, 0, _NO_TAG)
+
+
+@functools.lru_cache(maxsize=64)
+def pack_answer(op: Op, flags: int, session: bytes, argument: int, length: int) -> bytes:
+    """Return the header of an answer of one piece, without the fields of ANSWER_ECHO and without the tag."""
+    return pack_header(Message(op, session, 0, 0, argument, flags), b"", length)
 
 
 def read_push(header: bytes, payload: Sequence[Buffer]) -> Message:

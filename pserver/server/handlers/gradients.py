@@ -13,12 +13,13 @@ from paddle_base.runtime.errors import BugError
 from pserver.server.handlers.checkpoints import Checkpoints
 from pserver.server.service_state import STALL_PERIOD, ServiceState, length_of
 from pserver.server.session_table import SessionTable
-from pserver.server.trainer_session import Outgoing, TrainerSession
+from pserver.server.trainer_session import Outgoing, TrainerSession, reply_values
 from pserver.wire import protocol
 from pserver.wire.protocol import Message, MessageFlag, Op
 
 if TYPE_CHECKING:
     from pserver.server.arithmetic import Rounds, Steps
+    from pserver.server.foreseen_push import ForeseenPush
 
 
 class Gradients:
@@ -48,25 +49,72 @@ class Gradients:
             raise BugError(f"{trainer} pushes a gradient outside of a pass")
         gradient = trainer.payload_of(message)
         if not rounds.is_open:
-            state.stall_due = now + STALL_PERIOD
-            self._round_began = now
+            self._begin_round(now)
         # only an array of rows needs its whole length
         length = 0 if rounds.answers_with_values else length_of(message)
         rounds.add(trainer.number, message.piece, gradient, message.samples, message.flags, length)
-        trainer.take(message, f"pushed batch {progress.batch + 1} of pass {progress.passes}")
-        progress.pushed, progress.keeps_values = now, bool(message.flags & MessageFlag.KEEP)
+        trainer.take_push(message.sequence, message.flags, now, message.piece)
         if not rounds.is_asynchronous:
             # most pushes find that others are missing, and a list of all trainers would cost more than the push
             if rounds.waits(message.piece, len(state.active)):
                 return []
             return self.step_together(rounds, [message.piece], now)
-        if message.flags & MessageFlag.CHECKPOINT:
+        return self._take_alone(trainer, rounds, message.flags, now)
+
+    def push_alone(self, push: ForeseenPush, now: float) -> list[Outgoing] | None:
+        """Receive a gradient and apply it, in asynchronous training. Return None if this must be done by `push`, after
+        all checks of a request.
+        """
+        rounds, trainer = self._state.rounds, push.trainer
+        if rounds is None or not rounds.is_asynchronous or not rounds.answers_with_values or not self._is_due(push):
+            return None
+        if not rounds.add_whole(trainer.number, push.gradient, push.samples):
+            return None
+        trainer.take_push(push.sequence, push.flags, now)
+        return self._take_alone(trainer, rounds, push.flags, now)
+
+    def _take_alone(self, trainer: TrainerSession, rounds: Steps, flags: int, now: float) -> list[Outgoing]:
+        """Apply a gradient whose last piece may have arrived; `flags` are those of this piece."""
+        if flags & MessageFlag.CHECKPOINT:
             self._checkpoints.barrier.ask(trainer.number, self._sessions.list_in_pass())
         answers = self._step_alone(trainer, rounds, now)
         # The first push of trainer 0 after a checkpoint shows that trainer 0 has written the checkpoint. If other
         # trainers leave, trainer 0 gets no answer and waits until the attempt ends.
         leaving = self._checkpoints.let_leave() if answers and trainer.number == 0 else []
         return leaving or answers
+
+    def take_together(self, pushes: Sequence[ForeseenPush], now: float) -> list[ForeseenPush]:
+        """Receive the gradients of different trainers; return the pushes that must be handled one by one."""
+        rounds, others = self._state.rounds, []
+        if rounds is None or rounds.is_asynchronous or not rounds.answers_with_values:
+            return list(pushes)
+        if not rounds.is_open:
+            self._begin_round(now)
+        for push in pushes:
+            trainer = push.trainer
+            if self._is_due(push) and rounds.add_whole(trainer.number, push.gradient, push.samples, push.flags):
+                trainer.take_push(push.sequence, push.flags, now)
+            else:
+                others.append(push)
+        return others
+
+    def _is_due(self, push: ForeseenPush) -> bool:
+        """Return whether a push is still the next request of its trainer, and part of a pass."""
+        state, trainer = self._state, push.trainer
+        if push.rounds is not state.rounds or not state.in_pass or trainer.progress.has_finished_pass:
+            return False
+        return trainer.request.sequence + 1 == push.sequence
+
+    def step_if_complete(self, now: float) -> list[Outgoing]:
+        """Apply the gradients of a round of one piece, if all have arrived, and answer the pushes."""
+        rounds = self._state.rounds
+        if rounds is None or rounds.is_asynchronous or rounds.waits(0, len(self._state.active)):
+            return []
+        return self.step_together(rounds, [0], now)
+
+    def _begin_round(self, now: float) -> None:
+        self._state.stall_due = now + STALL_PERIOD
+        self._round_began = now
 
     def step_together(self, rounds: Rounds, pieces: Iterable[int], now: float) -> list[Outgoing]:
         """Apply the gradients of each given piece that all trainers of the round have sent, and answer these pieces."""
@@ -90,10 +138,7 @@ class Gradients:
         for piece in done:
             values = protocol.cut(rounds.values, piece)
             more = flags if piece == done[-1] else MessageFlag.NONE
-            out += [
-                trainer.reply(Op.PUSH, None if trainer.progress.keeps_values else values, piece=piece, flags=more)
-                for trainer in active
-            ]
+            out += reply_values(active, values, piece, more)
         return out
 
     def report_staleness(self, rounds: Steps, now: float) -> None:
@@ -140,11 +185,14 @@ class Gradients:
         state = self._state
         state.stall_due = float("inf")
         state.batch += 1
+        pushed = {}
         for trainer in active:
-            trainer.progress.batch += 1
+            progress = trainer.progress
+            progress.batch += 1
+            pushed[trainer.number] = progress.pushed
         state.counters.rounds += 1
         state.counters.round_seconds += now - self._round_began
-        state.stragglers.add({trainer.number: trainer.progress.pushed for trainer in active})
+        state.stragglers.add(pushed)
         if self._log_period and state.batch % self._log_period == 0:
             glog.bind(active[0].progress.passes, state.batch)
             glog.info(f"======== Batch={state.batch}=======", at="ParameterServer2.cpp:1568")

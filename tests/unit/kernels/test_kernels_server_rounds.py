@@ -1,6 +1,7 @@
 """Receiving expected messages, sending answers and adding gradients: both forms do the same, whatever a peer sends."""
 
 import contextlib
+import hashlib
 import random
 import socket
 import struct
@@ -51,6 +52,10 @@ def expect(own, size):
 def receive(*messages, mask=MASK):
     statuses, received = server_rounds.receive_expected(list(messages), mask)
     return list(statuses), received
+
+
+def answer(*messages, payload=b"", template=HEADER, echo=bytes(16), number_at=8):
+    return server_rounds.send_answers(list(messages), template, echo, number_at, payload)
 
 
 def received_bytes(message):
@@ -131,8 +136,8 @@ def test_a_broken_connection_is_an_end(form):
             assert receive(expect(own, 8)) == ([ENDED], 0)
             # the first write after a reset may still be taken
             for _ in range(2):
-                [sent] = server_rounds.send_answers([(own.fileno(), HEADER, b"payload")])
-            assert sent == -1
+                sent, unsent = answer(expect(own, 8), payload=b"payload")
+            assert (sent, unsent) == (0, [(0, -1)])
 
 
 def test_many_connections_are_received_from_in_one_call(form, pairs):
@@ -178,7 +183,13 @@ def hostile_messages(own):
     counted = {}
     for have in (24, 25, 1 << 31, 1 << 63, (1 << 64) - 1):
         counted[have] = good._replace(state=bytearray(struct.pack("=Q", have)) + good.state[8:])
-    return [good._replace(state=good.state + b"1"), good._replace(state=good.state[:-1]), *counted.values()]
+    return [*misfits(good), *counted.values()]
+
+
+def misfits(good):
+    """Messages whose states do not fit the header."""
+    states = good.state + b"1", good.state[:-1], good.state[:-16], bytearray()
+    return [good._replace(state=state) for state in states]
 
 
 def test_no_length_reaches_out_of_a_buffer(form, pairs):
@@ -200,18 +211,27 @@ def test_the_compiled_form_refuses_what_is_no_message(pairs):
     for call in (
         lambda: compiled.receive_expected([good]),
         lambda: compiled.receive_expected((good,), MASK),
-        lambda: compiled.receive_expected([good[:2]], MASK),
+        lambda: compiled.receive_expected([good[:4]], MASK),
         lambda: compiled.receive_expected([list(good)], MASK),
         lambda: compiled.receive_expected([good._replace(file=-1)], MASK),
         lambda: compiled.receive_expected([good._replace(file=1 << 40)], MASK),
+        lambda: compiled.receive_expected([good._replace(file="1")], MASK),
         lambda: compiled.receive_expected([good._replace(payload=bytes(8))], MASK),
         lambda: compiled.receive_expected([good._replace(payload=None)], MASK),
+        lambda: compiled.receive_expected([good._replace(receiving_key=None)], MASK),
+        lambda: compiled.receive_expected([good._replace(receiving_key=bytes(65))], MASK),
         lambda: compiled.receive_expected([], b""),
+        lambda: compiled.receive_expected([], bytes(7)),
         lambda: compiled.receive_expected([], bytes(257)),
-        lambda: compiled.send_answers([(own.fileno(), HEADER)]),
-        lambda: compiled.send_answers([(own.fileno(), HEADER, None)]),
-        lambda: compiled.send_answers([("1", HEADER, b"")]),
-        lambda: compiled.send_answers(((own.fileno(), HEADER, b""),)),
+        lambda: compiled.send_answers([good], HEADER, bytes(16), 8),
+        lambda: compiled.send_answers((good,), HEADER, bytes(16), 8, b""),
+        lambda: compiled.send_answers([good[:4]], HEADER, bytes(16), 8, b""),
+        lambda: compiled.send_answers([good], HEADER, bytes(16), "8", b""),
+        lambda: compiled.send_answers([good], HEADER, bytes(16), 1 << 70, b""),
+        lambda: compiled.send_answers([good], HEADER, bytes(16), 8, None),
+        lambda: compiled.send_answers([good], None, bytes(16), 8, b""),
+        lambda: compiled.send_answers([good], bytes(257), bytes(257), 8, b""),
+        lambda: compiled.send_answers([good._replace(sending_key=bytes(65))], HEADER, bytes(16), 8, b""),
         lambda: compiled.add_gradients(np.zeros(2, np.float32), [], 0),
         lambda: compiled.add_gradients(np.zeros(2, np.float32), (np.zeros(2, np.float32),), 0),
         lambda: compiled.add_gradients(np.zeros(2, np.float64), [np.zeros(2, np.float32)], 0),
@@ -221,7 +241,9 @@ def test_the_compiled_form_refuses_what_is_no_message(pairs):
     ):
         with pytest.raises((TypeError, ValueError, OverflowError, BufferError)):
             call()
-    assert compiled.receive_expected([], MASK) == (b"", 0) and compiled.send_answers([]) == []
+    assert compiled.receive_expected([], MASK) == (b"", 0)
+    assert compiled.send_answers([], HEADER, bytes(16), 8, b"") == (0, [])
+    assert good.have == 0 and good.answer == bytes(16)
 
 
 def test_answers_are_sent_as_far_as_each_socket_takes_them(form, pairs):
@@ -233,25 +255,104 @@ def test_answers_are_sent_as_far_as_each_socket_takes_them(form, pairs):
             pass
     made[3] = (made[3][0], full)
     made[4][0].close()
-    sent = server_rounds.send_answers(
-        [
-            (made[0][1].fileno(), HEADER, b"payload"),
-            (made[1][1].fileno(), HEADER, b""),
-            (made[2][1].fileno(), HEADER, memoryview(payload)),
-            (full.fileno(), HEADER, b"payload"),
-            (made[4][1].fileno(), HEADER, b"payload"),
-        ]
-    )
-    assert sent[:2] == [len(HEADER) + 7, len(HEADER)] and sent[3:] == [0, -1]
-    assert len(HEADER) < sent[2] < len(HEADER) + len(payload)
-    assert made[0][0].recv(99) == HEADER + b"payload" and made[1][0].recv(99) == HEADER
-    peer = made[2][0]
+    messages = [expect(own, 8) for _, own in made]
+    sent, unsent = answer(*messages, payload=payload)
+    numbers = dict(unsent)
+    whole = [len(HEADER) + len(payload)] * 3
+    assert numbers[3] == 0 and numbers[4] == -1 and sorted(numbers) == list(range(5))
+    assert all(len(HEADER) < numbers[number] < whole[number] for number in range(3))
+    assert sent == sum(numbers[number] for number in range(3))
+    for number in range(3):
+        assert receive_all(made[number][0]) == (HEADER + payload)[: numbers[number]]
+        assert messages[number].answer == HEADER
+
+
+def receive_all(peer):
+    """Return what has arrived."""
     peer.setblocking(False)
     came = bytearray()
     with contextlib.suppress(BlockingIOError):
-        while True:
-            came += peer.recv(1 << 20)
-    assert bytes(came) == (HEADER + payload)[: sent[2]]
+        while part := peer.recv(1 << 20):
+            came += part
+    return bytes(came)
+
+
+@pytest.mark.parametrize("payload", [b"", b"payload", memoryview(b"payload")])
+def test_an_answer_has_the_echo_of_its_message_and_the_next_number_is_expected(form, pairs, payload):
+    made = pairs(3)
+    messages = [expect(own, 0) for _, own in made]
+    for number, one in enumerate(messages):
+        one.expect(bytes([number] * 7 + [15]) + (256 * number + 255).to_bytes(8, "little"))
+    echo = bytes([255] * 4 + [0] * 3 + [7] + [255] * 8)
+    for turn in range(2):
+        sent, unsent = answer(*messages, payload=payload, template=bytes(4) + b"abcd" + bytes(8), echo=echo)
+        assert (sent, unsent) == (3 * (16 + len(payload)), [])
+        for number, ((peer, _), one) in enumerate(zip(made, messages, strict=True)):
+            count = (256 * number + 255 + turn).to_bytes(8, "little")
+            assert one.answer == bytes([number] * 4) + b"abc" + bytes([ord("d") | 7]) + count
+            assert receive_all(peer) == one.answer + bytes(payload)
+            following = bytes([number] * 7 + [15]) + (256 * number + 256 + turn).to_bytes(8, "little")
+            peer.sendall(following)
+            assert receive(one, mask=bytes([255] * 16)) == ([COMPLETE], 16)
+
+
+def test_the_number_of_a_message_begins_again_after_its_last(form, pairs):
+    [(_, own)] = pairs()
+    message = expect(own, 0)
+    message.expect(bytes(8) + b"\xff" * 8)
+    answer(message)
+    assert bytes(message.state[8:24]) == bytes(16)
+
+
+def test_no_place_reaches_out_of_a_header(form, pairs):
+    [(peer, own)] = pairs()
+    for one in misfits(expect(own, 8)):
+        with pytest.raises(ValueError):
+            answer(one)
+    for number_at in (-1, 9, 16, 1 << 40):
+        with pytest.raises(ValueError):
+            answer(expect(own, 8), number_at=number_at)
+    for echo in (bytes(15), bytes(17), b""):
+        with pytest.raises(ValueError):
+            answer(expect(own, 8), echo=echo)
+    assert receive_all(peer) == b""
+
+
+@pytest.mark.parametrize("length", [1, 32, 64])
+def test_tags_are_those_of_hashlib(form, pairs, length):
+    draw = random.Random(length)
+    for size in (8, 9, 16, 135, 136, 137, 256):
+        [(peer, own)] = pairs()
+        keys = draw.randbytes(length), draw.randbytes(length)
+        header = draw.randbytes(size)
+        message = ExpectedMessage.of(own.fileno(), header, memoryview(bytearray(3)), *keys)
+        tag = hashlib.blake2b(header[:-8], digest_size=8, key=keys[0]).digest()
+        peer.sendall(header[:-8] + tag + b"abc")
+        mask = bytes([255] * (size - 8) + [0] * 8)
+        assert receive(message, mask=mask) == ([COMPLETE], size + 3)
+        template = draw.randbytes(size)
+        server_rounds.send_answers([message], template, bytes(size), 0, b"")
+        assert receive_all(peer) == (
+            template[:-8] + hashlib.blake2b(template[:-8], digest_size=8, key=keys[1]).digest()
+        )
+
+
+@pytest.mark.parametrize("place", range(16))
+def test_a_changed_bit_of_a_signed_header_is_unexpected(form, pairs, place):
+    key = b"key"
+    tag = hashlib.blake2b(HEADER[:8], digest_size=8, key=key).digest()
+    for first in (0, 1, 8, 15):
+        [(peer, own)] = pairs()
+        header = bytearray(HEADER[:8] + tag)
+        header[place] ^= 1
+        message = ExpectedMessage.of(own.fileno(), HEADER, memoryview(bytearray(2)), key)
+        statuses = []
+        for part in (header[:first], header[first:]):
+            if part and UNEXPECTED not in statuses:
+                peer.sendall(part)
+                statuses += receive(message, mask=bytes(16))[0]
+        assert statuses[-1] == UNEXPECTED, "the payload need not arrive before"
+        assert received_bytes(message) == bytes(header)
 
 
 @pytest.mark.parametrize("trainers", [1, 2, 3, 64])

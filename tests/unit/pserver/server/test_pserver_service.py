@@ -66,14 +66,17 @@ def count_instructions(action):
     return count
 
 
-@pytest.mark.parametrize("op", [Op.PUSH, Op.PING], ids=lambda op: op.name)
-def test_a_push_and_a_ping_cost_the_same_among_many_trainers(wire, op):
-    """Every push made a list of all trainers, and every ping looked at all of them."""
+@pytest.mark.parametrize("op, is_late", [(Op.PUSH, False), (Op.PING, False), (Op.PING, True)])
+def test_a_push_and_a_ping_cost_the_same_among_many_trainers(wire, op, is_late):
+    """Every push made a list of all trainers, and every ping looked at all of them, at least if only the last trainer
+    was missing (`is_late`).
+    """
 
     def cost(trainers):
         made = wire(trainers)
-        _, one, two, *_ = made.ready()
-        one.push(1)
+        _, one, two, *others = made.ready()
+        for pushing in (one, two, *others) if is_late else (one,):
+            pushing.push(1)
         payload = [np.ones(7, np.float32).tobytes()] if op == Op.PUSH else []
         message = Message(op, two.session, two.number, two.sequence + 1, payload=payload)
         return count_instructions(lambda: made.handle(two.token + DATA, protocol.encode(message)))
