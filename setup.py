@@ -37,6 +37,7 @@ KERNELS = Extension(
             "lstm",
             "module",
             "products",
+            "row_arrays",
             "rows",
             "rules",
             "samples",
