@@ -38,6 +38,7 @@ KERNELS = Extension(
             "lstm",
             "module",
             "products",
+            "row_arrays",
             "rows",
             "rules",
             "samples",

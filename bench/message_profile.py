@@ -1,4 +1,4 @@
-"""Count what a message of the dense exchange costs: calls of Python, and instructions outside of the kernel.
+"""Count what a message of an exchange costs: calls of Python, and instructions outside of the kernel.
 
 A server and a trainer run under the tool, in a job that is otherwise that of bench/pserver.py. Each count is the
 difference of two jobs with different numbers of rounds, divided by the messages that one of them has more: so the start
@@ -25,7 +25,7 @@ from machine import show_bytes
 FEW = 20  # rounds of the shorter job
 MOST_BYTES = 400e6  # bytes that the longer job exchanges in addition, at most
 MOST_ROUNDS = 400  # rounds of the longer job in addition, at most
-WAYS = {"own server shared": "dense-shared", "all over sockets": "dense"}
+WAYS = {"own server shared": "-shared", "all over sockets": ""}
 
 
 class Tool(NamedTuple):
@@ -91,9 +91,12 @@ def find_tools() -> list[Tool]:
     return [CALLS]
 
 
-def count_rounds(parameters: int) -> int:
-    """Return how many rounds the longer job has in addition."""
-    return max(FEW, min(MOST_ROUNDS, int(MOST_BYTES / (8 * parameters * COUNT))))
+def count_rounds(elements: int) -> int:
+    """Return how many rounds the longer job has in addition.
+
+    Args: elements: what a trainer sends in a round, and receives.
+    """
+    return max(FEW, min(MOST_ROUNDS, int(MOST_BYTES / (8 * elements * COUNT))))
 
 
 def subtract(longer: Mapping[str, int], shorter: Mapping[str, int], messages: int) -> dict[str, float]:
@@ -101,11 +104,11 @@ def subtract(longer: Mapping[str, int], shorter: Mapping[str, int], messages: in
     return {name: (count - shorter.get(name, 0)) / messages for name, count in longer.items()}
 
 
-def run_job(tool: Tool, kind: str, parameters: int, rounds: int) -> list[Counter[str]]:
-    """Run a job; return the counts of its first server and of its first trainer."""
+def run_job(tool: Tool, kind: str, size: int, rounds: int) -> list[Counter[str]]:
+    """Run a job; return the counts of its first server and of its first trainer. `kind`, `size`: see `start_ours`."""
     with tempfile.TemporaryDirectory() as scratch:
         files = [Path(scratch, "server"), Path(scratch, "trainer")]
-        group = start_ours(tool.name, kind, parameters, tools=(tool.run(files[0]), tool.run(files[1])))
+        group = start_ours(tool.name, kind, size, tools=(tool.run(files[0]), tool.run(files[1])))
         try:
             group.run(rounds)
         finally:
@@ -113,32 +116,32 @@ def run_job(tool: Tool, kind: str, parameters: int, rounds: int) -> list[Counter
         return [tool.read(file) for file in files]
 
 
-def profile(tool: Tool, kind: str, parameters: int) -> list[dict[str, float]]:
-    """Return the counts of a message, of a server and of a trainer."""
-    more = count_rounds(parameters)
-    shorter, longer = (run_job(tool, kind, parameters, rounds) for rounds in (FEW, FEW + more))
+def profile(tool: Tool, kind: str, size: int, more: int) -> list[dict[str, float]]:
+    """Return the counts of a message, of a server and of a trainer. `more`: see `count_rounds`."""
+    shorter, longer = (run_job(tool, kind, size, rounds) for rounds in (FEW, FEW + more))
     return [subtract(*counts, more * COUNT) for counts in zip(longer, shorter, strict=True)]
 
 
-def print_profiles(exchanges: Mapping[str, int], top: int) -> None:
-    """Print a row for each number of parameters, way and tool.
+def print_profiles(exchanges: Sequence[tuple[str, int, int]], top: int) -> None:
+    """Print a row for each exchange, way and tool.
 
-    Args: exchanges: numbers of parameters by name.  top: number of functions with most calls to print.
+    Args: exchanges: kind and size of each exchange (see `start_ours`), and the elements that a trainer sends in a
+        round.  top: number of functions with most calls to print.
     """
     tools = find_tools()
     tops = []
     print(f"\na message of {COUNT} trainers and {COUNT} servers costs\n")
     print("| each way | what | counted | a server | a trainer | both |\n|---|---|---|---|---|---|")
-    for parameters in exchanges.values():
-        for way, kind in WAYS.items():
+    for what, size, elements in exchanges:
+        for way, suffix in WAYS.items():
             for tool in tools:
-                counts = profile(tool, kind, parameters)
+                counts = profile(tool, what + suffix, size, count_rounds(elements))
                 server, trainer = (sum(one.values()) for one in counts)
-                size = show_bytes(parameters)
+                title = f"{show_bytes(elements)} {what}"
                 shown = " | ".join(f"{count:,.0f}" for count in (server, trainer, server + trainer))
-                print(f"| {size} | {way} | {tool.name} | {shown} |", flush=True)
+                print(f"| {title} | {way} | {tool.name} | {shown} |", flush=True)
                 if tool is CALLS:
-                    tops.append((f"{size}, {way}", counts))
+                    tops.append((f"{title}, {way}", counts))
     for title, counts in tops if top else ():
         for side, functions in zip(("server", "trainer"), counts, strict=True):
             print(f"\n{title}, calls of a {side} a message")

@@ -61,6 +61,7 @@ HERE = Path(__file__).parent
 # numbers of parameters: of recommendation, of quick_start's lr, and of 4 kB
 EXCHANGES = {"large": 4_970_496, "small": 60_002, "tiny": 1_024}
 TABLE_ROWS = 10_000_000
+PROFILED_ROWS = 1_000_000  # of the table under a profiler, whose programs start slowly
 STEP_ELEMENTS = 100_000_000
 ASYNC_TRAINERS, ASYNC_PARAMETERS = 16, 10_000
 MANY = (1, 4, 16, 64, 256)  # numbers of trainers
@@ -223,7 +224,10 @@ def main() -> None:
     print(describe_machine())
     exchanges = {name: size for name, size in EXCHANGES.items() if name in options.only}
     if options.profile:
-        print_profiles(exchanges, options.top)
+        profiled = [("dense", size, size) for size in exchanges.values()]
+        if "rows" in options.only:
+            profiled.append(("rows", PROFILED_ROWS, ROWS_OF_A_BATCH * (WIDTH + 1)))
+        print_profiles(profiled, options.top)
         return
     python = find_peer(options.torch, "torch.distributed", "torch") if exchanges else None
     for parameters in exchanges.values():

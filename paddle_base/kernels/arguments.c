@@ -5,12 +5,12 @@ void release(Arrays *arrays) {
     while (arrays->count > 0) PyBuffer_Release(&arrays->views[--arrays->count]);
 }
 
-/* Return the array's data and its number of elements; NULL with an exception set if the array does not fit. */
-static void *array_of(Arrays *arrays, PyObject *object, char kind, int writable, Py_ssize_t *length) {
-    Py_buffer *view = &arrays->views[arrays->count];
+/* Return the data of an object's buffer and its number of elements; NULL with an exception set if the buffer does not
+ * fit. `is_held` is set to whether the view must be released. */
+static void *view_array(Py_buffer *view, int *is_held, PyObject *object, char kind, int writable, Py_ssize_t *length) {
     int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
-    if (PyObject_GetBuffer(object, view, flags) < 0) return NULL;
-    arrays->count++;
+    *is_held = PyObject_GetBuffer(object, view, flags) == 0;
+    if (!*is_held) return NULL;
     const char *format = view->format ? view->format : "B";
     const char *formats = kind == 'f' ? "f" : kind == 'd' ? "d" : kind == 'I' ? "IL" : kind == 'H' ? "H" : "ilqn";
     Py_ssize_t itemsize = kind == 'l' || kind == 'd' ? 8 : kind == 'H' ? 2 : 4;
@@ -27,6 +27,13 @@ static void *array_of(Arrays *arrays, PyObject *object, char kind, int writable,
     *length = view->len / view->itemsize;
     static int64_t nothing; /* an empty array may have no address */
     return view->buf ? view->buf : &nothing;
+}
+
+static void *array_of(Arrays *arrays, PyObject *object, char kind, int writable, Py_ssize_t *length) {
+    int is_held;
+    void *data = view_array(&arrays->views[arrays->count], &is_held, object, kind, writable, length);
+    arrays->count += is_held;
+    return data;
 }
 
 float *floats(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
@@ -116,4 +123,45 @@ PyObject *fail(Arrays *arrays, const char *message) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, message);
     release(arrays);
     return NULL;
+}
+
+/* ----- Any number of objects ----- */
+
+void release_held(Held *held) {
+    while (held->count > 0) PyBuffer_Release(&held->views[--held->count]);
+}
+
+/* Return the next free view, or NULL with an exception set. */
+static Py_buffer *next_view(Held *held) {
+    if (held->count < held->room) return &held->views[held->count];
+    PyErr_SetString(PyExc_ValueError, "a sequence has grown");
+    return NULL;
+}
+
+Py_buffer *hold_bytes(Held *held, PyObject *object, int is_writable) {
+    Py_buffer *view = next_view(held);
+    if (!view || PyObject_GetBuffer(object, view, is_writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0) return NULL;
+    held->count++;
+    return view;
+}
+
+static void *hold_array(Held *held, PyObject *object, char kind, int is_writable, Py_ssize_t *length) {
+    Py_buffer *view = next_view(held);
+    if (!view) return NULL;
+    int is_held;
+    void *data = view_array(view, &is_held, object, kind, is_writable, length);
+    held->count += is_held;
+    return data;
+}
+
+const uint32_t *hold_naturals(Held *held, PyObject *object, Py_ssize_t *length) {
+    return hold_array(held, object, 'I', 0, length);
+}
+
+int64_t *hold_integers(Held *held, PyObject *object, int is_writable, Py_ssize_t *length) {
+    return hold_array(held, object, 'l', is_writable, length);
+}
+
+float *hold_floats(Held *held, PyObject *object, int is_writable, Py_ssize_t *length) {
+    return hold_array(held, object, 'f', is_writable, length);
 }

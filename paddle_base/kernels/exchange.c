@@ -24,7 +24,23 @@ typedef enum { ONGOING = -1, COMPLETE, TIMEOUT, INTERRUPTED, UNSETTLED } Status;
 enum { REST_SENT, PIECE_SENT, SCRATCH_END, PIECE, PIECE_RECEIVED, PROGRESS };
 
 /* the fields of a line */
-enum { FILE_NUMBER, REST, SENDING, HEADS_OUT, OUTBOX, AWAITED, HEADS_IN, INBOX, AREAS, STARTS, SCRATCH, PROGRESS_FIELD, FIELDS };
+enum {
+    FILE_NUMBER,
+    REST,
+    SENDING,
+    HEADS_OUT,
+    OUTBOX,
+    AREAS_OUT,
+    STARTS_OUT,
+    AWAITED,
+    HEADS_IN,
+    INBOX,
+    AREAS_IN,
+    STARTS_IN,
+    SCRATCH,
+    PROGRESS_FIELD,
+    FIELDS
+};
 
 typedef struct {
     int64_t flat, local, length; /* in bytes */
@@ -34,11 +50,16 @@ typedef struct {
     int64_t area, byte; /* a position in the areas of a piece */
 } Cursor;
 
+/* The pieces of one direction: piece p has the areas [starts[p], starts[p + 1]). */
 typedef struct {
-    int file, is_blocked;
-    Py_ssize_t pieces;
+    Py_ssize_t count;
     const Area *areas;
     const int64_t *starts;
+} Pieces;
+
+typedef struct {
+    int file, is_blocked;
+    Pieces pieces_out, pieces_in;
     int64_t *progress;
     /* out */
     struct iovec *rest; /* buffers that are sent before the pieces */
@@ -78,9 +99,9 @@ static int64_t read_clock(void) {
 /* ----- Areas ----- */
 
 /* Move a cursor over bytes of a piece, and subtract them; return whether the piece ends there. */
-static int advance(const Line *line, Py_ssize_t piece, Cursor *cursor, size_t *bytes) {
-    for (; cursor->area < line->starts[piece + 1]; cursor->area++, cursor->byte = 0) {
-        size_t left = (size_t)(line->areas[cursor->area].length - cursor->byte);
+static int advance(const Pieces *pieces, Py_ssize_t piece, Cursor *cursor, size_t *bytes) {
+    for (; cursor->area < pieces->starts[piece + 1]; cursor->area++, cursor->byte = 0) {
+        size_t left = (size_t)(pieces->areas[cursor->area].length - cursor->byte);
         if (*bytes < left) {
             cursor->byte += (int64_t)*bytes;
             *bytes = 0;
@@ -92,24 +113,26 @@ static int advance(const Line *line, Py_ssize_t piece, Cursor *cursor, size_t *b
 }
 
 /* List at most `most` areas of a piece from the cursor on; set `is_all` to whether the piece ends with them. */
-static int list_areas(const Line *line, Py_ssize_t piece, Cursor cursor, char *base, struct iovec *vectors, int most, int *is_all) {
+static int list_areas(const Pieces *pieces, Py_ssize_t piece, Cursor cursor, char *base, struct iovec *vectors, int most, int *is_all) {
     int count = 0;
-    for (; cursor.area < line->starts[piece + 1] && count < most; cursor.area++, cursor.byte = 0) {
-        const Area *one = &line->areas[cursor.area];
+    for (; cursor.area < pieces->starts[piece + 1] && count < most; cursor.area++, cursor.byte = 0) {
+        const Area *one = &pieces->areas[cursor.area];
         vectors[count++] = (struct iovec){base + one->flat + cursor.byte, (size_t)(one->length - cursor.byte)};
     }
-    *is_all = cursor.area == line->starts[piece + 1];
+    *is_all = cursor.area == pieces->starts[piece + 1];
     return count;
 }
 
 static void copy_out(const Line *line, Py_ssize_t piece, const char *source) {
-    for (int64_t i = line->starts[piece]; i < line->starts[piece + 1]; i++)
-        memcpy(line->outbox + line->areas[i].local, source + line->areas[i].flat, (size_t)line->areas[i].length);
+    const Pieces *out = &line->pieces_out;
+    for (int64_t i = out->starts[piece]; i < out->starts[piece + 1]; i++)
+        memcpy(line->outbox + out->areas[i].local, source + out->areas[i].flat, (size_t)out->areas[i].length);
 }
 
 static void copy_in(const Line *line, Py_ssize_t piece, char *target) {
-    for (int64_t i = line->starts[piece]; i < line->starts[piece + 1]; i++)
-        memcpy(target + line->areas[i].flat, line->inbox + line->areas[i].local, (size_t)line->areas[i].length);
+    const Pieces *in = &line->pieces_in;
+    for (int64_t i = in->starts[piece]; i < in->starts[piece + 1]; i++)
+        memcpy(target + in->areas[i].flat, line->inbox + in->areas[i].local, (size_t)in->areas[i].length);
 }
 
 /* ----- Out ----- */
@@ -117,9 +140,9 @@ static void copy_in(const Line *line, Py_ssize_t piece, char *target) {
 static int has_output(const Line *line) { return line->rests || line->left_out; }
 
 static void begin_piece(const Exchange *exchange, Line *line) {
-    while (line->piece_out < line->pieces && !line->sending[line->piece_out]) line->piece_out++;
-    if (line->piece_out == line->pieces) return;
-    line->out = (Cursor){line->starts[line->piece_out], 0};
+    while (line->piece_out < line->pieces_out.count && !line->sending[line->piece_out]) line->piece_out++;
+    if (line->piece_out == line->pieces_out.count) return;
+    line->out = (Cursor){line->pieces_out.starts[line->piece_out], 0};
     line->head_sent = 0;
     if (line->outbox && exchange->source) copy_out(line, line->piece_out, exchange->source);
 }
@@ -143,7 +166,7 @@ static int count_piece(const Exchange *exchange, Line *line, size_t bytes) {
     line->head_sent += (Py_ssize_t)of_head;
     bytes -= of_head;
     if (line->head_sent < line->head_out) return 0;
-    if (exchange->source && !line->outbox && !advance(line, line->piece_out, &line->out, &bytes)) return 0;
+    if (exchange->source && !line->outbox && !advance(&line->pieces_out, line->piece_out, &line->out, &bytes)) return 0;
     line->progress[PIECE_SENT] = 0;
     line->sending[line->piece_out] = 0;
     line->left_out--;
@@ -164,7 +187,8 @@ static Status send_some(const Exchange *exchange, Line *line) {
                 own[count++] = (struct iovec){(char *)line->heads_out + line->piece_out * line->head_out + line->head_sent,
                                               (size_t)(line->head_out - line->head_sent)};
             if (exchange->source && !line->outbox)
-                count += list_areas(line, line->piece_out, line->out, (char *)exchange->source, own + count, VECTORS - count, &is_all);
+                count += list_areas(&line->pieces_out, line->piece_out, line->out, (char *)exchange->source, own + count, VECTORS - count,
+                                    &is_all);
         }
         struct msghdr message = {.msg_iov = vectors, .msg_iovlen = (size_t)count};
         ssize_t sent = sendmsg(line->file, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -194,10 +218,11 @@ static int are_equal(const char *one, const char *other, Py_ssize_t length) {
 
 /* Return the awaited piece that has this head, or -1; most pieces arrive in order. */
 static Py_ssize_t find_piece(Line *line, const char *head) {
-    for (Py_ssize_t i = 0; i < line->pieces; i++) {
-        Py_ssize_t piece = line->next_in + i < line->pieces ? line->next_in + i : line->next_in + i - line->pieces;
+    Py_ssize_t pieces = line->pieces_in.count;
+    for (Py_ssize_t i = 0; i < pieces; i++) {
+        Py_ssize_t piece = line->next_in + i < pieces ? line->next_in + i : line->next_in + i - pieces;
         if (!line->awaited[piece] || !are_equal(head, line->heads_in + piece * line->head_in, line->head_in)) continue;
-        line->next_in = piece + 1 < line->pieces ? piece + 1 : 0;
+        line->next_in = piece + 1 < pieces ? piece + 1 : 0;
         return piece;
     }
     return -1;
@@ -221,7 +246,7 @@ static Status parse(const Exchange *exchange, Line *line) {
             break;
         }
         begin += line->head_in;
-        line->in = (Cursor){line->starts[line->piece_in], 0};
+        line->in = (Cursor){line->pieces_in.starts[line->piece_in], 0};
         if (!exchange->target || line->inbox) {
             if (exchange->target) copy_in(line, line->piece_in, exchange->target);
             finish_piece(line);
@@ -230,12 +255,12 @@ static Status parse(const Exchange *exchange, Line *line) {
         int is_whole;
         do {
             struct iovec one;
-            if (!list_areas(line, line->piece_in, line->in, exchange->target, &one, 1, &is_whole)) break;
+            if (!list_areas(&line->pieces_in, line->piece_in, line->in, exchange->target, &one, 1, &is_whole)) break;
             size_t some = least(one.iov_len, (size_t)(line->end - begin)), moved = some;
             memcpy(one.iov_base, line->scratch + begin, some);
             begin += (Py_ssize_t)some;
             line->progress[PIECE_RECEIVED] += (int64_t)some;
-            is_whole = advance(line, line->piece_in, &line->in, &moved);
+            is_whole = advance(&line->pieces_in, line->piece_in, &line->in, &moved);
         } while (!is_whole && begin < line->end);
         if (is_whole) finish_piece(line);
     }
@@ -248,7 +273,7 @@ static Status parse(const Exchange *exchange, Line *line) {
 static Status read_once(const Exchange *exchange, Line *line, int *may_have_more) {
     struct iovec vectors[VECTORS];
     int count = 0, is_all = 1;
-    if (line->piece_in >= 0) count = list_areas(line, line->piece_in, line->in, exchange->target, vectors, VECTORS - 1, &is_all);
+    if (line->piece_in >= 0) count = list_areas(&line->pieces_in, line->piece_in, line->in, exchange->target, vectors, VECTORS - 1, &is_all);
     if (is_all) vectors[count++] = (struct iovec){line->scratch + line->end, (size_t)(line->room - line->end)};
     size_t wanted = 0;
     for (int i = 0; i < count; i++) wanted += vectors[i].iov_len;
@@ -261,7 +286,7 @@ static Status read_once(const Exchange *exchange, Line *line, int *may_have_more
     *may_have_more = (size_t)size == wanted;
     size_t left = (size_t)size;
     if (line->piece_in >= 0) {
-        int is_whole = advance(line, line->piece_in, &line->in, &left);
+        int is_whole = advance(&line->pieces_in, line->piece_in, &line->in, &left);
         line->progress[PIECE_RECEIVED] += size - (ssize_t)left;
         if (!is_whole) return ONGOING;
         finish_piece(line);
@@ -350,40 +375,9 @@ static Status run(const Exchange *exchange) {
 
 /* ----- Arguments ----- */
 
-/* The buffers of the arguments; they are held during the exchange. */
-typedef struct {
-    Py_buffer *views;
-    Py_ssize_t count, room;
-} Held;
-
-/* Hold the bytes of an object; return NULL with an exception set if it has none. */
-static Py_buffer *hold(Held *held, PyObject *object, int is_writable) {
-    if (held->count == held->room) {
-        PyErr_SetString(PyExc_ValueError, "a sequence has grown");
-        return NULL;
-    }
-    Py_buffer *view = &held->views[held->count];
-    if (PyObject_GetBuffer(object, view, is_writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0) return NULL;
-    held->count++;
-    return view;
-}
-
-/* Hold an array of int64, and set `length` to its number of elements. */
-static void *hold_integers(Held *held, PyObject *object, int is_writable, Py_ssize_t *length) {
-    Py_buffer *view = hold(held, object, is_writable);
-    if (!view) return NULL;
-    static int64_t nothing; /* an empty array may have no address */
-    if (view->len % 8 || (uintptr_t)view->buf % 8) {
-        PyErr_SetString(PyExc_ValueError, "an array is not of int64");
-        return NULL;
-    }
-    *length = view->len / 8;
-    return *length ? view->buf : &nothing;
-}
-
 /* Hold an array of heads of equal length, one for each piece; return 0, or -1 with an exception set. */
 static int hold_heads(Held *held, PyObject *object, Py_ssize_t pieces, const char **heads, Py_ssize_t *length) {
-    Py_buffer *view = hold(held, object, 0);
+    Py_buffer *view = hold_bytes(held, object, 0);
     if (!view) return -1;
     *heads = view->buf;
     *length = pieces ? view->len / pieces : 0;
@@ -394,7 +388,7 @@ static int hold_heads(Held *held, PyObject *object, Py_ssize_t pieces, const cha
 
 /* Hold one flag for each piece, and count the flags that are set; return NULL with an exception set if this fails. */
 static uint8_t *hold_flags(Held *held, PyObject *object, Py_ssize_t *pieces, Py_ssize_t *set) {
-    Py_buffer *view = hold(held, object, 1);
+    Py_buffer *view = hold_bytes(held, object, 1);
     if (!view) return NULL;
     uint8_t *flags = view->buf;
     *pieces = view->len;
@@ -408,14 +402,14 @@ static int hold_shared(Held *held, PyObject *object, int is_writable, char **mem
     *memory = NULL;
     *size = PY_SSIZE_T_MAX;
     if (object == Py_None) return 0;
-    Py_buffer *view = hold(held, object, is_writable);
+    Py_buffer *view = hold_bytes(held, object, is_writable);
     if (!view) return -1;
     *memory = view->buf;
     *size = view->len;
     return 0;
 }
 
-/* Check that the areas are within `flat` bytes of the arrays and within `local` bytes of the shared memory. */
+/* Check that the areas are within `flat` bytes of the array and within `local` bytes of the shared memory. */
 static int are_inside(const Area *areas, Py_ssize_t count, int64_t flat, int64_t local) {
     for (Py_ssize_t i = 0; i < count; i++) {
         const Area *one = &areas[i];
@@ -426,6 +420,18 @@ static int are_inside(const Area *areas, Py_ssize_t count, int64_t flat, int64_t
     return 1;
 }
 
+/* Hold the areas of the pieces of one direction; return 0, or -1 with an exception set. `flat`, `local`: see `are_inside`. */
+static int hold_pieces(Held *held, PyObject *areas, PyObject *starts, Pieces *pieces, int64_t flat, int64_t local) {
+    Py_ssize_t numbers, bounds;
+    if (!(pieces->areas = (const Area *)hold_integers(held, areas, 0, &numbers))) return -1;
+    if (!(pieces->starts = hold_integers(held, starts, 0, &bounds))) return -1;
+    if (numbers % 3 == 0 && bounds == pieces->count + 1 && rising(pieces->starts, bounds, numbers / 3) &&
+        are_inside(pieces->areas, numbers / 3, flat, local))
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "the areas of a line do not fit its pieces or the arrays");
+    return -1;
+}
+
 static int hold_rest(Held *held, PyObject *rest, Line *line, struct iovec *vectors) {
     if (!PyTuple_Check(rest)) {
         PyErr_SetString(PyExc_TypeError, "the rest is not a tuple");
@@ -434,40 +440,41 @@ static int hold_rest(Held *held, PyObject *rest, Line *line, struct iovec *vecto
     line->rest = vectors;
     line->rests = PyTuple_GET_SIZE(rest);
     for (Py_ssize_t i = 0; i < line->rests; i++) {
-        Py_buffer *view = hold(held, PyTuple_GET_ITEM(rest, i), 0);
+        Py_buffer *view = hold_bytes(held, PyTuple_GET_ITEM(rest, i), 0);
         if (!view) return -1;
         vectors[i] = (struct iovec){view->buf, (size_t)view->len};
     }
     return 0;
 }
 
-/* Take a line from its tuple; return 0, or -1 with an exception set. */
-static int take_line(Held *held, PyObject *fields, Line *line, struct iovec *rest, int64_t flat) {
+/* Take a line from its tuple; `source` and `target` are the lengths of the arrays in bytes. Return 0, or -1 with an
+ * exception set. */
+static int take_line(Held *held, PyObject *fields, Line *line, struct iovec *rest, int64_t source, int64_t target) {
     PyObject *const *field = &PyTuple_GET_ITEM(fields, 0);
-    Py_ssize_t areas, starts, awaited, progress, outbox_size, inbox_size;
+    Pieces *out = &line->pieces_out, *in = &line->pieces_in;
+    Py_ssize_t progress, outbox_size, inbox_size;
     char *inbox;
     long file = PyLong_AsLong(field[FILE_NUMBER]);
     if (file == -1 && PyErr_Occurred()) return -1;
     if (hold_rest(held, field[REST], line, rest) < 0) return -1;
-    if (!(line->sending = hold_flags(held, field[SENDING], &line->pieces, &line->left_out))) return -1;
-    if (hold_heads(held, field[HEADS_OUT], line->pieces, &line->heads_out, &line->head_out) < 0) return -1;
+    if (!(line->sending = hold_flags(held, field[SENDING], &out->count, &line->left_out))) return -1;
+    if (hold_heads(held, field[HEADS_OUT], out->count, &line->heads_out, &line->head_out) < 0) return -1;
     if (hold_shared(held, field[OUTBOX], 1, &line->outbox, &outbox_size) < 0) return -1;
-    if (!(line->awaited = hold_flags(held, field[AWAITED], &awaited, &line->left_in))) return -1;
-    if (hold_heads(held, field[HEADS_IN], awaited, &line->heads_in, &line->head_in) < 0) return -1;
+    if (hold_pieces(held, field[AREAS_OUT], field[STARTS_OUT], out, source, outbox_size) < 0) return -1;
+    if (!(line->awaited = hold_flags(held, field[AWAITED], &in->count, &line->left_in))) return -1;
+    if (hold_heads(held, field[HEADS_IN], in->count, &line->heads_in, &line->head_in) < 0) return -1;
     if (hold_shared(held, field[INBOX], 0, &inbox, &inbox_size) < 0) return -1;
     line->inbox = inbox;
-    if (!(line->areas = hold_integers(held, field[AREAS], 0, &areas))) return -1;
-    if (!(line->starts = hold_integers(held, field[STARTS], 0, &starts))) return -1;
-    Py_buffer *scratch = hold(held, field[SCRATCH], 1);
+    if (hold_pieces(held, field[AREAS_IN], field[STARTS_IN], in, target, inbox_size) < 0) return -1;
+    Py_buffer *scratch = hold_bytes(held, field[SCRATCH], 1);
     if (!scratch) return -1;
     line->scratch = scratch->buf;
     line->room = scratch->len;
     if (!(line->progress = hold_integers(held, field[PROGRESS_FIELD], 1, &progress))) return -1;
     line->file = (int)file;
     line->piece_in = -1;
-    if (file < 0 || file > INT_MAX || areas % 3 || awaited != line->pieces || starts != line->pieces + 1 || progress != PROGRESS ||
-        !rising(line->starts, starts, areas / 3) || !are_inside(line->areas, areas / 3, flat, least(outbox_size, inbox_size)) ||
-        line->head_in > line->room || line->progress[SCRATCH_END] < 0 || line->progress[SCRATCH_END] > line->room) {
+    if (file < 0 || file > INT_MAX || progress != PROGRESS || line->head_in > line->room || line->progress[SCRATCH_END] < 0 ||
+        line->progress[SCRATCH_END] > line->room) {
         PyErr_SetString(PyExc_ValueError, "the fields of a line do not fit each other");
         return -1;
     }
@@ -493,18 +500,18 @@ static Py_ssize_t count_buffers(PyObject *lines, Py_ssize_t *rests) {
 
 /* Take all arguments; return 0, or -1 with an exception set. */
 static int take_arguments(PyObject *const *args, Held *held, Exchange *exchange, struct iovec *rests) {
-    int64_t flat = INT64_MAX;
+    int64_t lengths[2] = {INT64_MAX, INT64_MAX}; /* without an array, the areas are not used */
     for (int i = 0; i < 2; i++) {
         if (args[i] == Py_None) continue;
-        Py_buffer *view = hold(held, args[i], i);
+        Py_buffer *view = hold_bytes(held, args[i], i);
         if (!view) return -1;
         if (i) exchange->target = view->buf;
         else exchange->source = view->buf;
-        if (view->len < flat) flat = view->len;
+        lengths[i] = view->len;
     }
     for (Py_ssize_t i = 0; i < exchange->count; i++) {
         PyObject *fields = PyTuple_GET_ITEM(args[2], i);
-        if (take_line(held, fields, &exchange->lines[i], rests, flat) < 0) return -1;
+        if (take_line(held, fields, &exchange->lines[i], rests, lengths[0], lengths[1]) < 0) return -1;
         rests += exchange->lines[i].rests;
     }
     double seconds = PyFloat_AsDouble(args[3]);
@@ -542,7 +549,7 @@ static PyObject *exchange(PyObject *self, PyObject *const *args, Py_ssize_t coun
         Py_END_ALLOW_THREADS
         result = PyLong_FromLong(status);
     }
-    while (held.count > 0) PyBuffer_Release(&held.views[--held.count]);
+    release_held(&held);
     PyMem_Free(held.views);
     PyMem_Free(exchange.lines);
     PyMem_Free(exchange.polled);

@@ -48,14 +48,16 @@ class Line(NamedTuple):
     - `awaited`: 1 for each piece whose answer is awaited, in any order; the exchange sets it to 0 when it has arrived.
     - `heads_in`: the heads of the expected answers, all different.
     - `inbox`: memory shared with the peer, from which the payloads are copied in place of receiving them, or None.
-    - `areas`: for each area its places in the flat arrays and in the shared memory, and its length, all in bytes.
-    - `starts`: piece p has the areas [starts[p], starts[p + 1]).
+    - `areas_out`, `areas_in`: for each area its places in the flat array and in the shared memory, and its length, all
+      in bytes.
+    - `starts_out`, `starts_in`: piece p has the areas [starts[p], starts[p + 1]).
     - `scratch`: memory for received heads and what follows them.
     - `progress`: SCRATCH_END: the number of received bytes in `scratch`, also before the exchange. After the exchange:
       REST_SENT: sent bytes of `rest`. PIECE_SENT: sent bytes of the first piece in `sending`, with its head. PIECE: the
       piece of which a part has arrived, or -1. PIECE_RECEIVED: received bytes of its payload.
 
-    Shapes: sending, awaited: (pieces,). areas: (areas, 3). starts: (pieces + 1,). progress: (PROGRESS,).
+    Shapes: sending, awaited: (pieces,); the two directions may have different numbers of pieces. areas: (areas, 3).
+    starts: (pieces + 1,). progress: (PROGRESS,).
     """
 
     file: int
@@ -63,11 +65,13 @@ class Line(NamedTuple):
     sending: bytearray
     heads_out: Buffer
     outbox: memoryview | None
+    areas_out: Numbers
+    starts_out: Numbers
     awaited: bytearray
     heads_in: Buffer
     inbox: memoryview | None
-    areas: Numbers
-    starts: Numbers
+    areas_in: Numbers
+    starts_in: Numbers
     scratch: memoryview
     progress: Numbers
 

@@ -45,6 +45,23 @@ const uint32_t *read_naturals(Arrays *arrays, PyObject *object, Py_ssize_t *leng
 uint16_t *halves(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 const uint16_t *read_halves(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 
+/* The buffers of a number of objects that only the arguments tell. `views` has room for `room` buffers, and belongs to
+ * the caller, who calls `release_held` before freeing it. */
+typedef struct {
+    Py_buffer *views;
+    Py_ssize_t count, room;
+} Held;
+
+void release_held(Held *held);
+
+/* Hold the bytes of an object; return NULL with an exception set if it has none. */
+Py_buffer *hold_bytes(Held *held, PyObject *object, int is_writable);
+
+/* Hold an array; see the getters of `Arrays`. */
+const uint32_t *hold_naturals(Held *held, PyObject *object, Py_ssize_t *length);
+int64_t *hold_integers(Held *held, PyObject *object, int is_writable, Py_ssize_t *length);
+float *hold_floats(Held *held, PyObject *object, int is_writable, Py_ssize_t *length);
+
 /* Get `count` float arrays of equal length from the arguments; the first `writable` arrays are written to. */
 int same_length(Arrays *arrays, PyObject *const *args, int count, int writable, float **data, Py_ssize_t *length);
 
@@ -74,7 +91,7 @@ PyObject *fail(Arrays *arrays, const char *message);
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
 extern PyMethodDef attention_functions[], chain_functions[], digests_functions[], draws_functions[], exchange_functions[], gru_functions[],
-    halves_functions[], images_functions[], lstm_functions[], products_functions[], rows_functions[], rules_functions[], samples_functions[],
+    halves_functions[], images_functions[], lstm_functions[], products_functions[], row_arrays_functions[], rows_functions[], rules_functions[], samples_functions[],
     server_rounds_functions[], steps_functions[], tables_functions[], windows_functions[], winograd_functions[];
 
 #endif

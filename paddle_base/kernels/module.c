@@ -40,7 +40,7 @@ static struct PyModuleDef description = {PyModuleDef_HEAD_INIT, .m_name = "paddl
 PyMODINIT_FUNC PyInit__compiled(void) {
     PyObject *module = PyModule_Create(&description);
     PyMethodDef *families[] = {attention_functions, chain_functions, digests_functions, draws_functions, exchange_functions, gru_functions,
-                               halves_functions, images_functions, lstm_functions, products_functions, rows_functions, rules_functions,
+                               halves_functions, images_functions, lstm_functions, products_functions, row_arrays_functions, rows_functions, rules_functions,
                                samples_functions, server_rounds_functions, steps_functions, tables_functions, windows_functions, winograd_functions};
     for (size_t i = 0; module && i < sizeof families / sizeof *families; i++)
         if (PyModule_AddFunctions(module, families[i]) < 0) Py_CLEAR(module);

@@ -263,16 +263,20 @@ def keep(draws: npt.NDArray[np.uint32], rate: float) -> npt.NDArray[np.bool_]:
 
 
 def merge_rows(
-    ids: npt.NDArray[np.uint32], rows: Array, more_ids: npt.NDArray[np.uint32], more_rows: Array
+    one: tuple[npt.NDArray[np.uint32], Array], more: tuple[npt.NDArray[np.uint32], Array]
 ) -> tuple[npt.NDArray[np.uint32], Array]:
-    """Return the union of the row numbers in ascending order, and the rows. Rows with equal numbers are added."""
+    """Return the union of two lists: the row numbers in ascending order, and the rows.
+
+    Rows with equal numbers are added. Shapes: see `tables.merge_rows`.
+    """
+    (ids, rows), (more_ids, more_rows) = one, more
     merged = np.union1d(ids, more_ids)
     out = np.zeros((len(merged), rows.shape[1]), rows.dtype)
     out[np.searchsorted(merged, ids)] = rows
-    more = np.searchsorted(merged, more_ids)
+    places = np.searchsorted(merged, more_ids)
     is_new = ~np.isin(more_ids, ids, assume_unique=True)
-    out[more[is_new]] = more_rows[is_new]
-    out[more[~is_new]] += more_rows[~is_new]
+    out[places[is_new]] = more_rows[is_new]
+    out[places[~is_new]] += more_rows[~is_new]
     return merged, out
 
 

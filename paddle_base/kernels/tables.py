@@ -6,6 +6,7 @@ results.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from paddle_base.kernels import compiled, fits, plain
 Array = npt.NDArray[np.floating[Any]]
 RowIds = npt.NDArray[np.uint32]
 Places = npt.NDArray[np.int64]
+RowList = tuple[RowIds, Array]  # ascending numbers of rows, and these rows
 
 
 def take_rows(table: Array, ids: RowIds, out: Array | None = None) -> Array:
@@ -38,34 +40,32 @@ def put_rows(table: Array, ids: RowIds, rows: Array) -> None:
         table[ids] = rows
 
 
-def merge_rows(ids: RowIds, rows: Array, more_ids: RowIds, more_rows: Array) -> tuple[RowIds, Array]:
-    """Return the union of the row numbers in ascending order, and the rows. Rows with equal numbers are added.
+def merge_rows(lists: Sequence[RowList]) -> RowList:
+    """Return the union of the row numbers of all lists in ascending order, and the rows. Rows with equal numbers are
+    added in the order of the lists.
 
-    Shapes: ids: (n,), more_ids: (m,), both ascending; rows: (n, width), more_rows: (m, width).
+    Args: lists: at least one. Shapes: ids of list k: (n_k,), ascending; its rows: (n_k, width).
     """
-    if compiled is None or not fits(rows, more_rows) or not rows.shape[1]:
-        return plain.merge_rows(ids, rows, more_ids, more_rows)
-    room = len(ids) + len(more_ids)
-    merged, out = np.empty(room, np.uint32), np.empty((room, rows.shape[1]), np.float32)
-    count = compiled.merge_rows(merged, out, ids, rows, more_ids, more_rows, rows.shape[1])
+    if len(lists) == 1:
+        return lists[0]
+    width = lists[0][1].shape[1]
+    if compiled is None or not width or not fits(*(rows for _, rows in lists)):
+        return functools.reduce(plain.merge_rows, lists)
+    room = sum(len(ids) for ids, _ in lists)
+    merged, out = np.empty(room, np.uint32), np.empty((room, width), np.float32)
+    count = compiled.merge_rows(merged, out, width, tuple(lists))
     return merged[:count], out[:count]
 
 
-WIDEST, MOST_LISTS = 1024, 7  # maximum columns and maximum lists of the compiled `descend_rows`
-
-
-def descend_rows(table: Array, rate: float | np.floating[Any], lists: Sequence[tuple[RowIds, Array]]) -> bool:
+def descend_rows(table: Array, rate: float | np.floating[Any], lists: Sequence[RowList]) -> bool:
     """Subtract rate * s from each row of the table; s is the sum of all rows in the lists that have its number.
 
     Rows of several lists with the same number are first added as in `merge_rows`. If the function is not compiled or
     the arrays do not fit, the function returns False and changes nothing. Shapes: see `merge_rows`.
     """
-    width = table.shape[1]
-    if compiled is None or not 0 < width <= WIDEST or not 0 < len(lists) <= MOST_LISTS:
+    if compiled is None or not table.shape[1] or not fits(table, *(rows for _, rows in lists)):
         return False
-    if not fits(table, *(rows for _, rows in lists)):
-        return False
-    compiled.descend_rows(table, width, rate, *(each for one in lists for each in one))
+    compiled.descend_rows(table, table.shape[1], rate, tuple(lists))
     return True
 
 

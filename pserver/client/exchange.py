@@ -8,15 +8,15 @@ follows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from paddle_base.kernels import exchange as kernel
 from paddle_base.kernels.exchange import ExchangeStatus, Line
 from pserver.client.connection import Poller
-from pserver.client.server_channel import SenderId, ServerChannel, ServiceRequest, VectorTransfer
+from pserver.client.server_channel import PieceAreas, SenderId, ServerChannel, ServiceRequest, VectorTransfer
 from pserver.optim.settings import Array
 from pserver.wire import protocol
 from pserver.wire.connection import BegunMessage, Connection, Frames, skip_bytes
@@ -31,7 +31,7 @@ class RequestForm(NamedTuple):
 
     op: Op
     flags: int
-    note: bytes
+    note: Mapping[str, Any]
     argument: int
     answer_flags: int
     sends: bool
@@ -88,11 +88,10 @@ class Exchange:
         if transfer is None:
             return None
         source, target, answer_flags = transfer
-        note = protocol.dump_note(request.op, request.flags, request.note) if request.note else b""
         sends, receives = source is not None, target is not None
-        form = RequestForm(request.op, request.flags, note, request.argument, answer_flags, sends, receives)
+        form = RequestForm(request.op, request.flags, request.note, request.argument, answer_flags, sends, receives)
         lanes = [lane for lane in self._lanes if lane.channel.pending or lane.channel.unsent]
-        lines = [line for lane in lanes if (line := lane.prepare(form, request.samples)) is not None]
+        lines = [line for lane in lanes if (line := lane.prepare(form, request)) is not None]
         if not lanes or len(lines) < len(lanes):
             return None
         status = kernel.exchange(source, target, lines, timeout)
@@ -102,7 +101,7 @@ class Exchange:
                 lane.channel.finish()
             return status
         # a message may raise an error, so all lanes are settled before
-        received = [(lane.channel, lane.settle(transfer)) for lane in lanes]
+        received = [(lane.channel, lane.settle(transfer)) for lane in lanes if not lane.goes_on(answer_flags)]
         for channel, messages in received:
             for frames in messages:
                 channel.receive(frames)
@@ -124,7 +123,7 @@ class Heads:
         self._note, self._step = b"", 0
         self._fields: list[tuple[int, int]] = []  # argument and length of the payload of each piece
 
-    def begin(self, message: Message, note: bytes, *, has_elements: bool, is_local: bool) -> None:
+    def begin(self, message: Message, *, has_elements: bool, is_local: bool) -> None:
         """Write all parts of the heads that do not change from request to request.
 
         Args: message: the fields that all heads have in common. has_elements: whether there is a payload.  is_local:
@@ -132,6 +131,7 @@ class Heads:
         """
         if is_local:
             message = message._replace(flags=message.flags | MessageFlag.LOCAL)
+        note = protocol.dump_note(message.op, message.flags, message.note)
         header = protocol.pack_header(message, note)
         self._note, self._step = note, len(header) + len(note)
         self.data = bytearray((header + note) * len(self.marks))
@@ -163,54 +163,85 @@ class Lane:
     def __init__(self, channel: ServerChannel) -> None:
         self.channel = channel
         self.has_lent = False
-        self._known: tuple[RequestForm, Connection] | None = None
+        self._known: tuple[RequestForm, Connection, tuple[PieceAreas, PieceAreas] | None] | None = None
+        self._whole: PieceAreas | None = None
         self._progress = np.zeros(kernel.PROGRESS, np.int64)
 
-    def _begin(self, form: RequestForm, connection: Connection) -> None:
-        """Make all parts of the line that do not change from request to request."""
-        channel = self.channel
-        if self._known is None:
-            self._areas, self._starts = channel.layout.list_areas()
-            sizes = np.diff(np.append(0, np.cumsum(self._areas[:, 2]))[self._starts]).tolist()
-            self._out, self._in = Heads(channel.sender, sizes), Heads(channel.sender, sizes)
-        self._known = (form, connection)
-        outbox = channel.find_outbox() if form.sends else None
-        inbox = channel.find_inbox() if form.receives else None
-        message = Message(form.op, *channel.sender, 0, form.argument, form.flags)
-        self._out.begin(message, form.note, has_elements=form.sends, is_local=outbox is not None)
-        message = Message(form.op, *channel.sender, 0, 0, form.answer_flags)
-        self._in.begin(message, b"", has_elements=form.receives, is_local=inbox is not None)
-        out, come = self._out, self._in
+    def _begin(self, form: RequestForm, connection: Connection, ways: tuple[PieceAreas, PieceAreas]) -> None:
+        """Make all parts of the line that do not change from request to request.
+
+        Args: ways: the memory of the pieces that are sent, and of those that are received.
+        """
+        sender, (out, come) = self.channel.sender, ways
+        self._out, self._in = Heads(sender, out.sizes), Heads(sender, come.sizes)
+        message = Message(form.op, *sender, 0, form.argument, form.flags, out.note or form.note)
+        self._out.begin(message, has_elements=form.sends, is_local=out.is_local)
+        message = Message(form.op, *sender, 0, 0, form.answer_flags)
+        self._in.begin(message, has_elements=form.receives, is_local=come.is_local)
+        self._ways = ways
         self._line = Line(
             connection.stream.fileno(),
             (),
-            out.marks,
-            out.data,
-            outbox,
-            come.marks,
-            come.data,
-            inbox,
-            self._areas,
-            self._starts,
+            self._out.marks,
+            self._out.data,
+            out.shared,
+            out.areas,
+            out.starts,
+            self._in.marks,
+            self._in.data,
+            come.shared,
+            come.areas,
+            come.starts,
             connection.scratch,
             self._progress,
         )
 
-    def prepare(self, form: RequestForm, samples: int) -> Line | None:
+    def _divide_vectors(self, form: RequestForm) -> tuple[PieceAreas, PieceAreas]:
+        """Return the memory of the channel's elements of the vectors."""
+        channel = self.channel
+        if self._whole is None:
+            areas, starts = channel.layout.list_areas()
+            sizes = np.diff(np.append(0, np.cumsum(areas[:, 2]))[starts]).tolist()
+            self._whole = PieceAreas(sizes, areas, starts)
+        outbox = channel.find_outbox() if form.sends else None
+        inbox = channel.find_inbox() if form.receives else None
+        whole = self._whole
+        return (
+            whole._replace(shared=outbox, is_local=outbox is not None),
+            whole._replace(shared=inbox, is_local=inbox is not None),
+        )
+
+    def prepare(self, form: RequestForm, request: ServiceRequest) -> Line | None:
         """Return the line of the exchange for what is left of the channel's request; None: its state does not fit."""
         channel = self.channel
         connection = channel.connection.established
         state = connection.lend() if connection is not None else None
         if connection is None or state is None:
             return None
-        if self._known != (form, connection):
-            self._begin(form, connection)
+        known = (form, connection, request.list_areas(channel))
+        if self._known is None or known[:2] != self._known[:2] or known[2] is not self._known[2]:
+            self._begin(form, connection, known[2] or self._divide_vectors(form))
+            self._known = known
         keys = channel.connection.keys
-        self._out.write(channel.unsent, channel.sequence, samples, keys.sending)
+        self._out.write(channel.unsent, channel.sequence, request.samples, keys.sending)
         self._in.write(channel.pending, channel.sequence, 0, keys.receiving)
         unsent, self._progress[kernel.SCRATCH_END] = state
         self.has_lent = any(state)
         return self._line._replace(rest=unsent) if unsent else self._line
+
+    def goes_on(self, flags: int) -> bool:
+        """After an exchange that has ended between two messages of this lane, take the answers that have arrived; the
+        next exchange continues without the connection. Otherwise return False: `settle` must follow.
+
+        Args: flags: the flags of each answer.
+        """
+        _, _, end, piece, _ = self._progress.tolist()
+        if self.has_lent or end or piece >= 0 or 1 in self._out.marks:
+            return False
+        channel, left = self.channel, self._in.marks
+        channel.take_placed([number for number in channel.pending if not left[number]], flags)
+        left[:] = bytes(len(left))
+        return True
 
     def settle(self, transfer: VectorTransfer) -> list[Frames]:
         """Bring the channel and its connection into the state after the exchange; return the messages to handle."""
@@ -224,23 +255,26 @@ class Lane:
         begun = None
         if piece >= 0:
             assert transfer.target is not None
-            begun = BegunMessage(self._in.head(piece), self._list_areas(transfer.target, piece), received)
+            parts = _list_areas(transfer.target, self._ways[1], piece)
+            begun = BegunMessage(self._in.head(piece), parts, received)
             channel.placed.add(piece)
         channel.take_placed([number for number in channel.pending if not self._in.marks[number]], transfer.flags)
-        self._out.marks[:] = self._in.marks[:] = bytes(len(self._in.marks))
+        for heads in (self._out, self._in):
+            heads.marks[:] = bytes(len(heads.marks))
         return channel.connection.accept(connection, connection.resume(rest_sent, more, end, begun))
 
     def _list_message(self, transfer: VectorTransfer, piece: int) -> list[memoryview]:
         """Return the parts of the message of a piece of the request."""
-        head = memoryview(self._out.head(piece))
+        head, out = memoryview(self._out.head(piece)), self._ways[0]
         if transfer.source is None:
             return [head]
-        if (outbox := self.channel.find_outbox()) is not None:
-            self.channel.layout.copy(transfer.source, piece, protocol.cut(outbox, piece))
-            return [head]
-        return [head, *self._list_areas(transfer.source, piece)]
+        if out.shared is not None:
+            self.channel.layout.copy(transfer.source, piece, protocol.cut(out.shared, piece))
+        return [head] if out.is_local else [head, *_list_areas(transfer.source, out, piece)]
 
-    def _list_areas(self, array: Array, piece: int) -> list[memoryview]:
-        data = array.view(np.uint8).data
-        areas = self._areas[self._starts[piece] : self._starts[piece + 1]].tolist()
-        return [data[flat : flat + length] for flat, _, length in areas]
+
+def _list_areas(array: Array, pieces: PieceAreas, piece: int) -> list[memoryview]:
+    """Return the memory areas of a piece."""
+    data = array.view(np.uint8).data
+    areas = pieces.areas[pieces.starts[piece] : pieces.starts[piece + 1]].tolist()
+    return [data[flat : flat + length] for flat, _, length in areas]

@@ -40,15 +40,33 @@ class SenderId(NamedTuple):
 
 
 class VectorTransfer(NamedTuple):
-    """A request whose messages contain elements of flat vectors, and whose answers are known but for the elements.
+    """A request whose messages contain elements of flat arrays, and whose answers are known but for the elements.
 
-    `source`: the vector that is sent. `target`: the vector that is received. None: the messages of this direction
+    `source`: the array that is sent. `target`: the array that is received. None: the messages of this direction
     contain no elements. `flags`: the flags of each answer, without LOCAL. Answers have no notes.
     """
 
     source: Array | None
     target: Array | None
     flags: int = MessageFlag.ANSWER
+
+
+class PieceAreas(NamedTuple):
+    """The memory of all pieces of one direction of a channel.
+
+    - `sizes`: the length of the payload of each piece, in bytes.
+    - `areas`, `starts`: see `paddle_base.kernels.exchange.Line`.
+    - `is_local`: whether the payloads are in the shared memory and not in the messages.
+    - `shared`: the shared memory that the exchange copies the payloads to, or from; None: it copies nothing.
+    - `note`: the note of each piece.
+    """
+
+    sizes: Sequence[int]
+    areas: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    is_local: bool = False
+    shared: memoryview | None = None
+    note: Mapping[str, Any] = NOTHING
 
 
 class ServiceRequest:
@@ -85,6 +103,16 @@ class ServiceRequest:
     def describe_transfer(self) -> VectorTransfer | None:
         """Return the vectors of this request if its answers are known but for their elements, otherwise None."""
         return None
+
+    def list_areas(self, channel: ServerChannel) -> tuple[PieceAreas, PieceAreas] | None:
+        """Return the memory of the pieces that the channel sends and receives in the arrays of the transfer.
+
+        None: each piece is the part of the vectors that the layout of the channel says, in both directions.
+        """
+        return None
+
+    def complete(self, channel: ServerChannel) -> None:
+        """Use the answer of a service, of which all pieces have arrived."""
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
         """Return the note of a piece."""
@@ -506,13 +534,18 @@ class ServerChannel:
             request.answer_flags |= answer.flags
             self.pending.discard(answer.piece)
             if not self.pending:
-                self._answered = request
+                self._end_request()
+
+    def _end_request(self) -> None:
+        """Use the answer to the request, which is complete."""
+        self._answered = self.request
+        self.request.complete(self)
 
     def finish(self) -> None:
         """Take all answers, which were received in place; the request is sent."""
         self.unsent.clear()
         self.pending.clear()
-        self._answered = self.request
+        self._end_request()
 
     def take_placed(self, pieces: Collection[int], flags: int) -> None:
         """Take answers that were received in place; the connection sends the whole request.
@@ -524,7 +557,7 @@ class ServerChannel:
             self.request.answer_flags |= flags
             self.pending.difference_update(pieces)
             if not self.pending:
-                self._answered = self.request
+                self._end_request()
 
     def _payload_of(self, answer: Message) -> memoryview:
         """Return the array of a message, which is empty if the message has none."""

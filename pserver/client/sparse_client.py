@@ -22,11 +22,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from paddle_base.kernels.row_arrays import TableRows
 from paddle_base.kernels.tables import RowIds
 from pserver.client.client import BaseClient
 from pserver.client.membership import ClientOptions, ModelSetup
-from pserver.client.server_channel import ServerChannel, ServiceRequest
-from pserver.client.sparse_rows import NO_MEMORY, PullRows, PushedRows, RowTargets, SendRows, SparseRows, WantedRows
+from pserver.client.server_channel import ServiceRequest
+from pserver.client.sparse_rows import PackedRows, PullRows, RowInboxes, SendRows, SparseRows, WantedRows, name_places
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store.model_setup import describe_setup
 from pserver.store.snapshot import CheckpointState
@@ -43,7 +44,7 @@ class SparseClient(BaseClient):
         self, services: Sequence[tuple[str, int]], options: ClientOptions | None = None, **fields: Any
     ) -> None:
         super().__init__(services, options, **fields)
-        self._rows = SparseRows((), len(services))
+        self._rows, self._inboxes = SparseRows((), len(services)), RowInboxes()
 
     def join(self, parameters: Sequence[ParameterSpec], optimization: Optimization) -> None:
         """Connect to every service and register as this trainer.
@@ -74,16 +75,14 @@ class SparseClient(BaseClient):
             is stored in tables[k][r]; otherwise row rows[k][i] is stored in tables[k][i].
         """
         targets = self._aim(WantedRows(rows, tables, in_place=in_place))
-        bodies = {
-            channel: self._rows.name_rows(service, targets.dealt) for service, channel in enumerate(self.channels)
-        }
+        packed = self._rows.pack(self.channels, (), targets)
         doing = f"pull the rows of batch {self._batch + 1} of pass {self._passes}"
-        self.request(PullRows(Op.FETCH, doing, bodies, targets, argument=Fetch.ROWS))
+        self.request(PullRows(Op.FETCH, doing, packed, targets, self._inboxes, argument=Fetch.ROWS))
 
-    def _aim(self, wanted: WantedRows) -> RowTargets:
+    def _aim(self, wanted: WantedRows) -> list[TableRows]:
         """Divide wanted rows among the services; the rows may be known from an earlier batch with other contents."""
         self._rows.forget()
-        return RowTargets(wanted, self._rows.deal(wanted.rows))
+        return name_places(wanted.rows, wanted.tables, self._rows.deal(wanted.rows), in_place=wanted.in_place)
 
     def begin_push_rows(
         self,
@@ -103,14 +102,14 @@ class SparseClient(BaseClient):
         """
         self._batch += 1
         doing = f"push batch {self._batch} of pass {self._passes}"
-        dealt = self._rows.deal(rows)
-        targets = None if wanted is None else self._aim(wanted)
-        bodies = self._gather(PushedRows(rows, gradients, dealt, in_place=in_place), targets)
-        self.begin_all(
-            SendRows(Op.PUSH, doing, bodies, samples=samples)
-            if targets is None
-            else PullRows(Op.PUSH, doing, bodies, targets, samples=samples, flags=MessageFlag.ROWS)
-        )
+        pushed = name_places(rows, gradients, self._rows.deal(rows), in_place=in_place)
+        if wanted is None:
+            packed = self._rows.pack(self.channels, pushed)
+            self.begin_all(SendRows(Op.PUSH, doing, packed, samples=samples))
+            return
+        targets = self._aim(wanted)
+        packed, flags = self._rows.pack(self.channels, pushed, targets), MessageFlag.ROWS
+        self.begin_all(PullRows(Op.PUSH, doing, packed, targets, self._inboxes, samples=samples, flags=flags))
 
     def fetch(self, values: Array) -> None:
         """Fetch all rows of all tables in place; the rows are averages if the config enables averaging.
@@ -145,20 +144,9 @@ class SparseClient(BaseClient):
         self.begin_all(ServiceRequest(Op.FINISH_PASS, f"finish pass {self._passes}"))
         self._passes += 1
 
-    def gather(
-        self, rows: Sequence[RowIds], gradients: Sequence[Array], *, in_place: bool = True
-    ) -> dict[ServerChannel, memoryview]:
-        """Return an array for each service, with the numbers and the gradients of the service's rows of a batch."""
-        return self._gather(PushedRows(rows, gradients, self._rows.deal(rows), in_place=in_place))
+    def pack(self, rows: Sequence[RowIds], gradients: Sequence[Array]) -> PackedRows:
+        """Return an array for each service, with the numbers and the gradients of the service's rows of a batch.
 
-    def _gather(self, pushed: PushedRows, targets: RowTargets | None = None) -> dict[ServerChannel, memoryview]:
-        """Return the array of each service, which also names the service's rows of the targets, if there are any."""
-        return {
-            channel: self._rows.gather(
-                service,
-                pushed,
-                None if targets is None else targets.dealt,
-                shared=channel.memory.outbox if channel.memory else NO_MEMORY,
-            )
-            for service, channel in enumerate(self.channels)
-        }
+        Shapes: row r of table k has its gradient in gradients[k][r].
+        """
+        return self._rows.pack(self.channels, name_places(rows, gradients, self._rows.deal(rows), in_place=True))

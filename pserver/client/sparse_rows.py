@@ -7,20 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddle_base.kernels.tables import RowIds, put_rows, take_rows
+from paddle_base.kernels.row_arrays import TableRows, measure_numbers, measure_rows, pack_rows, unpack_rows
+from paddle_base.kernels.tables import RowIds
 from paddle_base.runtime.errors import BugError
-from pserver.client.server_channel import ServerChannel, ServiceRequest
+from pserver.client.server_channel import PieceAreas, ServerChannel, ServiceRequest, VectorTransfer
 from pserver.optim.settings import Array, ParameterSpec
 from pserver.store.partition import StridedRun
 from pserver.store.sparse_partition import Dealt, SparseTable
 from pserver.wire import protocol
-from pserver.wire.protocol import NOTHING, Buffer, Message, Op
+from pserver.wire.protocol import NOTHING, Buffer, Message, MessageFlag, Op
 
 NO_MEMORY = memoryview(b"")
+CACHE_LINE = 64  # bytes; the arrays of two services share no line
+_NO_AREAS = np.zeros((0, 3), np.int64)
+_NO_ANSWER = PieceAreas([0], _NO_AREAS, np.zeros(2, np.int64))
 
 
 class SparseRows:
@@ -33,8 +37,8 @@ class SparseRows:
         self._tables = [SparseTable.of(one, services) for one in parameters]
         self._services = services
         self._last_dealt: tuple[Sequence[RowIds], list[Dealt]] = ((), [])
-        # memory for the arrays of each service, which is reused after the service has answered
-        self._outboxes: dict[int, Array] = {}
+        # memory for the arrays of all services, which is reused after the services have answered
+        self._outbox: Array = np.empty(0, np.uint8)
 
     def lay_out(self) -> list[list[StridedRun]]:
         """Return the elements of the tables that each service stores, one table after the other."""
@@ -74,81 +78,72 @@ class SparseRows:
         self._last_dealt = (list(rows), dealt)
         return dealt
 
-    def name_rows(self, service: int, dealt: Sequence[Dealt]) -> memoryview:
-        """Return the array of a service's row numbers, in reused memory."""
-        counts = _count_rows(service, dealt)
-        array = self._outbox(service, len(counts) + sum(counts))
-        self._name(service, dealt, counts, array)
-        return array
+    def pack(
+        self, channels: Sequence[ServerChannel], pushed: Sequence[TableRows], wanted: Sequence[TableRows] = ()
+    ) -> PackedRows:
+        """Return the arrays of all services, in reused memory.
 
-    def gather(
-        self,
-        service: int,
-        pushed: PushedRows,
-        wanted: Sequence[Dealt] | None = None,
-        *,
-        shared: memoryview = NO_MEMORY,
-    ) -> memoryview:
-        """Return an array with a service's row numbers and the gradients of these rows, in reused memory.
-
-        Args: wanted: the rows of a request for rows that follows the gradients, if any. shared: memory that is shared
-            with the service; if the memory is long enough, it contains the result.
+        Args: channels: the channels of the services. pushed: the tables whose row numbers and rows come first; may be
+            empty. wanted: the tables whose row numbers follow; may be empty.
         """
-        counts = _count_rows(service, pushed.dealt)
-        names = len(counts) + sum(counts)
-        length = names + sum(count * table.width for count, table in zip(counts, self._tables, strict=True))
-        more = [] if wanted is None else _count_rows(service, wanted)
-        array = self._outbox(service, length + len(more) + sum(more), shared)
-        self._name(service, pushed.dealt, counts, array)
-        pushed.copy(service, np.frombuffer(array[4 * names : 4 * length], np.float32))
-        if wanted is not None:
-            self._name(service, wanted, more, array[4 * length :])
-        return array
-
-    def _name(self, service: int, dealt: Sequence[Dealt], counts: Sequence[int], array: memoryview) -> None:
-        """Write the counts and the numbers of a service's rows to the beginning of an array."""
-        numbers = np.frombuffer(array, np.uint32)
-        numbers[: len(counts)] = counts
-        start = len(counts)
-        for one, count in zip(dealt, counts, strict=True):
-            numbers[start : start + count] = one.local[one.starts[service] : one.starts[service + 1]]
-            start += count
-
-    def _outbox(self, service: int, length: int, shared: memoryview = NO_MEMORY) -> memoryview:
-        """Return memory for `length` numbers of 4 bytes."""
-        if 4 * length <= len(shared):
-            return shared[: 4 * length]
-        if service not in self._outboxes or len(self._outboxes[service]) < length:
-            self._outboxes[service] = np.empty(length + length // 4, np.float32)
-        return self._outboxes[service][:length].view("B").data
+        lengths = []
+        for service in range(self._services):
+            length = measure_numbers(pushed, service) + measure_rows(pushed, service) if pushed else 0
+            lengths.append(length + (measure_numbers(wanted, service) if wanted else 0))
+        boxes = [channel.memory.outbox if channel.memory and pushed else NO_MEMORY for channel in channels]
+        starts, end = [], 0
+        for length, shared in zip(lengths, boxes, strict=True):
+            starts.append(-1 if 0 < length <= len(shared) else end)
+            end += 0 if starts[-1] < 0 else -(-length // CACHE_LINE) * CACHE_LINE
+        if len(self._outbox) < end:
+            self._outbox = np.empty(end + end // 4, np.uint8)
+        data, arrays = self._outbox.data, {}
+        for service, (channel, length, start) in enumerate(zip(channels, lengths, starts, strict=True)):
+            array = boxes[service][:length] if start < 0 else data[start : start + length]
+            pack_rows(array, service, pushed, wanted)
+            arrays[channel] = PackedArray(array, start)
+        return PackedRows(self._outbox, arrays)
 
 
-def _count_rows(service: int, dealt: Sequence[Dealt]) -> list[int]:
-    """Return, for each table, how many of the given rows belong to a service."""
-    return [one.starts[service + 1] - one.starts[service] for one in dealt]
+class PackedArray(NamedTuple):
+    """The array of one service. `start`: its place in the memory of all services; -1: it is in shared memory."""
+
+    data: memoryview
+    start: int
 
 
-class PushedRows:
-    """The gradients of the rows of a batch.
+class PackedRows(NamedTuple):
+    """The arrays of a request. `memory`: the memory of all arrays that are not in shared memory. Shape: (bytes,)."""
 
-    Args: rows, gradients, in_place: see `SparseClient.begin_push_rows`. dealt: these rows, divided among the services.
+    memory: Array
+    arrays: Mapping[ServerChannel, PackedArray]
+
+
+def name_places(
+    rows: Sequence[RowIds], matrices: Sequence[Array], dealt: Sequence[Dealt], *, in_place: bool
+) -> list[TableRows]:
+    """Return the divided rows of each table, and where they are.
+
+    Args: rows, matrices, in_place: as `rows`, `tables` and `in_place` of `SparseClient.pull`.
     """
+    return [
+        TableRows(one.order, one.local, one.starts, matrix, matrix.shape[1], some if in_place else None)
+        for some, matrix, one in zip(rows, matrices, dealt, strict=True)
+    ]
 
-    def __init__(
-        self, rows: Sequence[RowIds], gradients: Sequence[Array], dealt: Sequence[Dealt], *, in_place: bool
-    ) -> None:
-        self.dealt = dealt
-        self._rows, self._gradients, self._in_place = rows, gradients, in_place
 
-    def copy(self, service: int, target: Array) -> None:
-        """Copy the gradients of a service's rows, table by table. Shapes: target: (elements of these rows,)."""
-        start = 0
-        for some, gradient, one in zip(self._rows, self._gradients, self.dealt, strict=True):
-            order = one.order[one.starts[service] : one.starts[service + 1]]
-            size = len(order) * gradient.shape[1]
-            part = target[start : start + size].reshape(-1, gradient.shape[1])
-            take_rows(gradient, some.take(order) if self._in_place else order, part)
-            start += size
+def _list_pieces(length: int, start: int, note: Mapping[str, Any] = NOTHING) -> PieceAreas:
+    """Return the pieces of an array. `start`: its place in the memory of all services; -1: it is in shared memory."""
+    count = protocol.count_pieces(length)
+    if count == 1:
+        sizes, firsts = [length], [start]
+    else:
+        firsts = [start + piece * protocol.PIECE_BYTES for piece in range(count)]
+        sizes = [*[protocol.PIECE_BYTES] * (count - 1), length - (count - 1) * protocol.PIECE_BYTES]
+    if start < 0:
+        return PieceAreas(sizes, _NO_AREAS, np.zeros(count + 1, np.int64), is_local=True, note=note)
+    areas = np.array([(first, 0, size) for first, size in zip(firsts, sizes, strict=True)], np.int64)
+    return PieceAreas(sizes, areas, np.arange(count + 1), note=note)
 
 
 class SendRows(ServiceRequest):
@@ -156,17 +151,34 @@ class SendRows(ServiceRequest):
 
     The note contains the length of the array if the array has several pieces.
 
-    Args: bodies: the array of each service. fields: see `ServiceRequest`.
+    Args: packed: the array of each service. fields: see `ServiceRequest`.
     """
 
-    def __init__(self, op: Op, doing: str, bodies: Mapping[ServerChannel, memoryview], **fields: Any) -> None:
+    def __init__(self, op: Op, doing: str, packed: PackedRows, **fields: Any) -> None:
         super().__init__(op, doing, **fields)
-        self._bodies = bodies
-        self._pieces = {channel: protocol.count_pieces(len(body)) for channel, body in bodies.items()}
+        self._packed = packed
+        self._pieces = {channel: protocol.count_pieces(len(one.data)) for channel, one in packed.arrays.items()}
+        self._areas: dict[ServerChannel, tuple[PieceAreas, PieceAreas]] = {}
+
+    def describe_transfer(self) -> VectorTransfer | None:
+        """Return the memory of all arrays; the answers contain no elements."""
+        return VectorTransfer(self._packed.memory, None)
+
+    def list_areas(self, channel: ServerChannel) -> tuple[PieceAreas, PieceAreas]:
+        """Return the pieces of the service's array, and those of its answer."""
+        found = self._areas.get(channel)
+        if found is None:
+            data, start = self._packed.arrays[channel]
+            sent = _list_pieces(len(data), start, self.note_for(channel, 0))
+            found = self._areas[channel] = (sent, self._list_answers(channel))
+        return found
+
+    def _list_answers(self, channel: ServerChannel) -> PieceAreas:
+        return _NO_ANSWER
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
         """Return a note with the length of the whole array if the array has several pieces, else an empty note."""
-        return {"bytes": len(self._bodies[channel])} if self._pieces[channel] > 1 else NOTHING
+        return {"bytes": len(self._packed.arrays[channel].data)} if self._pieces[channel] > 1 else NOTHING
 
     def count_pieces(self, channel: ServerChannel) -> int:
         """Return the number of pieces of the service's array."""
@@ -174,8 +186,8 @@ class SendRows(ServiceRequest):
 
     def payload_for(self, channel: ServerChannel, piece: int) -> Sequence[Buffer]:
         """Return a piece of the service's array."""
-        body = self._bodies[channel]
-        return (body if self._pieces[channel] == 1 else protocol.cut(body, piece),)
+        data = self._packed.arrays[channel].data
+        return (data if self._pieces[channel] == 1 else protocol.cut(data, piece),)
 
 
 @dataclass(frozen=True)
@@ -188,69 +200,82 @@ class WantedRows:
     in_place: bool = True
 
 
-class RowTargets:
-    """The targets of a batch's rows.
+class RowInboxes:
+    """Memory for the rows that the services answer, which is reused after the rows are used."""
 
-    Attributes: dealt: the rows, divided among the services.
-    """
+    def __init__(self) -> None:
+        self.memory: Array = np.empty(0, np.uint8)
 
-    def __init__(self, wanted: WantedRows, dealt: Sequence[Dealt]) -> None:
-        self.dealt = dealt
-        self._rows, self._tables, self._in_place = wanted.rows, wanted.tables, wanted.in_place
-
-    def count_bytes(self, service: int) -> int:
-        """Return the length in bytes of a service's rows."""
-        counts = _count_rows(service, self.dealt)
-        widths = [int(table.shape[1]) for table in self._tables]
-        return 4 * sum(count * width for count, width in zip(counts, widths, strict=True))
-
-    def put(self, service: int, received: Array) -> None:
-        """Copy the received rows of a service to their targets."""
-        start = 0
-        for some, one, table in zip(self._rows, self.dealt, self._tables, strict=True):
-            order = one.order[one.starts[service] : one.starts[service + 1]]
-            size = len(order) * table.shape[1]
-            part = received[start : start + size].reshape(-1, table.shape[1])
-            put_rows(table, some.take(order) if self._in_place else order, part)
-            start += size
+    def reserve(self, length: int) -> None:
+        """Make the memory at least `length` bytes long; its contents are lost if it grows."""
+        if len(self.memory) < length:
+            self.memory = np.empty(length + length // 4, np.uint8)
 
 
 class PullRows(SendRows):
     """A request that is answered with rows, which are copied to their targets when all rows of a service have arrived.
 
-    Args: bodies: for each service, the array that names its rows. targets: where the rows belong. fields: see
-        `ServiceRequest`.
+    The rows of a service arrive in the memory that it shares with this trainer, or in that of all services.
+
+    Args: packed: for each service, the array that names its rows. targets: where the rows belong. inboxes: the memory
+        of all services. fields: see `ServiceRequest`.
     """
 
     def __init__(
-        self, op: Op, doing: str, bodies: Mapping[ServerChannel, memoryview], targets: RowTargets, **fields: Any
+        self,
+        op: Op,
+        doing: str,
+        packed: PackedRows,
+        targets: Sequence[TableRows],
+        inboxes: RowInboxes,
+        **fields: Any,
     ) -> None:
-        super().__init__(op, doing, bodies, **fields)
-        self._services = {channel: service for service, channel in enumerate(bodies)}
-        self._lengths = {channel: targets.count_bytes(service) for channel, service in self._services.items()}
+        super().__init__(op, doing, packed, **fields)
         self._targets = targets
-        # memory for the answer of each service, if the answer has several pieces
-        self._inboxes: dict[ServerChannel, Array] = {}
+        self._services = {channel: service for service, channel in enumerate(packed.arrays)}
+        places, end = {}, 0
+        for channel, service in self._services.items():
+            length = measure_rows(targets, service)
+            is_shared = channel.memory is not None and 0 < length <= len(channel.memory.inbox)
+            places[channel] = (-1 if is_shared else end, length)
+            end += 0 if is_shared else -(-length // CACHE_LINE) * CACHE_LINE
+        inboxes.reserve(end)
+        self._memory, self._places = inboxes.memory, places
+
+    def describe_transfer(self) -> VectorTransfer:
+        """Return the memory of all arrays, and of all answers."""
+        return VectorTransfer(self._packed.memory, self._memory)
+
+    def _list_answers(self, channel: ServerChannel) -> PieceAreas:
+        start, length = self._places[channel]
+        return _list_pieces(length, start)
 
     def count_answers(self, channel: ServerChannel) -> int:
         """Return the number of pieces that contain the service's rows."""
-        return protocol.count_pieces(self._lengths[channel])
+        return protocol.count_pieces(self._places[channel][1])
+
+    def _find(self, channel: ServerChannel) -> memoryview:
+        """Return the memory for the rows of a service."""
+        start, length = self._places[channel]
+        if start >= 0:
+            return self._memory.data[start : start + length]
+        return NO_MEMORY if channel.memory is None else channel.memory.inbox[:length]
+
+    def place_for(self, channel: ServerChannel, piece: int) -> list[memoryview]:
+        """Return the memory of a piece."""
+        return [protocol.cut(self._find(channel), piece)]
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Store a piece of the rows; copy the rows to their targets after the last piece.
+        """Store a piece of the rows, unless it is already in its place in the shared memory.
 
         Raises: BugError: the piece has the wrong length.
         """
-        service, length = self._services[channel], self._lengths[channel]
-        if payload.nbytes == length:
-            self._targets.put(service, np.frombuffer(payload, np.float32))
-            return
-        inbox = self._inboxes.get(channel)
-        if inbox is None:
-            inbox = self._inboxes[channel] = np.empty(length // 4, np.float32)
-        target = protocol.cut(inbox.view("B").data, answer.piece)
+        target = protocol.cut(self._find(channel), answer.piece)
         if len(target) != payload.nbytes:
             raise BugError(f"{channel.name} answers with {payload.nbytes} bytes instead of {len(target)}")
-        target[:] = payload
-        if len(channel.pending) == 1:
-            self._targets.put(service, inbox)
+        if self._places[channel][0] >= 0 or not answer.flags & MessageFlag.LOCAL:
+            target[:] = payload
+
+    def complete(self, channel: ServerChannel) -> None:
+        """Copy the rows of a service to their targets."""
+        unpack_rows(self._find(channel), self._services[channel], self._targets)

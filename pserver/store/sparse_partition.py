@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from paddle_base.kernels.tables import RowIds, deal_rows
+from paddle_base.kernels.tables import Places, RowIds, deal_rows
 from paddle_base.runtime.errors import BugError, ConfigError
 from pserver.optim.settings import ParameterSpec
 from pserver.store.partition import hash_name, place_block
@@ -35,7 +35,7 @@ class Dealt:
 
     order: RowIds
     local: RowIds
-    starts: list[int]
+    starts: Places
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,8 +92,7 @@ class SparseTable:
 
     def deal(self, ids: RowIds) -> Dealt:
         """Divide rows among their services. The rows of each service keep the given order."""
-        order, local, starts = deal_rows(ids, self.places)
-        return Dealt(order, local, starts.tolist())
+        return Dealt(*deal_rows(ids, self.places))
 
 
 def local_specs(specs: Sequence[ParameterSpec], services: int, service: int) -> list[ParameterSpec]:

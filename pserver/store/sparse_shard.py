@@ -103,7 +103,7 @@ class SparseShard(Shard):
         group, lazy = table.group, table.lazy
         if table.is_plain_sgd and descend_rows(table.values, group.method.rate, parts):
             return
-        rows, total = _sum_gradients(parts)
+        rows, total = merge_rows(parts)
         if lazy is None:
             self._step_all_rows(table, rows, total)
             return
@@ -273,14 +273,6 @@ def _blocks(table: _Table, count: int) -> Iterator[slice]:
     length = max(BLOCK // table.width, 1)
     for start in range(0, count, length):
         yield slice(start, min(start + length, count))
-
-
-def _sum_gradients(parts: Sequence[SparseGradient]) -> SparseGradient:
-    """Return the union of the rows, and the sum of the gradients of each row, added in the given order."""
-    rows, total = parts[0]
-    for more_rows, more in parts[1:]:
-        rows, total = merge_rows(rows, total, more_rows, more)
-    return rows, total
 
 
 def make_table_groups(

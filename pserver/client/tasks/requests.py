@@ -14,7 +14,7 @@ from pserver.client.server_channel import (
     ServiceRequest,
     VectorTransfer,
 )
-from pserver.client.sparse_rows import SendRows
+from pserver.client.sparse_rows import PackedRows, SendRows
 from pserver.optim.settings import Array
 from pserver.wire.protocol import Message, MessageFlag, Op
 from pserver.wire.views import EnterAnswer, EpochChangedError, MembershipView, read_answer, write_view
@@ -116,10 +116,8 @@ class CountedPush(PushVector):
 class CountedRows(SendRows):
     """Gradients of rows that the server applies alone, in one step. Their note contains the number of the push."""
 
-    def __init__(
-        self, doing: str, bodies: Mapping[ServerChannel, memoryview], samples: int, note: Mapping[str, Any]
-    ) -> None:
-        super().__init__(Op.PUSH, doing, bodies, samples=samples)
+    def __init__(self, doing: str, packed: PackedRows, samples: int, note: Mapping[str, Any]) -> None:
+        super().__init__(Op.PUSH, doing, packed, samples=samples)
         self.note = note
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
@@ -152,17 +150,21 @@ class RoundPush(SendVector):
 
 
 class RoundRows(CountedRows):
-    """Gradients of rows of a round."""
+    """Gradients of rows of a round; a service answers when it has the gradients of all members."""
+
+    def describe_transfer(self) -> VectorTransfer:
+        """Return the memory of all arrays."""
+        return VectorTransfer(self._packed.memory, None, MessageFlag.ANSWER | MessageFlag.PREPARED)
 
     def __init__(
         self,
         doing: str,
-        bodies: Mapping[ServerChannel, memoryview],
+        packed: PackedRows,
         samples: int,
         note: Mapping[str, Any],
         is_current: Check,
     ) -> None:
-        super().__init__(doing, bodies, samples, note)
+        super().__init__(doing, packed, samples, note)
         self._is_current = is_current
 
     def interruption(self) -> PaddleError | None:

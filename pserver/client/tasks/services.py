@@ -133,8 +133,8 @@ class JoinedServices:
     def begin_counted_rows(self, batch: BatchGradient, note: Mapping[str, Any]) -> None:
         """Begin to push gradients of rows for a separate step."""
         if self.sparse is not None:
-            bodies = self.sparse.gather(batch.rows, batch.row_gradients)
-            self.sparse.begin_all(CountedRows(f"push gradient {note['push']}", bodies, batch.samples, note))
+            packed = self.sparse.pack(batch.rows, batch.row_gradients)
+            self.sparse.begin_all(CountedRows(f"push gradient {note['push']}", packed, batch.samples, note))
 
     def begin_round_push(
         self, gradient: Array, samples: int, key: RoundKey, pass_number: int, is_current: Check
@@ -146,8 +146,8 @@ class JoinedServices:
     def begin_round_rows(self, batch: BatchGradient, key: RoundKey, pass_number: int, is_current: Check) -> None:
         """Begin to push gradients of rows for a round."""
         if self.sparse is not None:
-            bodies, note = self.sparse.gather(batch.rows, batch.row_gradients), write_push(key, pass_number)
-            self.sparse.begin_all(RoundRows(f"push for {key}", bodies, batch.samples, note, is_current))
+            packed, note = self.sparse.pack(batch.rows, batch.row_gradients), write_push(key, pass_number)
+            self.sparse.begin_all(RoundRows(f"push for {key}", packed, batch.samples, note, is_current))
 
     def push_from(self, start: int) -> None:
         """Push the pieces whose elements have all been computed; see `Client.push_from`."""

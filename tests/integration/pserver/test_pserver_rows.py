@@ -10,6 +10,7 @@ import pytest
 
 from paddle_base.runtime.errors import BugError, PaddleError, PeerUnreachableError
 from pserver.client import membership
+from pserver.client.exchange import kernel
 from pserver.client.server_channel import ServerChannel
 from pserver.client.sparse_client import SparseClient
 from pserver.client.sparse_rows import WantedRows
@@ -177,6 +178,28 @@ def test_a_push_that_pulls_the_rows_of_the_next_batch_gives_the_same_bits(pserve
     assert results[0].tobytes() == results[1].tobytes()
 
 
+@pytest.mark.skipif(not kernel.IS_COMPILED, reason="the compiled module is not built here")
+@pytest.mark.parametrize("own", [[], ["127.0.0.1"]])
+def test_the_rows_of_a_batch_are_exchanged_in_compiled_calls_with_the_bits_of_the_channels(
+    pserver, crowd, row_client, tools, monkeypatch, own
+):
+    """Each message of rows passed through a connection and a channel in Python."""
+    passes = [[draw(trainer, 6)] for trainer in range(3)]
+    received = []
+    monkeypatch.setattr(ServerChannel, "receive", counting(ServerChannel.receive, received, lambda *given: given[-1]))
+    counts, values = [], []
+    for is_compiled in (True, False):
+        monkeypatch.setattr(kernel, "IS_COMPILED", is_compiled)
+        del received[:]
+        for at_once in (False, True):
+            given = run(pserver, crowd, row_client, tools, 2, 1, passes, own=lambda _: own, at_once=at_once)
+            values.append(given.tobytes())
+        counts.append(len(received))
+    assert len(set(values)) == 1
+    # a push or a pull of 3 trainers and 2 services has 3 frames in each answer; hellos, passes and fetches stay
+    assert counts[0] < counts[1] - 3 * 2 * 2 * 6
+
+
 @pytest.mark.parametrize("is_local", [False, True])
 def test_a_push_and_its_answer_of_many_pieces_are_one_exchange(pserver, row_client, monkeypatch, is_local):
     table = ParameterSpec("wide", 12_000 * 130, sparse_update=True, row_width=130)
@@ -340,6 +363,7 @@ def test_what_travels_for_a_batch_are_its_rows(monkeypatch, pserver, row_client)
     client.initialise(np.zeros(table[0].size, np.float32))
     client.start_pass()
     travelled = []
+    monkeypatch.setattr(kernel, "IS_COMPILED", False)  # the same messages, but each passes through its channel
     monkeypatch.setattr(
         ServerChannel, "send", counting(ServerChannel.send, travelled, lambda _, one: protocol.encode(one))
     )

@@ -43,11 +43,16 @@ def lines():
             "awaited": bytearray(b"\1\1\1"),
             "heads_in": heads_of(b"a"),
             "inbox": None,
-            "areas": areas,
-            "starts": np.arange(0, 10, 3),
+            "areas_out": areas,
+            "areas_in": areas,
+            "starts_out": np.arange(0, 10, 3),
+            "starts_in": np.arange(0, 10, 3),
             "scratch": memoryview(bytearray(32)),
             "progress": progress,
         }
+        for name in ("areas", "starts"):  # of both directions
+            if name in fields:
+                fields |= dict.fromkeys((f"{name}_out", f"{name}_in"), fields.pop(name))
         return Line(**{**given, **fields}), peer
 
     yield build
@@ -60,7 +65,7 @@ SOURCE = np.arange(SIZE, dtype=np.uint8)
 
 def local_of(flat, line):
     """The bytes of a flat array in the order of the areas."""
-    return b"".join(bytes(flat[start : start + length]) for start, _, length in line.areas.tolist())
+    return b"".join(bytes(flat[start : start + length]) for start, _, length in line.areas_out.tolist())
 
 
 def answer_of(piece, data):
@@ -202,6 +207,21 @@ def change(array, place, value):
 
 AREAS = np.array([(0, 0, 8)] * 9, np.int64)
 STARTS = np.arange(0, 10, 3)
+UNFIT = [
+    ("areas", change(AREAS, 0, -1)),
+    ("areas", change(AREAS, 1, -8)),
+    ("areas", change(AREAS, 2, -8)),
+    ("areas", change(AREAS, 0, SIZE - 7)),
+    ("areas", change(AREAS, 2, SIZE + 1)),
+    ("areas", change(AREAS, 0, np.iinfo(np.int64).max)),
+    ("areas", change(AREAS, 2, np.iinfo(np.int64).max)),
+    ("areas", AREAS.reshape(-1)[:-1].copy()),
+    ("areas", np.zeros(7, np.uint8)),
+    ("starts", change(STARTS, 0, 1)),
+    ("starts", change(STARTS, 1, 7)),
+    ("starts", change(STARTS, 3, 10)),
+    ("starts", STARTS[:3].copy()),
+]
 
 
 @each(
@@ -221,19 +241,7 @@ STARTS = np.arange(0, 10, 3)
         {"outbox": memoryview(bytearray(SIZE - 1))},
         {"outbox": memoryview(bytes(SIZE))},
         {"inbox": memoryview(bytearray(SIZE - 1))},
-        {"areas": change(AREAS, 0, -1)},
-        {"areas": change(AREAS, 1, -8)},
-        {"areas": change(AREAS, 2, -8)},
-        {"areas": change(AREAS, 0, SIZE - 7)},
-        {"areas": change(AREAS, 2, SIZE + 1)},
-        {"areas": change(AREAS, 0, np.iinfo(np.int64).max)},
-        {"areas": change(AREAS, 2, np.iinfo(np.int64).max)},
-        {"areas": AREAS.reshape(-1)[:-1].copy()},
-        {"areas": np.zeros(7, np.uint8)},
-        {"starts": change(STARTS, 0, 1)},
-        {"starts": change(STARTS, 1, 7)},
-        {"starts": change(STARTS, 3, 10)},
-        {"starts": STARTS[:3].copy()},
+        *({f"{name}_{way}": array} for name, array in UNFIT for way in ("out", "in")),
         {"scratch": memoryview(bytearray(HEAD - 1))},
         {"progress": np.zeros(4, np.int64)},
         {"progress": change(np.zeros(kernel.PROGRESS, np.int64), kernel.SCRATCH_END, 33)},
@@ -247,6 +255,26 @@ def test_fields_that_do_not_fit_are_refused(lines, fields):
     peer.setblocking(False)
     with pytest.raises(BlockingIOError):
         peer.recv(1)
+
+
+def test_the_two_directions_may_have_different_pieces(lines):
+    """The answer to rows has other lengths than the push, and another number of pieces."""
+    source, target = np.arange(40, dtype=np.uint8), np.zeros(30, np.uint8)
+    line, peer = lines(
+        sending=bytearray(b"\1\1"),
+        heads_out=heads_of(b"q")[: 2 * HEAD],
+        areas_out=np.array([(0, 0, 30), (30, 0, 10)], np.int64),
+        starts_out=np.arange(3),
+        areas_in=np.array([(10, 0, 5), (0, 0, 9), (20, 0, 1)], np.int64),
+        starts_in=np.arange(4),
+    )
+    heads = [heads_of(b"a")[one * HEAD :][:HEAD] for one in range(3)]
+    peer.sendall(heads[2] + b"c" + heads[0] + b"aaaaa" + heads[1] + b"bbbbbbbbb")
+    assert kernel.exchange(source, target, [line], 5.0) == Status.COMPLETE
+    assert peer.recv(99) == heads_of(b"q")[:HEAD] + bytes(source[:30]) + heads_of(b"q")[HEAD : 2 * HEAD] + bytes(
+        source[30:]
+    )
+    assert bytes(target) == b"bbbbbbbbb\0aaaaa\0\0\0\0\0c" + bytes(9)
 
 
 @each("seconds", [-1.0, float("nan"), float("inf"), 1e300, "1"])
