@@ -1,33 +1,84 @@
 """Measure collectives among processes of this machine, by the collectives of this project and by gloo of torch.
 
-    python bench/allreduce.py [--torch PYTHON] [--rounds N] [--kinds] [--many]
+    python bench/allreduce.py [--torch PYTHON] [--rounds N] [--kinds | --many]
 
 Every rank has an array of float32. In an all-reduce it receives the average of all arrays, in a reduce-scatter its part
 of the average, and in an all-to-all a part of every array; of gloo only the all-reduce is measured. The collectives of
 this project exchange data in three ways. In the way "memory", all processes share memory. In the way "connections",
 they use TCP connections. In the way "two hosts", each half of the processes shares memory, and TCP connections join the
 halves. The ways run in alternation, so that a drift of the machine's speed does not change their ratios. Without torch,
-gloo is not measured; `--torch` names the Python of an environment with torch.
+gloo is not measured; `--torch` names the Python of an environment with torch. The ranks of a way are forked from one
+process that has imported what they need: 64 imports of torch alone would take two minutes of processor time.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import socket
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import TextIO
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the ranks, which also run this script, import the project
 
-from interleave import Contestant, run_interleaved, serve_rounds
+from interleave import Contestant, Rounds, run_interleaved, serve_rounds
 from machine import describe_machine, spread
 from processes import find_peer
 
 SIZES = {"19.9 MB": 4_975_000, "0.24 MB": 60_000, "1 MB": 250_000, "4 KB": 1_000}
 LOOPBACK_BYTES = 1 << 30
+
+
+def serve_ranks(way: str, ports: list[int], elements: int, kind: str) -> None:
+    """Fork the ranks of one way, and let all of them run the rounds of each line of stdin. `kind`: see `serve_ours`."""
+    if way == "gloo":
+        import torch.distributed  # noqa: F401
+    else:
+        import paddle_cluster.elastic.collectives.forming  # noqa: F401
+    ranks = [fork_rank(way, rank, ports, elements, kind) for rank in range(len(ports))]
+
+    def stop(*_: object) -> None:
+        raise SystemExit(f"bench: a rank of '{way}' has ended")  # the others may wait for it without end
+
+    signal.signal(signal.SIGCHLD, stop)
+    try:
+        for line in sys.stdin:
+            for _, given, _ in ranks:
+                given.write(line)
+            print(Rounds.join([Rounds.parse(results.readline()) for *_, results in ranks]), flush=True)
+    except BaseException:
+        for pid, *_ in ranks:
+            os.kill(pid, signal.SIGKILL)
+        raise
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for _, given, _ in ranks:
+        given.close()
+    for pid, *_ in ranks:
+        os.waitpid(pid, 0)
+
+
+def fork_rank(way: str, rank: int, ports: list[int], elements: int, kind: str) -> tuple[int, TextIO, TextIO]:
+    """Fork a rank; return its pid, its stdin and its stdout."""
+    (theirs, given), (results, own) = os.pipe(), os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.dup2(theirs, 0)
+        os.dup2(own, 1)
+        os.closerange(3, own + 1)  # also the pipes of earlier ranks, which would have no end here
+        sys.stdin = os.fdopen(0, closefd=False)
+        if way == "gloo":
+            serve_gloo(rank, ports, elements)
+        else:
+            serve_ours(way, rank, ports, elements, kind)
+        os._exit(0)
+    os.close(theirs)
+    os.close(own)
+    return pid, os.fdopen(given, "w", 1), os.fdopen(results)
 
 
 def serve_ours(way: str, rank: int, ports: list[int], elements: int, kind: str) -> None:
@@ -79,16 +130,9 @@ def contest(way: str, size: int, elements: int, python: str, kind: str = "ALLRED
     for one in holders:
         ports.append(one.getsockname()[1])
         one.close()
-    commands = [
-        [
-            python if way == "gloo" else sys.executable,
-            __file__,
-            "--rank",
-            json.dumps([way, rank, ports, elements, kind]),
-        ]
-        for rank in range(size)
-    ]
-    return Contestant(way if kind == "ALLREDUCE" else f"{kind.lower()}, {way}", [], commands)
+    python = python if way == "gloo" else sys.executable
+    command = [python, __file__, "--ranks", json.dumps([way, ports, elements, kind])]
+    return Contestant(way if kind == "ALLREDUCE" else f"{kind.lower()}, {way}", [], [command])
 
 
 def measure_loopback() -> float:
@@ -152,19 +196,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--kinds", action="store_true", help="measure only the other collectives")
-    parser.add_argument("--many", action="store_true", help="also measure 64 processes with 1 MB each")
-    parser.add_argument("--rank", help=argparse.SUPPRESS)
+    parser.add_argument("--many", action="store_true", help="measure only 64 processes with 1 MB each")
+    parser.add_argument("--ranks", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.rank:
-        way, rank, ports, elements, kind = json.loads(args.rank)
-        if way == "gloo":
-            serve_gloo(rank, ports, elements)
-        else:
-            serve_ours(way, rank, ports, elements, kind)
+    if args.ranks:
+        serve_ranks(*json.loads(args.ranks))
         return
     print(describe_machine())
     print(f"one connection of the loopback: {measure_loopback() / 1e9:.2f} GB/s")
     python = find_peer(args.torch, "torch.distributed", "torch")
+    if args.many:
+        compare(["memory", "connections"], 64, "1 MB", python, 2, 3)
+        return
     for name, factor in (("19.9 MB", 1), ("0.24 MB", 10), ("4 KB", 20)) if not args.kinds else ():
         compare(["memory", "connections"], 3, name, python, args.rounds * factor, args.repeats)
     if not args.kinds:
@@ -172,8 +215,6 @@ def main() -> None:
     for size in (2, 4):
         compare_kinds(["ALLREDUCE", "REDUCESCATTER"], size, 5_000_000, args.rounds, args.repeats)
         compare_kinds(["ALLTOALL"], size, 8_000_000, args.rounds, args.repeats)
-    if args.many:
-        compare(["memory", "connections"], 64, "1 MB", python, 2, 3)
 
 
 if __name__ == "__main__":

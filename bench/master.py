@@ -59,6 +59,7 @@ OPEN = 32  # number of unanswered requests of a member at any time
 CLIENTS = 2
 MEMBERS = 1000
 JOIN_S = 120.0
+DEPART_S = 30.0
 PART = 5000  # number of tasks whose files are stored under one key
 TTL_S = 10.0
 
@@ -164,7 +165,7 @@ class Asking:
     """
 
     def __init__(self, place: Place, number: int, *, is_one: bool) -> None:
-        self.pairs, self._is_one = 0, is_one
+        self.pairs, self._is_one, self._is_leaving = 0, is_one, False
         self._numbers = itertools.count(1)
         host, _, port = place.open().find().rpartition(":")
         core = ClientCore(MASTER, "job", MemberId(f"client-{number}", 1), "the master", _hello)
@@ -189,6 +190,8 @@ class Asking:
         self._take(answer.result())
 
     def _take(self, body: Any) -> None:
+        if self._is_leaving:
+            return
         if body["state"] != "task":
             self._want(body["pass"])
             return
@@ -204,11 +207,16 @@ class Asking:
         if answer.exception() is not None:
             return
         self.pairs += 1
+        if self._is_leaving:
+            return
         following = answer.result()["next"]
         with contextlib.suppress(ClosedError):
             self._take(following) if following else self._want(pass_number)
 
     def close(self) -> None:
+        """Give the tasks back; otherwise the next run waits at the end of its pass for tasks that nobody has."""
+        self._is_leaving = True
+        self._caller.submit("depart", {}, DEPART_S).result()
         self._client.close()
 
 
@@ -244,6 +252,8 @@ def run_pairs(place: Place, tasks: int, seconds: float, *, is_one: bool) -> None
         share = (cpu_seconds(process.process.pid) - used) / (time.perf_counter() - began)
         for one in clients:
             one.join()
+        if not all(rates):
+            raise SystemExit(f"a client had no answer in {seconds:g} s; the log of the master:\n{process.text()}")
         kind = "one message a pair" if is_one else "two messages a pair"
         print(f"pairs ({place.name}, {kind}): {sum(rates):.0f} pairs/s, the master uses {share:.2f} of a core")
         process.signal(signal.SIGKILL)

@@ -13,6 +13,7 @@ if __name__ == "__main__":
     is_forked = sys.argv[1:2] == ["fork-server"] and sys.argv[2:3] != [] and sys.argv[2].isdecimal()
     if is_forked:
         from paddle import fork_server
+        from paddle_base.runtime.forking.server import end_program
 
         fork_server.serve(sys.argv[2:])  # it returns in a forked program, with the command line of that program
     status = main()
@@ -20,5 +21,5 @@ if __name__ == "__main__":
     # processor time, and delays the next attempt of the job (bench/recovery.py).
     gc.freeze()
     if is_forked and sys.argv[1] == "pserver":
-        fork_server.end(status)
+        end_program(status)
     sys.exit(status)

@@ -2,17 +2,12 @@
 
 - The process that calls run() has the function in its memory.
 - This process forks the fork server before the driver has threads. The fork server has one thread.
-- The fork server forks a guard for each worker. The guard runs `guard.run_with_pipe`, as the guard of a command does.
+- The fork server forks a guard for each worker; the guard is a child of the driver, as the guard of a command is. It
+  runs `guard.run_with_pipe`, as that guard does.
 - The guard forks the worker, which has the same function in its memory.
 
-Each request of the driver contains the descriptors of these files and connections:
-
-- the files for the output of the worker
-- the pipe by which the guard detects the end of the driver
-- a file with the variables of the worker
-- a connection, by which the driver sends signals for the worker and the fork server returns the exit code
-
-No object is pickled. The fork server ends when the driver closes its connection or ends.
+No object is pickled. The fork server ends when the driver closes its connection or ends; the workers go on without the
+fork server, but no further worker can start.
 
 A worker starts like a new program. The worker shares no streams, variables, signal handlers, exit handlers, numpy seed
 or membership of a job with the process that called run().
@@ -22,7 +17,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import select
 import signal
@@ -32,18 +26,20 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
 from paddle_base.runtime.errors import LostPeerError
+from paddle_base.runtime.forking.client import ForkClient, ForkedProgram
+from paddle_base.runtime.forking.requests import ForkRequest
+from paddle_base.runtime.forking.server import begin_program, end_program, serve_forks
 from paddle_cluster.elastic.launching import guard
-from paddle_cluster.elastic.launching.processes import ProcessFiles, WorkerProcess
+from paddle_cluster.elastic.launching.processes import GuardedProcess, ProcessFiles
 
 END_S = 5.0  # maximum seconds that `close` waits for the end of the fork server
 KILLED = "the process that forks the workers was killed"
-NOT_FORKED = b"?"  # first byte of the answer of a fork server that could not fork
-_OPEN: set[socket.socket] = set()  # connections to fork servers and workers; a new fork server closes its copies
+_OPEN: set[socket.socket] = set()  # connections to fork servers; a new fork server closes its copies
 
 
 class ForkServer:
@@ -56,7 +52,7 @@ class ForkServer:
     """
 
     def __init__(self, work: Callable[[], int]) -> None:
-        self._connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._connection, other = socket.socketpair()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 stream.flush()  # a worker must not write buffered output a second time
@@ -67,34 +63,28 @@ class ForkServer:
                 self._connection.close()
                 raise
             if not self._pid:
-                _end_with(lambda: _begin_server(self._connection, other, work))
+                _end_with(lambda: _serve(self._connection, other, work))
         _OPEN.add(self._connection)
+        self._client = ForkClient(self._connection)
 
-    def start(self, environ: Mapping[str, str], files: ProcessFiles) -> WorkerProcess:
+    def start(self, environ: Mapping[str, str], files: ProcessFiles) -> GuardedProcess:
         """Start a worker with these variables.
 
-        Raises: LostPeerError: the fork server is gone.  OSError: too many descriptors are open.
+        Raises: LostPeerError: the fork server is gone.  OSError: the worker cannot be forked.
         """
-        own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        _OPEN.add(own)
-        with other, os.fdopen(os.memfd_create("environ"), "w+b") as variables:
-            variables.write(json.dumps(dict(environ)).encode())
-            variables.seek(0)
-            try:
-                socket.send_fds(self._connection, [b"!"], [*files, variables.fileno(), other.fileno()])
-            except ConnectionError as exc:
-                _close(own)
-                raise LostPeerError(KILLED) from exc
-            except OSError:
-                _close(own)
-                raise
-        return ForkedProcess(own)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            pid = self._client.fork([], environ, [nothing, *files], is_leader=True)
+        except ConnectionError as exc:
+            raise LostPeerError(KILLED) from exc
+        finally:
+            os.close(nothing)
+        return GuardedProcess(ForkedProgram(pid))
 
     def close(self) -> None:
         """End the fork server."""
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)  # effective even if another process has a copy of the socket
-        _close(self._connection)
+        _OPEN.discard(self._connection)
+        self._client.close()
         with contextlib.suppress(OSError):  # the user's program may have reaped this child already
             ended = os.pidfd_open(self._pid)
             poll = select.poll()
@@ -103,41 +93,6 @@ class ForkServer:
                 os.kill(self._pid, signal.SIGKILL)
             os.close(ended)
             os.waitpid(self._pid, 0)
-
-
-class ForkedProcess:
-    """A worker that a fork server has forked; each worker has its own connection to the fork server."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    def fileno(self) -> int:
-        """Return a descriptor that becomes readable when the worker ends."""
-        return self._connection.fileno()
-
-    def signal(self, number: int) -> None:
-        """Ask the fork server to send a signal to the process group of the worker."""
-        with contextlib.suppress(OSError):  # the fork server is gone; the guard ends the worker
-            self._connection.send(b"%d" % number)
-
-    def wait(self) -> int:
-        """Wait for the end of the worker; return its exit code, or -n after signal n.
-
-        Raises: LostPeerError: the fork server is gone.  OSError: the worker could not be forked.
-        """
-        try:
-            found = self._connection.recv(1024)
-        except OSError:
-            found = b""
-        if found.startswith(NOT_FORKED):
-            raise OSError(found[1:].decode())
-        if not found:
-            raise LostPeerError(KILLED)
-        return int(found)
-
-    def close(self) -> None:
-        """Close the connection."""
-        _close(self._connection)
 
 
 def _fork() -> int:
@@ -152,11 +107,6 @@ def _fork() -> int:
         return os.fork()
 
 
-def _close(connection: socket.socket) -> None:
-    _OPEN.discard(connection)
-    connection.close()
-
-
 def _end_with(do: Callable[[], int]) -> NoReturn:
     """Call a function, and end this forked process with the exit code that the function returns."""
     status = 1
@@ -169,137 +119,47 @@ def _end_with(do: Callable[[], int]) -> NoReturn:
         os._exit(status)
 
 
-# ----- The fork server
+# ----- The fork server, and a guard that it has forked
 
 
-def _begin_server(drivers: socket.socket, own: socket.socket, work: Callable[[], int]) -> int:
+def _serve(drivers: socket.socket, own: socket.socket, work: Callable[[], int]) -> int:
+    """Serve the requests of the driver; in a forked guard, return the exit code of its worker."""
     for connection in (drivers, *_OPEN):
         connection.close()
     _OPEN.clear()
     os.setsid()  # Ctrl-C must reach only the driver
     _reset_signals()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    return _Forker(own, work).serve()
+    return _guard(work, *serve_forks(own))
 
 
-class _Forker:
-    """The fork server. A single thread forks the workers and waits for their ends."""
+def _guard(work: Callable[[], int], request: ForkRequest, descriptors: list[int]) -> int:
+    """Act as the guard of a worker, and return the exit code of the worker."""
+    *streams, watched = descriptors
+    guard.leave_signals()
+    begin_program(request, streams)
 
-    def __init__(self, connection: socket.socket, work: Callable[[], int]) -> None:
-        self._connection, self._work = connection, work
-        self._guards: dict[int, tuple[int, socket.socket]] = {}  # by descriptor of a guard's process: pid, connection
-        self._poll = select.poll()
-        self._poll.register(connection, select.POLLIN)
+    def begin() -> int:
+        pid = os.fork()
+        if not pid:
+            _end_with(lambda: _be_worker(work, watched))
+        return pid
 
-    def serve(self) -> int:
-        """Serve the requests of the driver until the driver is gone."""
-        while True:
-            number, _ = self._poll.poll()[0]  # one event at a time, because a handler may close other descriptors
-            if number in self._guards:
-                self._finish(number)
-            elif number != self._connection.fileno():
-                self._signal(number)
-            elif not self._take():
-                return 0
-
-    def _take(self) -> bool:
-        """Take a request and fork a worker; return False if the driver is no longer connected."""
-        asked, descriptors, *_ = socket.recv_fds(self._connection, 1, 5)
-        if not asked:
-            return False
-        *files, variables, number = descriptors
-        other = socket.socket(fileno=number)
-        try:
-            pid = os.fork()
-        except OSError as exc:
-            with contextlib.suppress(OSError):
-                other.send(NOT_FORKED + str(exc).encode())
-            other.close()
-        else:
-            if not pid:
-                _end_with(lambda: self._guard(other, variables, ProcessFiles(*files)))
-            with contextlib.suppress(OSError):
-                os.setpgid(pid, pid)  # parent and child both call this, so that the group exists before a signal comes
-            ended = os.pidfd_open(pid)  # the pid is not used again before `waitpid`
-            self._guards[ended] = pid, other
-            self._poll.register(ended, select.POLLIN)
-            self._poll.register(other, select.POLLIN)
-        for descriptor in (variables, *files):
-            os.close(descriptor)
-        return True
-
-    def _finish(self, ended: int) -> None:
-        """Send the exit code of a worker to the driver."""
-        pid, connection = self._guards.pop(ended)
-        with contextlib.suppress(OSError):
-            guard.kill_left(pid)
-        _, status = os.waitpid(pid, 0)
-        with contextlib.suppress(OSError):
-            connection.send(b"%d" % os.waitstatus_to_exitcode(status))
-        for one in (ended, connection.fileno()):
-            with contextlib.suppress(KeyError):
-                self._poll.unregister(one)
-        os.close(ended)
-        connection.close()
-
-    def _signal(self, number: int) -> None:
-        """Pass a signal from the driver to a worker."""
-        found = [(pid, one) for pid, one in self._guards.values() if one.fileno() == number]
-        for pid, connection in found:
-            try:
-                asked = connection.recv(16)
-            except OSError:
-                asked = b""
-            if not asked:
-                self._poll.unregister(connection)  # the driver does not wait any more; the guard ends the worker
-                return
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, int(asked))
-
-    def _guard(self, connection: socket.socket, variables: int, files: ProcessFiles) -> int:
-        """Act as the guard of a worker, and return the exit code of the worker."""
-        with contextlib.suppress(OSError):
-            os.setpgid(0, 0)
-        for one in (self._connection, connection, *(other for _, other in self._guards.values())):
-            one.close()
-        for descriptor in self._guards:
-            os.close(descriptor)
-        with os.fdopen(variables, "rb") as file:
-            environ = json.load(file)
-        os.dup2(files.stdout, 1)
-        os.dup2(files.stderr, 2)
-        os.close(files.stdout)
-        os.close(files.stderr)
-        guard.leave_signals()
-
-        def begin() -> int:
-            pid = os.fork()
-            if not pid:
-                _end_with(lambda: _be_worker(self._work, environ, files.watched))
-            return pid
-
-        return guard.run_with_pipe(files.watched, begin)
+    return guard.run_with_pipe(watched, begin)
 
 
 # ----- The worker
 
 
-def _be_worker(work: Callable[[], int], environ: Mapping[str, str], watched: int) -> int:
-    """Run the work like a new program, and return the exit code."""
+def _be_worker(work: Callable[[], int], watched: int) -> NoReturn:
+    """Run the work like a new program, and end this process with its exit code."""
     os.close(watched)
-    os.environ.clear()
-    os.environ.update(environ)
     _reset_signals()
-    _open_streams()
-    atexit._clear()  # drop the exit handlers of the process that called run()
-    np.random.seed()
-    status = _call(work)
-    _end_threads()
-    atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    return status
+        cast("Any", stream).reconfigure(errors="backslashreplace", line_buffering=True)
+    sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__
+    atexit._clear()  # drop the exit handlers of the process that called run()
+    end_program(_call(work))
 
 
 def _call(work: Callable[[], int]) -> int:
@@ -320,16 +180,6 @@ def _call(work: Callable[[], int]) -> int:
         return 1
 
 
-def _end_threads() -> None:
-    """End thread pools, and wait for all threads except daemon threads, as Python does when it exits."""
-    try:
-        threading._shutdown()  # type: ignore[attr-defined]
-    except RuntimeError:  # run() was called by a thread of a pool, which cannot join itself
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()
-
-
 def _reset_signals() -> None:
     """Reset the signal handlers as in a new process; ignored signals stay ignored."""
     signal.set_wakeup_fd(-1)
@@ -338,13 +188,3 @@ def _reset_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-
-
-def _open_streams() -> None:
-    """Open new standard streams on the descriptors, because the old streams may belong to a notebook or a test."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    sys.stdin = os.fdopen(0, "r", closefd=False)
-    sys.stdout, sys.stderr = (os.fdopen(one, "w", 1, errors="backslashreplace", closefd=False) for one in (1, 2))
-    sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__

@@ -183,11 +183,11 @@ class OutputWriter:
                 )
 
     def _show(self, prefix: bytes, lines: list[bytes], kind: str) -> None:
-        if not lines:
+        stream = sys.stdout if kind == "stdout" else sys.stderr
+        if not lines or stream is None:  # a program that was started with a closed descriptor has no stream
             return
         stamp = time.ctime(self._now()).encode() if self._has_time else b""
         text = b"".join(stamp + prefix + line + b"\n" for line in lines)
-        stream = sys.stdout if kind == "stdout" else sys.stderr
         with self._lock, contextlib.suppress(OSError, ValueError):  # a closed terminal does not end the worker
             if hasattr(stream, "buffer"):
                 stream.buffer.write(text)

@@ -15,9 +15,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from paddle_base.runtime.errors import ConfigError
+from paddle_base.runtime.forking.client import ForkedProgram
 from paddle_base.runtime.health.service_threads import ServiceThread
 from paddle_base.runtime.health.steady_time import steady_time
 from paddle_base.runtime.network.interfaces import list_nics
@@ -114,62 +115,52 @@ class ProcessFiles(NamedTuple):
     watched: int
 
 
-class WorkerProcess(Protocol):
-    """A started worker, which leads a process group."""
+class GuardedProcess:
+    """A worker under a guard, which is a child of this process; see `paddle_cluster.elastic.launching.guard`."""
+
+    def __init__(self, its_guard: subprocess.Popen[bytes] | ForkedProgram) -> None:
+        self._guard = its_guard
+        self._ended = os.pidfd_open(its_guard.pid)
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when the worker ends."""
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the process group; do nothing after the end of the worker."""
-
-    def wait(self) -> int:
-        """Wait for the end of the worker; return its exit code, or -n after signal n."""
-
-    def close(self) -> None:
-        """Close the descriptors."""
-
-
-StartProcess = Callable[[Mapping[str, str], ProcessFiles], WorkerProcess]
-
-
-class CommandProcess:
-    """A command that runs under a guard; see `paddle_cluster.elastic.launching.guard`."""
-
-    def __init__(self, command: Sequence[str], environ: Mapping[str, str], files: ProcessFiles) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(guard.__file__)), "pipe", str(files.watched), *command],
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=files.stdout,
-            stderr=files.stderr,
-            pass_fds=[files.watched],
-            start_new_session=True,
-        )
-        self._ended = os.pidfd_open(self._process.pid)
-
-    def fileno(self) -> int:
-        """Return a descriptor that becomes readable when the command ends."""
         return self._ended
 
     def signal(self, number: int) -> None:
         """Send a signal to the process group; do nothing after the end of the worker."""
-        signal_group(self._process.pid, number)
+        signal_group(self._guard.pid, number)
 
     def wait(self) -> int:
         """Wait for the end of the worker; return its exit code, or -n after signal n."""
         with contextlib.suppress(OSError):
-            guard.kill_left(self._process.pid)
-        return self._process.wait()
+            guard.kill_left(self._guard.pid)
+        return self._guard.wait()
 
     def close(self) -> None:
         """Close the descriptor."""
         os.close(self._ended)
 
 
+StartProcess = Callable[[Mapping[str, str], ProcessFiles], GuardedProcess]
+
+
 def start_command(command: Sequence[str]) -> StartProcess:
     """Return a function that starts a command as a worker."""
-    return lambda environ, files: CommandProcess(command, environ, files)
+
+    def start(environ: Mapping[str, str], files: ProcessFiles) -> GuardedProcess:
+        return GuardedProcess(
+            subprocess.Popen(
+                [sys.executable, "-I", "-S", str(Path(guard.__file__)), "pipe", str(files.watched), *command],
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=files.stdout,
+                stderr=files.stderr,
+                pass_fds=[files.watched],
+                start_new_session=True,
+            )
+        )
+
+    return start
 
 
 def run_process(

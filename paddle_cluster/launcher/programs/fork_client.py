@@ -1,4 +1,4 @@
-"""The fork server of this launcher, which starts its programs without their imports, and a program that it has forked.
+"""The fork server of this launcher, which starts its programs without their imports.
 
 The programs are started as always where no fork server can be used, or where it fails.
 """
@@ -6,72 +6,21 @@ The programs are started as always where no fork server can be used, or where it
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import resource
-import selectors
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from paddle_base.runtime.forking import FORK_SERVER, PID, ForkRequest, send_request
+from paddle_base.runtime.forking.client import ForkClient, ForkedProgram
 from paddle_cluster.launcher.text import say
 
-PR_SET_CHILD_SUBREAPER = 36
-# seconds in which the fork server imports and forks; a start of the program itself would take longer than that, too
-ANSWER_S = 20.0
+FORK_SERVER = "fork-server"  # the argument of `paddle` that starts a fork server
 # Variables of libraries of products. The fork server has one thread, which is also their default here.
 THREADS = ("PADDLE_BLAS_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-class ForkedProgram:
-    """A program that the fork server has forked, with what the launcher uses of subprocess.Popen."""
-
-    def __init__(self, pid: int, stdout: BinaryIO | None) -> None:
-        self.pid, self.stdout = pid, stdout
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """Return the status of the ended program, or None while it runs."""
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the program, and return its status. Raises: subprocess.TimeoutExpired."""
-        if self.poll() is None:
-            pidfd = os.pidfd_open(self.pid)
-            try:
-                with selectors.DefaultSelector() as selector:
-                    selector.register(pidfd, selectors.EVENT_READ)
-                    selector.select(timeout)
-            finally:
-                os.close(pidfd)
-        status = self.poll()
-        if status is None:
-            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
-        return status
-
-    def terminate(self) -> None:
-        """Send SIGTERM to the program."""
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL to the program."""
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: int) -> None:
-        if self.poll() is None:  # this process has not collected the status, so the pid is still the program's
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
 
 
 class PodForkServer:
@@ -79,8 +28,8 @@ class PodForkServer:
 
     def __init__(self, paddle: str, programs: Sequence[str], wakeup: int) -> None:
         """Args: paddle: path of the command. programs: what to import. wakeup: readable after a signal."""
-        self._connection, theirs = socket.socketpair()
-        self._programs, self._wakeup = programs, wakeup
+        own, theirs = socket.socketpair()
+        self._client, self._programs = ForkClient(own, wakeup), programs
         with theirs:
             self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
                 [paddle, FORK_SERVER, str(theirs.fileno()), *programs],
@@ -117,58 +66,20 @@ class PodForkServer:
 
     def _fork(self, argv: Sequence[str], environ: Mapping[str, str], streams: Sequence[int]) -> int:
         """Return the pid of a forked program, or 0 after an error, which ends the fork server."""
-        request = ForkRequest(argv, environ, resource.getrlimit(resource.RLIMIT_NOFILE))
-        started, start = os.pipe()
         try:
-            self._connection.settimeout(ANSWER_S)
-            with adopting():
-                send_request(self._connection, request, [*streams, started])
-                pid = self._receive_pid()
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            os.write(start, b"x")
-        except OSError as problem:  # ChildProcessError among them: the program is no child of this process
+            return self._client.fork(argv, environ, streams)
+        except OSError as problem:
             say(f"the programs of this pod start without a fork server: {problem}")
             self.close()
             return 0
-        finally:
-            os.close(started)
-            os.close(start)
-        return pid
-
-    def _receive_pid(self) -> int:
-        """Return the pid in the answer. Raises: OSError: there is none in time, or before a signal."""
-        answer, deadline = b"", time.monotonic() + ANSWER_S
-        with selectors.DefaultSelector() as selector:
-            for source in (self._connection.fileno(), self._wakeup):
-                selector.register(source, selectors.EVENT_READ)
-            while len(answer) < PID.size:
-                ready = {key.fd for key, _ in selector.select(max(0.0, deadline - time.monotonic()))}
-                if self._connection.fileno() not in ready:
-                    raise TimeoutError("it has not answered" if not ready else "a signal has come")
-                chunk = self._connection.recv(PID.size - len(answer))
-                if not chunk:
-                    raise ConnectionError("it has ended")
-                answer += chunk
-        return int(PID.unpack(answer)[0])
 
     def close(self) -> None:
         """End the fork server; the programs go on."""
         if self._process is not None:
-            self._connection.close()
+            self._client.close()
             self._process.kill()
             self._process.wait()
             self._process = None
-
-
-@contextlib.contextmanager
-def adopting() -> Iterator[None]:
-    """Make this process the parent of programs whose parent ends inside this block."""
-    prctl = ctypes.CDLL(None).prctl
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def find_own_paddle() -> str:

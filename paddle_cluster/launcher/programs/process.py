@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from paddle_base.runtime.errors import ConfigError, InterruptError, LostPeerError, StoppedError
+from paddle_base.runtime.forking.client import ForkedProgram
 from paddle_cluster.launcher.attempts import AttemptResult
-from paddle_cluster.launcher.programs.fork_client import ForkedProgram, PodForkServer
+from paddle_cluster.launcher.programs.fork_client import PodForkServer
 from paddle_cluster.launcher.programs.memory import MemoryAccount, explain_kill
 from paddle_cluster.launcher.text import say
 

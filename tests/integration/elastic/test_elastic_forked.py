@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import contextlib
+import errno
 import os
 import random
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,10 +28,12 @@ from ports import free_ports
 
 import paddle.elastic as hvd
 from paddle_base.runtime import glog
-from paddle_base.runtime.errors import UsageError
+from paddle_base.runtime.errors import LostPeerError, UsageError
 from paddle_cluster.elastic import launch
 from paddle_cluster.elastic.job import run_job
+from paddle_cluster.elastic.launching.forking import ForkServer
 from paddle_cluster.elastic.launching.function import FunctionCall, run_function
+from paddle_cluster.elastic.launching.processes import GuardedProcess, ProcessFiles
 from paddle_cluster.elastic.membership.results import JobFailedError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -276,15 +281,10 @@ def test_a_worker_of_run_may_not_call_run() -> None:
 
 SCRIPT = """
 import os, signal
-from pathlib import Path
 from paddle_cluster.elastic import launch
 
 def sit():
-    def parent(pid):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    here = os.getpid()
-    family = [here, os.getppid(), parent(os.getppid())]
-    print("sits", *family, flush=True)
+    print("sits", os.getpid(), os.getppid(), flush=True)
     %s
     signal.pause()
 
@@ -296,8 +296,8 @@ IGNORE = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 @contextmanager
 def sitting(directory: Path, more: str = "pass") -> Iterator[tuple[subprocess.Popen[bytes], dict[int, int], list[int]]]:
-    """A job whose two workers sit; yields its driver, descriptors of all other processes by pid, and a whole family:
-    a worker, its guard, the fork server."""
+    """A job whose two workers sit; yields its driver, descriptors of all other processes by pid, and a worker with its
+    guard."""
     (directory / "job.py").write_text(SCRIPT % more)
     driver = subprocess.Popen(
         [sys.executable, "job.py"],
@@ -314,7 +314,9 @@ def sitting(directory: Path, more: str = "pass") -> Iterator[tuple[subprocess.Po
             line = driver.stdout.readline()
             assert line, "the driver has ended"
             families.append([int(one) for one in line.split()[1:]])
-        descriptors = {pid: os.pidfd_open(pid) for family in families for pid in family}
+        children = [path.read_text() for path in Path(f"/proc/{driver.pid}/task").glob("*/children")]  # of each thread
+        found = {pid for family in families for pid in family} | {int(one) for one in " ".join(children).split()}
+        descriptors = {pid: os.pidfd_open(pid) for pid in found}  # the fork server is among them
         yield driver, descriptors, families[0]
     finally:
         driver.kill()
@@ -346,12 +348,73 @@ def test_a_worker_that_ignores_sigterm_is_killed_after_its_driver(tmp_path: Path
         wait_for_end(list(descriptors.values()))
 
 
-@pytest.mark.parametrize("which", [0, 1, 2], ids=["worker", "guard", "fork server"])
+@pytest.mark.parametrize("which", [0, 1], ids=["worker", "guard"])
 def test_the_job_ends_when_one_of_its_processes_is_killed(tmp_path: Path, which: int) -> None:
     with sitting(tmp_path) as (driver, descriptors, family):
         os.kill(family[which], signal.SIGKILL)
         assert driver.wait(DEADLINE) == 1
         wait_for_end(list(descriptors.values()))
+
+
+@contextmanager
+def forking(work: Callable[[], int]) -> Iterator[tuple[ForkServer, Callable[[], GuardedProcess]]]:
+    """A fork server, and a function that starts a worker with the streams of this process."""
+    held, watched = socket.socketpair()
+    with contextlib.closing(ForkServer(work)) as forks, held, watched:
+        yield forks, lambda: forks.start(os.environ, ProcessFiles(1, 2, watched.fileno()))
+
+
+def test_a_worker_goes_on_without_its_fork_server_and_no_other_starts() -> None:
+    """The end of the fork server ended the workers, too."""
+    readable, writable = os.pipe()
+    with forking(lambda: os.read(readable, 1)[0]) as (forks, start):
+        worker = start()
+        os.kill(forks._pid, signal.SIGKILL)
+        with pytest.raises(LostPeerError, match="was killed"):
+            start()
+        with pytest.raises(LostPeerError, match="was killed"):
+            start()
+        os.write(writable, b"\x07")
+        assert worker.wait() == 7
+        worker.close()
+    for one in (readable, writable):
+        os.close(one)
+
+
+def test_a_worker_that_cannot_be_forked_is_an_error_and_the_next_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    readable, writable = os.pipe()
+    os.set_blocking(readable, False)
+    fork = os.fork
+
+    def fork_later() -> int:
+        if os.getpid() != here and select.select([readable], [], [], 0)[0]:
+            os.read(readable, 1)
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return fork()
+
+    here = os.getpid()
+    monkeypatch.setattr(os, "fork", fork_later)
+    with forking(lambda: 5) as (_, start):
+        os.write(writable, b"x")
+        with pytest.raises(OSError, match="temporarily unavailable"):
+            start()
+        worker = start()
+        assert worker.wait() == 5
+        worker.close()
+    for one in (readable, writable):
+        os.close(one)
+
+
+def test_workers_of_a_driver_without_streams_have_theirs(tmp_path: Path) -> None:
+    """The descriptors that the fork server got had the numbers of the streams, and the driver's copy failed."""
+    (tmp_path / "job.py").write_text(
+        "import os\nfrom paddle_cluster.elastic import launch\n"
+        'launch.run(lambda: print("said"), num_proc=1, output_filename="output")\n'
+    )
+    command = 'exec "$0" job.py <&- >&- 2>&-'
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(["sh", "-c", command, sys.executable], cwd=tmp_path, env=environ, timeout=DEADLINE, check=True)
+    assert (tmp_path / "output" / "rank.0" / "stdout").read_text() == "said\n"
 
 
 # ----- Workers of agents

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from paddle_base.runtime.forking.client import ForkedProgram
 from paddle_cluster.launcher.programs import fork_client
-from paddle_cluster.launcher.programs.fork_client import ForkedProgram, PodForkServer, start_fork_server
+from paddle_cluster.launcher.programs.fork_client import PodForkServer, start_fork_server
 from paddle_cluster.launcher.programs.process import Program
 
 PADDLE = str(Path(sys.executable).parent / "paddle")

@@ -68,7 +68,7 @@ ALLOWED = {
         for file, names in (
             ("paddle/process_title.py", "Array CDLL addressof byref c_char c_ssize_t c_ulong c_void_p"),
             ("paddle/process_title.py", "create_string_buffer get_errno"),
-            ("paddle_cluster/launcher/programs/fork_client.py", "CDLL"),
+            ("paddle_base/runtime/forking/client.py", "CDLL byref c_int"),
         )
         for name in names.split()
     },

@@ -193,3 +193,13 @@ def test_a_window_that_does_more_stays(change):
     layers = {one.name: one for one in config.layers}
     exec(change, {}, layers)
     assert len(fuse(config.layers, {"cost"})) == len(config.layers)
+
+
+@pytest.mark.parametrize("upper", [60, 10_000])
+@pytest.mark.parametrize("count", [0, 1, 50])
+def test_ids_of_a_small_and_of_a_large_vocabulary_have_the_same_distinct_ids_and_places(upper, count):
+    ids = np.random.default_rng(3).integers(0, 60, count).astype(np.int32)
+    distinct, index = find_distinct(ids, upper)
+    expected, places = np.unique(ids, return_inverse=True)
+    assert distinct.tolist() == expected.tolist()
+    assert index.tolist() == places.tolist() and index.dtype == np.int64
