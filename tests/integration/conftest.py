@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from etcd_process import EtcdProcess, require_etcd
 from forked import ForkServer, server
+from s3_process import S3Process, require_s3
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +21,12 @@ def etcd(tmp_path: Path) -> Iterator[EtcdProcess]:
     require_etcd()
     with EtcdProcess(tmp_path) as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Process]:
+    """An S3 server for all tests of a process; each test makes its own buckets."""
+    require_s3()
+    process = S3Process(tmp_path_factory.mktemp("s3"))
+    yield process
+    process.stop()

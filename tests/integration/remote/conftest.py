@@ -1,0 +1,51 @@
+"""A bucket, and a proxy that answers wrongly."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from s3_process import FaultyProxy, S3Process, environ_of
+
+from paddle_base.remote.addresses import parse_address
+from paddle_base.remote.interface import Store
+from paddle_base.remote.patience import Patience
+from paddle_base.remote.stores import open_store
+
+
+class Bucket:
+    """A bucket on the server, reached through the proxy."""
+
+    def __init__(self, folder: Path, proxy: FaultyProxy) -> None:
+        self.folder, self.proxy = folder, proxy
+        self.waits: list[float] = []
+        self.said: list[str] = []
+
+    def patience(self, **more: Any) -> Patience:
+        return Patience("DATA_PATH", **{"seconds": 20.0, "say": self.said.append, "wait": self.waits.append, **more})
+
+    @functools.cached_property
+    def store(self) -> Store:
+        return open_store(parse_address("s3://bucket", "DATA_PATH"))
+
+    def put(self, key: str, content: bytes) -> None:
+        """Upload an object as a client does, which gives it an ETag."""
+        store: Any = self.store
+        store.system.pipe_file(f"bucket/{key}", content)
+
+
+@pytest.fixture
+def bucket(s3_server: S3Process, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bucket]:
+    folder = s3_server.root / "bucket"
+    folder.mkdir()
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    with FaultyProxy(s3_server.port).running() as proxy:
+        for name, value in environ_of(proxy.endpoint).items():
+            monkeypatch.setenv(name, value)
+        yield Bucket(folder, proxy)
+    shutil.rmtree(folder)
