@@ -69,9 +69,9 @@ class Address:
 
     @property
     def name(self) -> str:
-        """The last part of the key."""
+        """The last part of the key, or `download` without one."""
         path = unquote(self.key.partition("?")[0]) if self.scheme == HTTPS else self.key
-        return path.rstrip("/").rpartition("/")[2]
+        return path.rstrip("/").rpartition("/")[2] or "download"
 
     def with_key(self, key: str) -> Address:
         """Return the address of another key of the same root."""

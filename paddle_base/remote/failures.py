@@ -48,6 +48,10 @@ class ChangedError(DataError):
     """A file has changed since it was listed or opened."""
 
 
+class StaleVersionError(Exception):
+    """What a source raises if its file has another version than the one that is known."""
+
+
 class BrokenTransferError(OSError):
     """A transfer has ended early, or its content is damaged; a further attempt may succeed."""
 
@@ -108,6 +112,8 @@ def find_final(error: Exception, shown: str, scheme: str, now: float) -> PaddleE
 
     Args: shown: what the address is, and the address.  now: seconds since the epoch, compared with the server's clock.
     """
+    if isinstance(error, StaleVersionError):
+        return changed(shown)
     if scheme == "file":
         return (
             reading_error(MissingInputError, f"{shown} cannot be read", error) if isinstance(error, OSError) else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_base.remote.addresses import STORES, Address
-from paddle_base.remote.failures import changed, read_failure
+from paddle_base.remote.failures import StaleVersionError, read_failure
 from paddle_base.remote.interface import BLOCK, Page, RemoteFile
 from paddle_base.runtime.errors import ConfigError
 
@@ -129,14 +129,14 @@ class S3Store(FsspecStore):
 class FsspecSource:
     """An open file of fsspec. Each block is one request with a range; s3fs guards it with the file's ETag.
 
-    Raises: ChangedError: the file has another version than in the listing.
+    Raises: StaleVersionError: the file has another version than in the listing.
     """
 
     def __init__(self, handle: Any, file: RemoteFile) -> None:
         self._handle = handle
         self.file = _file_of(file.address, handle.details)
         if file.size >= 0 and (file.size, file.version) != (self.file.size, self.file.version):
-            raise changed(str(file.address))
+            raise StaleVersionError
 
     def pieces(self, start: int, stop: int | None = None) -> Iterator[bytes]:
         """See `Source`."""

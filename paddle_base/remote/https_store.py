@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
 from paddle_base.remote.addresses import Address
-from paddle_base.remote.failures import BrokenTransferError, changed
+from paddle_base.remote.failures import BrokenTransferError, StaleVersionError
 from paddle_base.remote.interface import Page, RemoteFile
 from paddle_base.runtime.errors import ConfigError, DataError
 
@@ -93,9 +93,9 @@ class HttpsSource:
     def _compare(self, found: RemoteFile) -> None:
         known = self.file
         if known.version and found.version and known.version != found.version:
-            raise changed(str(known.address))
+            raise StaleVersionError
         if known.size >= 0 and found.size >= 0 and known.size != found.size:
-            raise changed(str(known.address))
+            raise StaleVersionError
         self.file = found._replace(size=max(known.size, found.size), version=known.version or found.version)
 
 

@@ -42,7 +42,7 @@ class Source(Protocol):
     def pieces(self, start: int, stop: int | None = None) -> Iterator[bytes]:
         """Yield the bytes from `start` to `stop`, or to the end, in pieces; a piece may be empty.
 
-        Raises: Exception: the library's; ChangedError: the content is not that of `file` any more.
+        Raises: Exception: the library's; StaleVersionError: the content is not that of `file` any more.
         """
         ...
 

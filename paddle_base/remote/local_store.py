@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from paddle_base.remote.addresses import Address
-from paddle_base.remote.failures import changed
+from paddle_base.remote.failures import StaleVersionError
 from paddle_base.remote.interface import BLOCK, Page, RemoteFile
 from paddle_base.runtime.durable_files import write_mark
 from paddle_base.runtime.regular_files import open_regular
@@ -54,7 +54,7 @@ class LocalSource:
         self.file = _describe(file.address, os.fstat(handle.fileno()))
         if file.size >= 0 and (file.size, file.version) != (self.file.size, self.file.version):
             handle.close()
-            raise changed(str(file.address))
+            raise StaleVersionError
 
     def pieces(self, start: int, stop: int | None = None) -> Iterator[bytes]:
         """See `Source`."""

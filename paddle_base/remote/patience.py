@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class Patience:
 
     Args: name: what the addresses are, for messages, such as the name of a variable.  seconds: after them it gives up.
     remedy: what a user can do if that was too short.  say: writes one line of the program's log.  clock, wait, now: for
-    tests: monotonic seconds, a pause, and seconds since the epoch.
+    tests: monotonic seconds, a pause in place of the real one, and seconds since the epoch.
     """
 
     name: str
@@ -32,7 +33,7 @@ class Patience:
     remedy: str = "check the network and the server"
     say: Callable[[str], None] = glog.warning
     clock: Callable[[], float] = time.monotonic
-    wait: Callable[[float], None] = time.sleep
+    wait: Callable[[float], None] | None = None
     now: Callable[[], float] = time.time
 
     def begin(self) -> Deadline:
@@ -44,13 +45,26 @@ class Patience:
         return f"{self.name} {address}"
 
 
-class Deadline:
-    """The time until which steps are repeated."""
+class StoppedTransferError(Exception):
+    """Another thread of the same transfer has failed; its error counts."""
 
-    def __init__(self, patience: Patience) -> None:
+
+class Deadline:
+    """The time until which steps are repeated. Other threads of the same transfer have deadlines made by `again`."""
+
+    def __init__(self, patience: Patience, until: float | None = None, stopping: threading.Event | None = None) -> None:
         self.patience = patience
-        self._until = patience.clock() + patience.seconds
+        self._until = patience.clock() + patience.seconds if until is None else until
+        self._stopping = stopping or threading.Event()
         self._delays = exponential_backoff(FIRST_DELAY_S, LAST_DELAY_S, spread=0.0)
+
+    def again(self) -> Deadline:
+        """Return the same deadline for another thread, which has delays of its own."""
+        return Deadline(self.patience, self._until, self._stopping)
+
+    def stop(self) -> None:
+        """End the transfers of all threads with this deadline at their next piece."""
+        self._stopping.set()
 
     def check(self, address: Address, had: str) -> None:
         """Raise an error if the time is over.
@@ -58,6 +72,8 @@ class Deadline:
         Args: had: what has been reached, such as the number of bytes.
         Raises: PeerUnreachableError.
         """
+        if self._stopping.is_set():
+            raise StoppedTransferError
         if self.patience.clock() > self._until:
             raise PeerUnreachableError(
                 f"{self.patience.show(address)}: {had} had arrived when {self.patience.seconds:g} s were over; "
@@ -75,7 +91,7 @@ class Deadline:
         program.
         """
         patience, shown = self.patience, self.patience.show(address)
-        if isinstance(error, (*OWN_BUGS, PaddleError)):
+        if isinstance(error, (*OWN_BUGS, PaddleError, StoppedTransferError)):
             raise error
         final = find_final(error, shown, address.scheme, patience.now())
         if final is not None:
@@ -86,7 +102,10 @@ class Deadline:
                 f"{shown}: {describe(error)} (tried for {patience.seconds:g} s); {patience.remedy}"
             ) from error
         patience.say(f"{shown}: {describe(error)}; next try in {delay:.1f} s")
-        patience.wait(delay)
+        if patience.wait is not None:
+            patience.wait(delay)
+        if self._stopping.wait(0.0 if patience.wait else delay):
+            raise StoppedTransferError
 
     def repeat(self, step: Callable[[], Result], address: Address) -> Result:
         """Return the result of a step, which is repeated after temporary errors.

@@ -33,8 +33,8 @@ def list_files(store: Store, address: Address, patience: Patience, most: int = M
 
     Raises: MissingInputError: there is none.  DataError: there are more than `most` names.  PaddleError: see Patience.
     """
-    exact = None
-    if not address.key.endswith("/") and address.key:
+    exact = RemoteFile(address) if address.scheme == HTTPS else None  # a server need not know HEAD
+    if exact is None and address.key and not address.key.endswith("/"):
         exact = patience.begin().repeat(lambda: store.find(address), address)
     if exact is not None:
         yield exact

@@ -1,15 +1,12 @@
-"""A bucket, and a proxy that answers wrongly."""
+"""A bucket for tests, on the server of `s3_process`, behind the proxy that answers wrongly."""
 
 from __future__ import annotations
 
 import functools
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from s3_process import FaultyProxy, S3Process, environ_of
+from s3_process import FaultyProxy
 
 from paddle_base.remote.addresses import parse_address
 from paddle_base.remote.interface import Store
@@ -36,16 +33,3 @@ class Bucket:
         """Upload an object as a client does, which gives it an ETag."""
         store: Any = self.store
         store.system.pipe_file(f"bucket/{key}", content)
-
-
-@pytest.fixture
-def bucket(s3_server: S3Process, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bucket]:
-    folder = s3_server.root / "bucket"
-    folder.mkdir()
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    with FaultyProxy(s3_server.port).running() as proxy:
-        for name, value in environ_of(proxy.endpoint).items():
-            monkeypatch.setenv(name, value)
-        yield Bucket(folder, proxy)
-    shutil.rmtree(folder)
