@@ -7,7 +7,7 @@
 {{- $default := (sub (int (include "static.count" .)) 1) }}
 {{- dig "minimum" $default .Values.settings | include "paddle.text" }}
 {{- end }}
-{{- define "static.components" }}quick_start any-program nfs single-node pod-names fewer-trainers disruption-budget quota kueue volcano prometheus prometheus-operator restricted{{ end }}
+{{- define "static.components" }}quick_start any-program s3 nfs single-node pod-names fewer-trainers disruption-budget quota kueue volcano prometheus prometheus-operator restricted{{ end }}
 {{- define "static.settings" }}count minimum
 {{- end }}
 {{- define "tasks.JOB_NAME" }}
@@ -85,4 +85,4 @@
 {{- define "allreduce.components" }}nfs single-node quota restricted{{ end }}
 {{- define "allreduce.settings" }}JOB_NAME MAX_NP MIN_NP NUM_PROC
 {{- end }}
-{{/* made of 77c86c962f0cc58430ed859339aed13bc04a8b21e0101ea788298099b2aefd2e */}}
+{{/* made of 00659327ebb180f1e4b41ec80398c3ad77940d0943748cfc156338f2e86a82b8 */}}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import importlib
 import re
 from collections.abc import Iterator, Mapping
@@ -50,7 +51,7 @@ def open_fsspec(address: Address) -> FsspecStore:
     settings = SETTINGS.get(scheme.protocol, {})
     system = fsspec.filesystem(scheme.protocol, skip_instance_cache=True, use_listings_cache=False, **settings)
     if scheme.protocol == "s3":
-        system.retries = 1
+        vars(system)["retries"] = 1
         return S3Store(system)
     return FsspecStore(system)
 
@@ -88,6 +89,11 @@ class FsspecStore:
     def put(self, path: Path, address: Address) -> None:
         """See `Store`."""
         self.system.put_file(str(path), _path(address))
+
+    def remove(self, address: Address) -> None:
+        """See `Store`."""
+        with contextlib.suppress(FileNotFoundError):
+            self.system.rm_file(_path(address))
 
     def _handle_of(self, file: RemoteFile) -> Any:
         # without a size, s3fs asks for the ETag, and then demands it of each block

@@ -52,7 +52,11 @@ class HttpsStore:
 
     def put(self, path: Path, address: Address) -> None:
         """Raise an error. Raises: ConfigError: servers of https are only read."""
-        raise ConfigError(f"{address}: https:// is only read; name a bucket")
+        raise _read_only(address)
+
+    def remove(self, address: Address) -> None:
+        """Raise an error. Raises: ConfigError: see `put`."""
+        raise _read_only(address)
 
 
 class HttpsSource:
@@ -106,6 +110,10 @@ class _HttpsOnly(HTTPRedirectHandler):
         if urlsplit(newurl).scheme != "https":
             raise DataError(f"{req.full_url.partition('?')[0]} leads to {newurl.partition('?')[0]}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _read_only(address: Address) -> ConfigError:
+    return ConfigError(f"{address}: https:// is only read; name a bucket")
 
 
 def _url(address: Address) -> str:

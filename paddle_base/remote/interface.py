@@ -73,3 +73,7 @@ class Store(Protocol):
     def put(self, path: Path, address: Address) -> None:
         """Write a local file to an address; readers see the old or the new content."""
         ...
+
+    def remove(self, address: Address) -> None:
+        """Remove a file; it need not exist."""
+        ...

@@ -45,6 +45,10 @@ class LocalStore:
         with path.open("rb") as source:
             write_mark(target, iter(lambda: source.read(BLOCK), b""))
 
+    def remove(self, address: Address) -> None:
+        """See `Store`."""
+        Path(address.key).unlink(missing_ok=True)
+
 
 class LocalSource:
     """An open file of the file system."""

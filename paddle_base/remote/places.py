@@ -10,6 +10,8 @@ from typing import BinaryIO
 
 from paddle_base.remote.addresses import Address, is_address, parse_address
 from paddle_base.remote.patience import Patience
+from paddle_base.remote.reader import open_file
+from paddle_base.remote.stores import list_files, open_store
 from paddle_base.runtime.errors import MissingInputError
 from paddle_base.runtime.regular_files import open_regular
 
@@ -30,8 +32,6 @@ def expand(places: Iterable[Path | Address], name: str) -> Iterator[Path | Addre
     Args: name: what the addresses are, for messages.
     Raises: PaddleError: see `list_files`.
     """
-    from paddle_base.remote.stores import list_files, open_store
-
     for place in places:
         if isinstance(place, Path):
             yield place
@@ -51,9 +51,6 @@ def open_place(place: Place, name: str) -> BinaryIO:
         place = read_place(place)
     if isinstance(place, Path) or place.is_local:
         return open_regular(Path(str(place)))
-    from paddle_base.remote.reader import open_file
-    from paddle_base.remote.stores import open_store
-
     store, patience = open_store(place), Patience(name)
     file = patience.begin().repeat(lambda: store.find(place), place)
     if file is None:

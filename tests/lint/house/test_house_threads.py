@@ -17,6 +17,7 @@ ALONE = {
     "paddle_cluster/elastic/job.py": (3, "each ends the job"),
     "paddle_cluster/elastic/launching/durable.py": (1, "it only reaps a process"),
     "paddle_cluster/elastic/membership/notifying.py": (1, "a notice that is lost comes with the next heartbeat"),
+    "paddle_cluster/launcher/copying.py": (1, "it copies what the volume has, and the launcher waits for its end"),
     "paddle_cluster/launcher/failures.py": (1, "it makes a report"),
     "paddle_cluster/launcher/programs/process.py": (1, "it reads the end of a log, for a bounded time"),
     "paddle_cluster/localcluster/controller.py": (1, "localcluster is a tool of one machine"),
