@@ -22,6 +22,9 @@ A flag in the arguments (`args` of the Job) overrides its variable, and a variab
 VARIABLE                     DEFAULT               MEANING
 JOB_PATH                     required              mount point of the shared volume
 JOB_NAME                     required              the Job's metadata.name, and its directory on the volume
+JOB_INPUT                    none                  address in a bucket, as s3://BUCKET/KEY, that has the config directory TRAIN_CONFIG_DIR and the shards in place of JOB_PATH/JOB_NAME
+INPUT_TIMEOUT                3600                  seconds after which a copy from JOB_INPUT, or of one file to OUTPUT_COPY, gives up
+OUTPUT_COPY                  none                  address in a bucket to which the launcher copies the output: each save when it is complete, its mark last
 TRAIN_CONFIG_DIR             found                 config directory inside JOB_PATH/JOB_NAME; if not set, the only directory of JOB_PATH/JOB_NAME with a config
 CONF_PADDLE_NIC              eth0                  interface or address that the pserver binds
 CONF_PADDLE_PORT             7164                  first port of the pserver
@@ -275,6 +278,22 @@ stage_config() {
     say "staged ${#kinds} files of $source in $target"
 }
 
+# fetch_config: copies the config directory from the bucket of JOB_INPUT, and then stages the copy. The output of the job
+# goes to the volume all the same.
+fetch_config() {
+    local source=$WORK_DIR/.input~$JOB_NAME/${TRAIN_CONFIG_DIR:-}
+    [ -n "${TRAIN_CONFIG_DIR:-}" ] || fail $EXIT_CONFIG "JOB_INPUT is set, and TRAIN_CONFIG_DIR is not" \
+        "set TRAIN_CONFIG_DIR to the name of the config directory below JOB_INPUT"
+    mkdir -p -- "$JOB_PATH/$JOB_NAME" 2>/dev/null || fail $EXIT_VOLUME "uid $(id -u) cannot make $JOB_PATH/$JOB_NAME" \
+        "mount the volume for the output there, and make this uid the owner of the shared directory"
+    rm -rf -- "$WORK_DIR/.input~$JOB_NAME"
+    mkdir -p -- "$source" 2>/dev/null || fail $EXIT_VOLUME "uid $(id -u) cannot write the work directory WORK_DIR=$WORK_DIR" \
+        "mount an emptyDir there, or set WORK_DIR to a writable directory"
+    python3 -P -m paddle_base.remote JOB_INPUT "${JOB_INPUT%/}/$TRAIN_CONFIG_DIR/" "$source" "${INPUT_TIMEOUT:-3600}" || exit
+    stage_config "$source"
+    rm -rf -- "$WORK_DIR/.input~$JOB_NAME"
+}
+
 # has_flag NAME ARG...: succeeds if the flag is among the arguments, with one dash or two. The value of the flag follows
 # '=' or is the next argument
 has_flag() {
@@ -288,7 +307,9 @@ has_flag() {
 
 # stage_program: copies the directory of the program of ENTRY, which the launcher and the program find as TRAINER_PACKAGE
 stage_program() {
-    if [ -z "${TRAINER_PACKAGE:-}" ]; then
+    if [ -z "${TRAINER_PACKAGE:-}" ] && [ -n "${JOB_INPUT:-}" ]; then
+        fetch_config
+    elif [ -z "${TRAINER_PACKAGE:-}" ]; then
         find_config_dir
         stage_config
     else
@@ -424,9 +445,15 @@ main() {
     trap 'exit 143' TERM INT
     set_defaults
     check_environment k8s/job.yaml JOB_PATH JOB_NAME JOB_NAMESPACE
-    if [ -z "${ENTRY:-}" ]; then find_config_dir "$@"; fi
+    if [ -z "${ENTRY:-}${JOB_INPUT:-}" ]; then find_config_dir "$@"; fi
     say "job $JOB_NAMESPACE/$JOB_NAME, ${CONF_PADDLE_GRADIENT_NUM:+$CONF_PADDLE_GRADIENT_NUM trainers, }volume $JOB_PATH"
-    if [ -n "${ENTRY:-}" ]; then stage_program; else stage_config; fi
+    if [ -n "${ENTRY:-}" ]; then
+        stage_program
+    elif [ -n "${JOB_INPUT:-}" ]; then
+        fetch_config
+    else
+        stage_config
+    fi
     set_home_and_tmp
     if [ -z "${ENTRY:-}" ]; then choose_config "$@"; fi
     # flags that are among the arguments are omitted here, so each flag occurs only once in the command line. A program of

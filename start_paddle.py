@@ -76,6 +76,7 @@ from paddle_cluster.launcher.control import ending
 from paddle_cluster.launcher.control.job_record import attempt_config
 from paddle_cluster.launcher.control.launcher import Launcher
 from paddle_cluster.launcher.control.watch import AttemptWatch
+from paddle_cluster.launcher.copying import CopyingThread
 from paddle_cluster.launcher.entry import build_entry_command
 from paddle_cluster.launcher.errors import NEVER_RETRY, NotReadyError
 from paddle_cluster.launcher.failures import give_up, say_first_failure
@@ -226,7 +227,8 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
     say(f"{config.layout.name_pod(trainer_id)} of {len(ids)}, attempt {record.name}; logs in {node}")
     environ = {**os.environ, **attempt_environ(config, record, train_args_dict)}
     met = Meeting(ids, record)
-    with launcher.stop.noted():
+    copied = config.output_copy if trainer_id == 0 else None
+    with CopyingThread(config.output, copied, config.input_timeout, launcher.stop), launcher.stop.noted():
         with Supervisor(launcher, config, environ, node) as supervisor:
             try:
                 result = run_programs(supervisor, met, launcher)

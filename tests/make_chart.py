@@ -23,6 +23,7 @@ K8S = Path(__file__).parents[1] / "k8s"
 MODES = {"static": ".", "tasks": "tasks", "allreduce": "allreduce"}
 OFFERED = re.compile(r"^#  - (\S*components/\S+)", re.MULTILINE)
 IMAGES = {"REPO/paddle:mypaddle": "image", "REPO/etcd:v3.5": "etcdImage"}
+SERVER = {"192.0.2.1/32": "cidr", "port: 443": "port"}  # of the component s3 -> the value
 PARTS = {"paddle-data": "data", "trainer": "training"}  # container -> the value that has its variables
 ENABLED = {"access": "", "volume": "", "data": "data"}  # component of an object -> the value that leaves it out
 COMPUTED = {"minimum": '(sub (int (include "static.count" .)) 1)'}  # kustomize cannot compute it
@@ -225,6 +226,8 @@ class Writer:
             )
         for image, name in IMAGES.items():
             text = text.replace(image, f"{{{{ .Values.{name}.repository }}}}:{{{{ .Values.{name}.tag }}}}")
+        for example, name in SERVER.items() if path[0] == "NetworkPolicy" else ():
+            text = text.replace(example, example.replace(example.split()[-1], f"{{{{ .Values.s3.{name} }}}}"))
         for token, name in self._mode.tokens.items():
             text = text.replace(token, f'{{{{ include "{self._mode.name}.{name}" . }}}}')
         return text

@@ -7,7 +7,7 @@
 {{- $default := (sub (int (include "static.count" .)) 1) }}
 {{- dig "minimum" $default .Values.settings | include "paddle.text" }}
 {{- end }}
-{{- define "static.components" }}quick_start any-program gpu nfs single-node pod-names fewer-trainers disruption-budget quota kueue volcano prometheus prometheus-operator restricted{{ end }}
+{{- define "static.components" }}quick_start any-program gpu s3 nfs single-node pod-names fewer-trainers disruption-budget quota kueue volcano prometheus prometheus-operator restricted{{ end }}
 {{- define "static.settings" }}count minimum
 {{- end }}
 {{- define "tasks.JOB_NAME" }}
@@ -85,4 +85,4 @@
 {{- define "allreduce.components" }}nfs single-node quota restricted{{ end }}
 {{- define "allreduce.settings" }}JOB_NAME MAX_NP MIN_NP NUM_PROC
 {{- end }}
-{{/* made of 2db2f25bd2d75001ff9f88015f57bb8e92d2c29fb407ab5e82ff146c8a90d49a */}}
+{{/* made of 88cbbebe8131a7e69bdc2721168b180148e1033327e3b7e0ddb109f04d805778 */}}

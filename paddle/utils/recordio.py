@@ -14,6 +14,8 @@ from paddle_base.recordio.reading import RecordIOReader, load_chunk
 from paddle_base.recordio.shards import ShardPlan, write_shards
 from paddle_base.recordio.sources import FORMS, read_sources
 from paddle_base.recordio.writing import CHUNK_BYTES
+from paddle_base.remote.addresses import Address
+from paddle_base.remote.places import expand, read_place
 from paddle_base.runtime.durable_files import find_output, write_durably, write_mark
 from paddle_base.runtime.errors import DataError, PaddleError, UsageError, VolumeError
 from trainer.command_line import CommandParser, command
@@ -26,6 +28,7 @@ LINES = 10_000  # default number of records of a shard
 def main(argv: Sequence[str]) -> int:
     """Run a command line, and return the exit status."""
     arguments = build_parser().parse_args(argv)
+    arguments.files = list(expand(arguments.files, "FILE"))
     status: int = arguments.run(arguments)
     return status
 
@@ -41,10 +44,18 @@ def build_parser() -> CommandParser:
     )
     check.set_defaults(run=run_check)
     for reads in (show, check):
-        reads.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a RecordIO file")
+        reads.add_argument(
+            "files",
+            nargs="+",
+            type=read_place,
+            metavar="FILE",
+            help="a RecordIO file, or an address such as s3://BUCKET/KEY",
+        )
     convert = commands.add_parser("convert", help="write text as RecordIO files, or records of RecordIO files as lines")
     convert.set_defaults(run=run_convert)
-    convert.add_argument("files", nargs="+", type=Path, metavar="FILE", help="input files, in this order")
+    convert.add_argument(
+        "files", nargs="+", type=read_place, metavar="FILE", help="input files or addresses, in this order"
+    )
     convert.add_argument(
         "--to",
         choices=("recordio", "lines"),
@@ -161,7 +172,7 @@ def run_check(arguments: Namespace) -> int:
     return DataError.exit_code if DataError.exit_code in statuses else next(filter(None, statuses), 0)
 
 
-def find_damage(path: Path) -> Iterator[DamagedChunkError]:
+def find_damage(path: Path | Address) -> Iterator[DamagedChunkError]:
     """Yield an error for each damaged chunk of a file. After a damaged header, later chunks cannot be found.
 
     Raises: MissingInputError, VolumeError: the file cannot be read.  ConfigError: Snappy is not installed.
@@ -203,7 +214,7 @@ def run_convert(arguments: Namespace) -> int:
     return 0
 
 
-def find_target(target: Path, paths: Iterable[Path], may_overwrite: bool) -> Path:
+def find_target(target: Path, paths: Iterable[Path | Address], may_overwrite: bool) -> Path:
     """Return the file to which the lines are written: `target`, or the file to which the link `target` leads.
 
     Raises: UsageError: the file is one of the input files, or it exists and must not be overwritten.  VolumeError: the
@@ -220,14 +231,14 @@ def find_target(target: Path, paths: Iterable[Path], may_overwrite: bool) -> Pat
     return place
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(one: Path, other: Path | Address) -> bool:
     try:
-        return one.samefile(other)
+        return isinstance(other, Path) and one.samefile(other)
     except OSError:  # one of the files does not exist; a missing input file is reported when it is read
         return False
 
 
-def write_lines(paths: Iterable[Path], target: Path | None) -> None:
+def write_lines(paths: Iterable[Path | Address], target: Path | None) -> None:
     """Write every record as a line to stdout or to a file. The file gets its name only when it is complete.
 
     Raises: DataError: a record has several lines.  VolumeError: the file cannot be written.  The errors of
@@ -241,7 +252,7 @@ def write_lines(paths: Iterable[Path], target: Path | None) -> None:
     write_durably(target.parent, lambda: write_mark(target, _lines(paths)))
 
 
-def _lines(paths: Iterable[Path]) -> Iterator[bytes]:
+def _lines(paths: Iterable[Path | Address]) -> Iterator[bytes]:
     for path in paths:
         with RecordIOReader(path) as reader:
             for number, record in enumerate(reader):

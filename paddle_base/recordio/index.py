@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import bisect
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 from paddle_base.recordio.errors import ChunkPlace, DamagedChunkError
 from paddle_base.recordio.layout import HEADER, MAGIC_BYTES, ChunkIndex, parse_header
+from paddle_base.remote import places
+from paddle_base.remote.places import Place, open_place, size_of
 from paddle_base.runtime.errors import MissingInputError, PaddleError, reading_error
-from paddle_base.runtime.regular_files import open_regular
 
+NAME = "the RecordIO file"
 MOST_CHUNKS = 1 << 20  # maximum chunks of a file: their index takes 0.3 GB
 
 _RANGE = re.compile(r"(.+)#chunk=(\d{1,19})&offset=(\d{1,19})&skip=(\d{1,19})&count=(\d{1,19})", re.DOTALL)
@@ -78,15 +78,14 @@ class FileIndex:
                 yield RecordRange(self.path, group[0].number, group[0].offset, 0, count)
 
 
-def read_index(path: str | Path) -> FileIndex:
+def read_index(path: Place) -> FileIndex:
     """Return the index of a file; read the headers of its chunks, but no payload.
 
     Raises: MissingInputError: the file cannot be read.  VolumeError: the volume of the file does not answer.
         DamagedChunkError: a header is invalid, or the file ends inside a chunk.
     """
     with open_records(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        return FileIndex(str(path), size, tuple(scan(file, str(path))))
+        return FileIndex(str(path), size_of(file), tuple(scan(file, str(path))))
 
 
 def name_chunks(names: Iterable[str]) -> Iterator[str]:
@@ -105,7 +104,7 @@ def name_chunks(names: Iterable[str]) -> Iterator[str]:
             yield name
             continue
         with file:
-            if read_at(file.fileno(), name, len(MAGIC_BYTES), 0) == MAGIC_BYTES:
+            if read_at(file, name, len(MAGIC_BYTES), 0) == MAGIC_BYTES:
                 yield from _name_ranges(file, name)
             else:
                 yield name
@@ -120,21 +119,21 @@ def _name_ranges(file: BinaryIO, name: str) -> Iterator[str]:
         yield str(RecordRange(name, error.place.number, error.place.offset, 0, 1))
 
 
-def open_records(path: str | Path) -> BinaryIO:
-    """Open a file for reading.
+def open_records(path: Place) -> BinaryIO:
+    """Open a file for reading, or an object of a bucket.
 
     Raises: MissingInputError: the file cannot be read, or is not a regular file.  VolumeError: the volume of the file
         does not answer.
     """
     try:
-        return open_regular(Path(path))
+        return open_place(path, NAME)
     except OSError as error:
         raise failure(path, error) from error
 
 
-def failure(path: str | Path, error: OSError) -> PaddleError:
+def failure(path: Place, error: OSError) -> PaddleError:
     """Return the error for a RecordIO file that cannot be read."""
-    return reading_error(MissingInputError, f"the RecordIO file {path} cannot be read", error)
+    return reading_error(MissingInputError, f"{NAME} {path} cannot be read", error)
 
 
 def scan(file: BinaryIO, path: str, number: int = 0, offset: int = 0) -> Iterator[ChunkIndex]:
@@ -144,8 +143,7 @@ def scan(file: BinaryIO, path: str, number: int = 0, offset: int = 0) -> Iterato
 
     Raises: DamagedChunkError, MissingInputError, VolumeError: see `read_index`.
     """
-    handle, first = file.fileno(), 0
-    size = os.fstat(handle).st_size
+    first, size = 0, size_of(file)
     while offset < size:
         place = ChunkPlace(path, number, offset)
         if number >= MOST_CHUNKS:
@@ -153,17 +151,17 @@ def scan(file: BinaryIO, path: str, number: int = 0, offset: int = 0) -> Iterato
                 f"a file may have at most {MOST_CHUNKS} chunks; write the file with larger chunks, or as several files",
                 place,
             )
-        chunk = parse_header(read_at(handle, path, HEADER.size, offset), place, first, size)
+        chunk = parse_header(read_at(file, path, HEADER.size, offset), place, first, size)
         yield chunk
         number, offset, first = number + 1, chunk.end, first + chunk.records
 
 
-def read_at(handle: int, path: str, size: int, offset: int) -> bytes:
+def read_at(file: BinaryIO, path: str, size: int, offset: int) -> bytes:
     """Return `size` bytes of an open file from an offset on, or fewer at the end of the file.
 
     Raises: MissingInputError, VolumeError.
     """
     try:
-        return os.pread(handle, size, offset)
+        return places.read_at(file, size, offset)
     except OSError as error:
         raise failure(path, error) from error

@@ -5,12 +5,10 @@ The CRC, the decompression and the number of records of a chunk are checked befo
 
 from __future__ import annotations
 
-import os
 import zlib
 from array import array
 from collections.abc import Iterator
 from itertools import chain, islice
-from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
@@ -18,8 +16,9 @@ from paddle_base.recordio.compression import PayloadError, decompress
 from paddle_base.recordio.errors import ChunkPlace, DamagedChunkError
 from paddle_base.recordio.index import RecordRange, open_records, read_at, scan
 from paddle_base.recordio.layout import LENGTH, MOST_CHUNK_BYTES, ChunkIndex, find_ends
+from paddle_base.remote.places import Place, size_of
 
-Source = str | Path | RecordRange  # a str names a file or a range
+Source = Place | RecordRange  # a str names a file, an address or a range
 
 
 class RecordIOReader:
@@ -90,7 +89,7 @@ def read_range(file: BinaryIO, wanted: RecordRange) -> Iterator[Iterator[bytes]]
             skip = max(0, skip - chunk.records)
         if left:
             place = ChunkPlace(wanted.path, wanted.chunk, wanted.offset)
-            size = os.fstat(file.fileno()).st_size
+            size = size_of(file)
             raise DamagedChunkError(
                 f"{left} of the {wanted.count} records of the range are not in the file of {size} bytes; restore "
                 "the file that was indexed, or index the file again",
@@ -116,7 +115,7 @@ def load_chunk(file: BinaryIO, path: str, chunk: ChunkIndex) -> tuple[bytes, arr
     Raises: see RecordIOReader.
     """
     place = ChunkPlace(path, chunk.number, chunk.offset)
-    payload = read_at(file.fileno(), path, chunk.size, chunk.start)
+    payload = read_at(file, path, chunk.size, chunk.start)
     crc = zlib.crc32(payload)
     if len(payload) != chunk.size or crc != chunk.crc:
         raise DamagedChunkError(

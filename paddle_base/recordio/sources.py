@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from paddle_base.recordio.errors import OversizedRecordError
 from paddle_base.recordio.layout import LENGTH, MAGIC_BYTES, MOST_CHUNK_BYTES
+from paddle_base.remote.addresses import Address
+from paddle_base.remote.places import open_place, size_of
 from paddle_base.runtime.errors import DataError, MissingInputError, reading_error
-from paddle_base.runtime.regular_files import open_regular
 
 MOST_LINE_BYTES = 4 << 20  # maximum bytes of a line; the data job has the same limit
 MOST_FILE_BYTES = MOST_CHUNK_BYTES - LENGTH.size
 
 
-def read_lines(path: Path) -> Iterator[bytes]:
+def read_lines(path: Path | Address) -> Iterator[bytes]:
     """Yield every line of a file, without the line break.
 
     Raises: MissingInputError: the file cannot be read.  OversizedRecordError: a line has more than MOST_LINE_BYTES.
@@ -28,7 +28,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
             yield line.removesuffix(b"\n")
 
 
-def read_rows(path: Path) -> Iterator[bytes]:
+def read_rows(path: Path | Address) -> Iterator[bytes]:
     """Yield every row of a table of comma-separated values, unchanged; a quoted field may have several lines.
 
     Raises: see `read_lines`.  DataError: the table is damaged.
@@ -49,24 +49,31 @@ def read_rows(path: Path) -> Iterator[bytes]:
             ) from error
 
 
-def read_files(path: Path) -> Iterator[bytes]:
+def read_files(path: Path | Address) -> Iterator[bytes]:
     """Yield the bytes of a file, or those of each file of a directory, in the order of the file names.
 
     Raises: see `read_lines`.  OversizedRecordError: also if a file has more than MOST_FILE_BYTES.
     """
-    paths = sorted(one for one in path.iterdir() if not one.name.startswith(".")) if path.is_dir() else [path]
-    for one in paths:
+    found: list[Path | Address] = [path]
+    if isinstance(path, Path) and path.is_dir():
+        found = [*sorted(one for one in path.iterdir() if not one.name.startswith("."))]
+    for one in found:
         with _open(one) as file:
-            size = os.fstat(file.fileno()).st_size
+            size = size_of(file)
+            file.seek(0)
             if size > MOST_FILE_BYTES:
                 raise OversizedRecordError(f"{one} has {size} bytes: a record has at most {MOST_FILE_BYTES}; split it")
             yield _read(file, size, one)
 
 
-FORMS: Mapping[str, Callable[[Path], Iterator[bytes]]] = {"lines": read_lines, "csv": read_rows, "files": read_files}
+FORMS: Mapping[str, Callable[[Path | Address], Iterator[bytes]]] = {
+    "lines": read_lines,
+    "csv": read_rows,
+    "files": read_files,
+}
 
 
-def read_sources(paths: Iterable[Path], form: str, skip: int) -> Iterator[bytes]:
+def read_sources(paths: Iterable[Path | Address], form: str, skip: int) -> Iterator[bytes]:
     """Yield the records of all files in one of the FORMS, without the first `skip` records of each file.
 
     Raises: see the function of the form.
@@ -77,7 +84,7 @@ def read_sources(paths: Iterable[Path], form: str, skip: int) -> Iterator[bytes]
                 yield record
 
 
-def _lines_of(file: BinaryIO, path: Path) -> Iterator[bytes]:
+def _lines_of(file: BinaryIO, path: Path | Address) -> Iterator[bytes]:
     number = 0
     while True:
         try:
@@ -99,7 +106,7 @@ def _lines_of(file: BinaryIO, path: Path) -> Iterator[bytes]:
         yield line
 
 
-def _decode(lines: Iterable[bytes], taken: list[bytes], path: Path) -> Iterator[str]:
+def _decode(lines: Iterable[bytes], taken: list[bytes], path: Path | Address) -> Iterator[str]:
     """Yield each line as a text with one character for each byte, and append the line to `taken`."""
     size = 0
     for line in lines:
@@ -110,14 +117,14 @@ def _decode(lines: Iterable[bytes], taken: list[bytes], path: Path) -> Iterator[
         yield line.decode("latin-1")
 
 
-def _open(path: Path) -> BinaryIO:
+def _open(path: Path | Address) -> BinaryIO:
     try:
-        return open_regular(path)
+        return open_place(path, "the input")
     except OSError as error:
         raise reading_error(MissingInputError, f"{path} cannot be read", error) from error
 
 
-def _read(file: BinaryIO, size: int, path: Path) -> bytes:
+def _read(file: BinaryIO, size: int, path: Path | Address) -> bytes:
     try:
         return file.read(size)
     except OSError as error:

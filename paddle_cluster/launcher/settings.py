@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import socket
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from paddle_base.remote.addresses import STORES, Address, parse_address
 from paddle_base.runtime.environment import (
     MAKE_SECRET,
     SECRET,
@@ -54,6 +55,18 @@ def absolute(text: str) -> Path:
     return Path(matching(r"/.*", "an absolute path")(text))
 
 
+def bucket(name: str) -> Callable[[str], Address | None]:
+    """Return a parser of addresses of buckets; None stands for an empty text. It raises ConfigError."""
+
+    def parse(text: str) -> Address | None:
+        found = parse_address(text, name)
+        if text and found.scheme not in STORES:
+            raise ConfigError(f"{name} is {found}, which is no address in a bucket; write for example s3://BUCKET/KEY")
+        return found if text else None
+
+    return parse
+
+
 @dataclasses.dataclass(frozen=True)
 class LauncherConfig:
     """The checked settings of the pod: each field is an environment variable.
@@ -68,6 +81,25 @@ class LauncherConfig:
         matching(rf"{DNS_LABEL}(\.{DNS_LABEL})*", "the Job's metadata.name"),
     )
     job_path: Path = variable("JOB_PATH", "/home/jobpath", "mount point of the shared volume", absolute)  # noqa: RUF009
+    job_input: Address | None = variable(  # noqa: RUF009
+        "JOB_INPUT",
+        "",
+        "address in a bucket that has the config directory and the shards in place of JOB_PATH/JOB_NAME: "
+        "s3://BUCKET/KEY; empty: the volume has them",
+        bucket("JOB_INPUT"),
+    )
+    input_timeout: float = variable(
+        "INPUT_TIMEOUT",
+        "3600",
+        "seconds after which a copy from JOB_INPUT, or of one file to OUTPUT_COPY, gives up",
+        seconds,
+    )
+    output_copy: Address | None = variable(  # noqa: RUF009
+        "OUTPUT_COPY",
+        "",
+        "address in a bucket to which the output is copied: each save when it is complete, its mark last; empty: none",
+        bucket("OUTPUT_COPY"),
+    )
     job_namespace: str = variable(
         "JOB_NAMESPACE",
         "the service account's",

@@ -19,6 +19,7 @@ from paddle_cluster.launcher.errors import IndivisibleError
 from paddle_cluster.launcher.settings import LauncherConfig
 from paddle_cluster.launcher.shards.division import STAGED, Portion, ShardLists, assign_bases, divide, place_of
 from paddle_cluster.launcher.shards.overlay import Overlay, StagedData
+from paddle_cluster.launcher.shards.sources import marker_of, place_of_job, remove_copies, shard_of
 from paddle_cluster.launcher.shards.tree import LOOP, NOTHING, TOO_MANY, walk_tree
 from paddle_cluster.launcher.volume import describe_owner, describe_volume_error, load, volume_errors
 
@@ -42,16 +43,17 @@ def stage_data(config: LauncherConfig, trainer_id: int, overlay: Overlay, place:
         the work directory.
     """
     target, before = overlay.target / place, overlay.files
-    source = config.job_dir / str(trainer_id) / "data"
+    job = place_of_job(config)
     advice = (
-        f"the data job makes {config.job_dir}/0/data ... {config.job_dir}/{config.gradient_num - 1}/data "
+        f"the data job makes {job}/0/data ... {job}/{config.gradient_num - 1}/data "
         f"(kubectl create -f k8s/data-job.yaml, with SPLIT_COUNT={config.gradient_num})"
     )
-    split_count = read_split_count(config.job_dir / "prepared.json")
+    split_count = read_split_count(marker_of(config))
     if split_count not in (None, config.gradient_num):
         raise MissingInputError(
             f"the data were split into {split_count} shards for {config.gradient_num} trainers: {advice}"
         )
+    source = shard_of(config, trainer_id)
     try:
         names = retry_stale(lambda: os.listdir(source))  # noqa: PTH208 - the same call in every Python
     except (FileNotFoundError, NotADirectoryError):
@@ -152,7 +154,7 @@ def stage_shard(
     if not layout.runs_trainer(trainer_id):
         return f"no trainer in this pod: the number of trainers in this attempt is {layout.trainers}"
     if config.entry and has_no_shards(config, trainer_id):
-        return f"there are no shards in {config.job_dir}, so the program has no ./{target}"
+        return f"there are no shards in {place_of_job(config)}, so the program has no ./{target}"
     wanted = Portion(trainer_id)
     if record and record.absent:
         wanted = plan_portions(config, record.indexes[: layout.trainers])[trainer_id]
@@ -172,6 +174,8 @@ def stage_shard(
     except PaddleError:
         staged.clear()
         raise
+    finally:
+        remove_copies()
     staged.portion = wanted
     return said
 
@@ -181,6 +185,8 @@ def stage_shard(
 
 def has_no_shards(config: LauncherConfig, trainer_id: int) -> bool:
     """Return whether the job has no data on the volume; a program of ENTRY may read its data from elsewhere."""
+    if config.job_input is not None:
+        return False
     places = (config.job_dir / "prepared.json", *(config.job_dir / str(number) / "data" for number in (0, trainer_id)))
     try:
         return not any(path.exists() for path in places)
@@ -196,10 +202,10 @@ def plan_portions(config: LauncherConfig, indexes: Sequence[int]) -> list[Portio
     """
     bases = assign_bases(config.gradient_num, indexes)
     absent = [number for number in range(config.gradient_num) if number not in bases]
-    portions = divide(bases, {number: read_lists(config.job_dir / str(number) / "data") for number in absent})
+    portions = divide(bases, {number: read_lists(shard_of(config, number)) for number in absent})
     if isinstance(portions, int):
         raise IndivisibleError(
-            f"shard {portions}, {config.job_dir / str(portions) / 'data'}, cannot be divided among other trainers: no "
+            f"shard {portions}, {shard_of(config, portions)}, cannot be divided among other trainers: no "
             "list names its files; write a list (*.list) into each shard"
         )
     return portions
@@ -226,10 +232,10 @@ def stage_pieces(config: LauncherConfig, portion: Portion, staged: StagedData) -
 
     A test file that is also in this trainer's own shard is not added. Returns: a description of the copy.
     """
-    own, overlay = config.job_dir / str(portion.base) / "data", staged.pieces
+    own, overlay = shard_of(config, portion.base), staged.pieces
     added: dict[str, list[str]] = {}
     for piece in portion.pieces:
-        other = config.job_dir / str(piece.shard) / "data"
+        other = shard_of(config, piece.shard)
         if not (piece.is_test and piece.file and is_same_file(own / piece.file, other / piece.file)):
             added.setdefault(piece.list_name, []).append(piece.staged)
     for number in portion.others:

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from paddle_base.remote.addresses import Address
+from paddle_base.remote.places import read_place
 from paddle_base.runtime.errors import MissingInputError, NothingFoundError, VolumeError, reading_error
 from trainer.command_line import CommandParser, command
 from trainer.report.facts import Reader
-from trainer.report.writing import write_comparison, write_report
+from trainer.report.remote import fetch_output
+from trainer.report.writing import COMPARISON, NAME, write_comparison, write_report
 
 
 def build_parser() -> CommandParser:
     """Return the parser of the command line."""
     parser = CommandParser(prog="paddle report", description="Write the report of a job as one HTML page.")
-    parser.add_argument("output", type=Path, help="directory output/ of the job, or --save_dir of a local run")
-    parser.add_argument("other", type=Path, nargs="?", help="output of another run; the page then compares both runs")
+    parser.add_argument(
+        "output",
+        type=read_place,
+        help="directory output/ of the job, or --save_dir of a local run, or its copy in a bucket (s3://BUCKET/KEY)",
+    )
+    parser.add_argument(
+        "other", type=read_place, nargs="?", help="output of another run; the page then compares both runs"
+    )
     parser.add_argument(
         "-o",
         "--output-file",
         type=Path,
         metavar="FILE",
-        help="file to write; default: report.html in the output, or for two runs comparison.html in the first output",
+        help="file to write; default: report.html in the output, or for two runs comparison.html in the first output; "
+        "for an output in a bucket, in the working directory",
     )
     return parser
 
@@ -32,8 +43,16 @@ def build_parser() -> CommandParser:
 def main(argv: Sequence[str]) -> None:
     """Write the report."""
     arguments = build_parser().parse_args(argv)
-    outputs = [one for one in (arguments.output, arguments.other) if one is not None]
-    sys.stdout.write(f"{report(outputs, arguments.output_file)}\n")
+    places = [one for one in (arguments.output, arguments.other) if one is not None]
+    with tempfile.TemporaryDirectory(prefix="paddle-report-") as scratch:
+        outputs = [
+            fetch_output(one, Path(scratch, str(number))) if isinstance(one, Address) else one
+            for number, one in enumerate(places)
+        ]
+        target = arguments.output_file
+        if target is None and isinstance(places[0], Address):
+            target = Path(COMPARISON if len(places) > 1 else NAME)
+        sys.stdout.write(f"{report(outputs, target)}\n")
 
 
 def report(outputs: Sequence[Path], target: Path | None) -> Path:

@@ -312,3 +312,27 @@ def test_a_drain_takes_one_pod_of_the_training_job() -> None:
     assert budget["minAvailable"] == JOB["spec"]["parallelism"] - 1
     # a job that waits for a pod has no pod that is ready, and would keep every node from being drained
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+# ----- data in a bucket
+
+
+def test_the_pods_of_a_job_with_a_bucket_reach_that_server_and_the_cluster_only() -> None:
+    policies = {document["metadata"]["name"]: document["spec"] for name, document in OBJECTS if name == "s3"}
+    for name, job in (("paddle-s3-data", DATA), ("paddle-s3-training", JOB)):
+        policy = policies[name]
+        assert matches(policy["podSelector"], pod_labels(job)) and policy["policyTypes"] == ["Egress"]
+        blocks = [(peer["ipBlock"]["cidr"], rule["ports"]) for rule in policy["egress"]
+                  for peer in rule["to"] if "ipBlock" in peer]  # fmt: skip
+        assert blocks[0] == ("192.0.2.1/32", [{"protocol": "TCP", "port": 443}])
+        # only the launcher has an API server to call
+        assert [cidr for cidr, _ in blocks[1:]] == (["0.0.0.0/0"] if job is JOB else [])
+    assert not matches(policies["paddle-s3-data"]["podSelector"], pod_labels(JOB))
+
+
+def test_the_credentials_of_a_bucket_come_from_one_secret() -> None:
+    text = (K8S / "components/s3/kustomization.yaml").read_text()
+    for patch in component("s3")["patches"]:
+        (container,) = yaml.safe_load(patch["patch"])["spec"]["template"]["spec"]["containers"]
+        assert container["envFrom"] == [{"secretRef": {"name": "paddle-s3"}}]
+    assert "create secret generic paddle-s3 --from-literal=AWS_ACCESS_KEY_ID=" in text
