@@ -151,6 +151,8 @@ class SparseColumn:
         lengths, items = _join(values)
         if self._values is None:
             return lengths, self._encode_ids(items)
+        ids: Any
+        numbers: Any
         if isinstance(items, Pairs):
             ids, numbers = items.ids, items.values
         else:

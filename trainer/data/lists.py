@@ -72,7 +72,7 @@ def slice_rows(encoded: Encoded, levels: int, first: int, last: int) -> Encoded:
     return (*lengths, *(part[first:last] for part in encoded[levels:]))
 
 
-def take_rows(encoded: Encoded, levels: int, rows: npt.NDArray[np.int64]) -> Encoded:
+def take_rows(encoded: Encoded, levels: int, rows: npt.NDArray[np.integer[Any]]) -> Encoded:
     """Return some rows of an encoded slot, in their order. Args: see `slice_rows`."""
     lengths = []
     for part in encoded[:levels]:

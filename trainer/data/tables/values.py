@@ -27,8 +27,8 @@ class ColumnError(ValueError):
         self.row, self.column = row, column
 
 
-def make_values(kind: InputType, arrays: Sequence[Any]) -> npt.NDArray[Any] | Lists:
-    """Return the values of a slot, of which numpy arrays have a row for each sample.
+def make_values(kind: InputType, arrays: Sequence[Any]) -> Any:
+    """Return the values of a slot: an array with a row for each sample, or `Lists`.
 
     A dense vector is a list of numbers, or several columns of numbers. A sparse vector with values is a map, a list of
     structures (id, value), or two columns of lists.
