@@ -41,8 +41,9 @@ $(VENV)/.torch: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt torch
 	touch $@
 
-test: setup $(if $(filter none,$(TORCH)),,$(VENV)/.torch)  ## every test of parts and of programs; the first time it compiles etcd and installs torch (TORCH=none: not)
+test: setup $(if $(filter none,$(TORCH)),,$(VENV)/.torch)  ## every test of parts and of programs; the first time it compiles etcd and versitygw and installs torch (TORCH=none: not)
 	@tests/etcd/build || { echo "test: without etcd its tests are skipped"; test -z "$$ETCD_REQUIRED"; }
+	@tests/s3/build || { echo "test: without an S3 server its tests are skipped"; test -z "$$ETCD_REQUIRED"; }
 	TMPDIR="$$(tests/temporary-directory)" $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 test-jobs: setup  ## whole jobs, and the commands of the pages, as a user runs them
@@ -64,7 +65,7 @@ lint: setup  ## ruff, mypy, import rules, bounds of sizes, dead code, codespell,
 	$(BIN)/python tests/house.py
 	$(BIN)/python tests/dead_code.py
 	$(BIN)/codespell
-	$(BIN)/shellcheck start.sh tests/etcd/build tests/arm64/run .ci/run paddle/bin/* tests/chaos/pod_network.sh tests/install-go tests/install-packages tests/newest-python tests/temporary-directory \
+	$(BIN)/shellcheck start.sh tests/etcd/build tests/s3/build tests/arm64/run .ci/run paddle/bin/* tests/chaos/pod_network.sh tests/install-go tests/install-packages tests/newest-python tests/temporary-directory \
 		$(addprefix tests/kubernetes/,base-image cluster compile custom-resources/make autoscale/run helm/build install kueue/build kwok/build moosefs run) \
 		$(addprefix tests/observability/,install run)
 	$(BIN)/yamllint --strict k8s tests

@@ -8,7 +8,6 @@ from paddle_base.runtime.errors import DataError
 
 LINE_BYTES = 4 << 20  # maximum bytes of a line of text, and of a row of a table
 FILES = 1_000_000  # maximum number of files in a folder, and of members of an archive
-DEPTH = 64  # maximum number of nested directories
 # bytes that Python needs for a short line in addition to its characters: two strings, a tuple and their references
 OBJECT_BYTES = 256
 

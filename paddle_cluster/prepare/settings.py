@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
-from urllib.parse import unquote, urlsplit
 
+from paddle_base.remote.addresses import HTTPS, Address, is_address, parse_address
 from paddle_base.runtime.errors import ConfigError, UsageError
 from paddle_base.runtime.gflags import suggest_flag
 from paddle_cluster.prepare.dataset import Source
@@ -101,6 +101,8 @@ class _Reading:
             "synthetic_shape": lambda: shape,
             "train_config_dir": lambda: self._config_name() or source.example_for(shape),
             "examples_dir": self._examples_dir,
+            "data_url": lambda: self._address("data_url"),
+            "data_path": lambda: self._address("data_path") or self._value("data_path"),
         }
         settings = Settings(**{one.name: special.get(one.name, partial(self._value, one.name))() for one in OPTIONS})
         self._check_input(settings)
@@ -187,24 +189,30 @@ class _Reading:
                 for name in ("DATA_URL", "DATA_PATH")
                 if self.given[name.lower()]
             ]
-        if source.reads == "input" and not settings.data_url and not settings.data_path:
+        if source.reads == "input" and not self.given["data_url"] and not self.given["data_path"]:
             self.problems.append(f"DATA_SOURCE={source.name} needs DATA_PATH or DATA_URL; set one of them")
         if settings.csv_task != "auto" and not settings.csv_label:
             self.problems.append(
                 f"CSV_TASK is {settings.csv_task}, but CSV_LABEL is not set; set it to the label's column"
             )
-        url = urlsplit(settings.data_url)
-        if settings.data_path:
-            self._check_place("DATA_PATH", settings.data_path, settings.out_dir)
-        elif url.scheme == "file":
-            self._check_place("DATA_URL", Path(unquote(url.path)), settings.out_dir)
-        if not settings.data_url:
-            return
-        scheme = url.scheme
-        if scheme not in ("https", "file"):
-            self.problems.append(f"DATA_URL is {settings.data_url!r}; only https:// and file:// are read")
-        elif scheme == "https" and not settings.data_sha256:
-            self.problems.append("DATA_URL is downloaded, so DATA_SHA256 must name the expected digest")
+        for name, place in (("DATA_PATH", settings.data_path), ("DATA_URL", settings.data_url)):
+            if isinstance(place, Path) or (place is not None and place.is_local):
+                self._check_place(name, Path(str(place)), settings.out_dir)
+            elif place is not None and place.scheme == HTTPS and not settings.data_sha256:
+                self.problems.append(f"{name} is downloaded, so DATA_SHA256 must name the expected digest")
+
+    def _address(self, name: str) -> Address | None:
+        """Read the address in a setting; None for a path, which DATA_URL must not be."""
+        text = self.given[name]
+        try:
+            if is_address(text):
+                return parse_address(text, name.upper())
+        except ConfigError as error:
+            self.problems.append(str(error))
+            return None
+        if text and name == "data_url":
+            self.problems.append(f"DATA_URL is {text!r}; write an address such as https://..., or set DATA_PATH")
+        return None
 
     def _check_place(self, name: str, path: Path, out_dir: Path) -> None:
         """Reject input that lies inside OUT_DIR after links are resolved, because prepare would read its own output."""

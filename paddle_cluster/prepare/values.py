@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from paddle_base.remote.addresses import Address
 from paddle_base.runtime.errors import DataError
 
 MARKER = "prepared.json"  # the file in OUT_DIR that shows that the data set is complete
@@ -130,13 +131,16 @@ class Settings:
         number(int, 1, MAX_FILES),
     )
     data_source: str = option("by TRAIN_CONFIG_DIR", "data set: {sources}; digits if nothing is set")
-    data_url: str = option("", "https:// address of an archive or file (needs data_sha256), or file://")
+    data_url: Address | None = option(  # noqa: RUF009
+        "", "https:// address of an archive or file (needs data_sha256), file://, or an address as in data_path"
+    )
     data_sha256: str = option(
         "", "SHA-256 of the input file, 64 hexadecimal digits; optional for file:// and data_path", str.lower
     )
-    data_path: Path | None = option(  # noqa: RUF009
+    data_path: Path | Address | None = option(  # noqa: RUF009
         "",
-        "a mounted archive, file or folder with the data set, instead of data_url",
+        "a mounted archive, file or folder with the data set, instead of data_url; or an address in a bucket, as "
+        "s3://BUCKET/KEY, gs:// or az://: an object, a prefix, or a pattern with * and **",
         lambda text: Path(text) if text else None,
     )
     data_timeout: float = option("600", "seconds after which a download gives up", number(float, 1.0, 86_400.0))

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
 from paddle_base.runtime.errors import DataError
+from paddle_base.runtime.member_paths import IMPOSSIBLE, place_below
 from paddle_cluster.prepare.errors import write_pieces, writing_to
 from paddle_cluster.prepare.input import tar
 from paddle_cluster.prepare.input.packed import from_start, unpacked
-from paddle_cluster.prepare.limits import DEPTH, FILES, Meter
+from paddle_cluster.prepare.limits import FILES, Meter
 
 CHUNK = 1 << 20
-NAME_BYTES = 255  # maximum length of a path component on any file system
 STORED_OR_DEFLATED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 0x1
 DAMAGES = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError, OverflowError)
-# errors of the file system if a member cannot be created, for example because its directory is a file
-IMPOSSIBLE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
 
 Members = Iterator[tuple[str, Iterator[bytes]]]
 """The files of an archive: (name, pieces of the content)."""
@@ -124,12 +121,11 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def _target(folder: Path, name: str) -> Path:
-    parts = PurePosixPath(name).parts
-    if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
-        raise DataError(f"archive member {name!r} lies outside the archive's folder")
-    if len(parts) > DEPTH or any(len(os.fsencode(part)) > NAME_BYTES for part in parts):
-        raise DataError(f"archive member {name[:100]!r}... has too long a name; rename it")
-    return folder.joinpath(*parts)
+    try:
+        return place_below(folder, name)
+    except ValueError as problem:
+        shown = repr(name) if len(name) <= 100 else f"{name[:100]!r}..."
+        raise DataError(f"archive member {shown} {problem} of the archive; rename it") from None
 
 
 def _write_all(members: Members, folder: Path) -> None:

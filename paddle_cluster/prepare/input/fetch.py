@@ -1,42 +1,26 @@
-"""Opens the input, which is a file or directory on a mounted volume, or a download with a known SHA-256."""
+"""Opens the input, which is a file or directory on a mounted volume, or a download from a bucket or a server."""
 
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
-import ssl
 import stat
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
-from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from paddle_base.runtime.backoff import exponential_backoff
-from paddle_base.runtime.errors import (
-    ApiForbiddenError,
-    ConfigError,
-    DataError,
-    MissingInputError,
-    PeerUnreachableError,
-)
-from paddle_cluster.prepare.errors import write_pieces, writing_to
+from paddle_base.remote.addresses import Address
+from paddle_base.remote.patience import Patience
+from paddle_base.remote.tree import download_all
+from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
+from paddle_cluster.prepare.errors import writing_to
 from paddle_cluster.prepare.input.archive import unpack_if_archive
 from paddle_cluster.prepare.input.folder import DIRECTORY, Folder
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.input.packed import from_start
-from paddle_cluster.prepare.limits import Meter, disk_meter, memory_meter
+from paddle_cluster.prepare.limits import FILES, disk_meter, memory_meter
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.values import Settings
 
-CHUNK = 1 << 20
 INSTEAD = "raise DATA_TIMEOUT, or fetch the file yourself and set DATA_PATH"
-SOCKET_TIMEOUT = 30.0
-FIRST_DELAY = 0.2
-LAST_DELAY = 10.0
 
 
 def fetch(settings: Settings, scratch: Path) -> Input:
@@ -46,8 +30,10 @@ def fetch(settings: Settings, scratch: Path) -> Input:
     DataError: if the input does not match DATA_SHA256, exceeds DATA_MAX_BYTES, or is an archive with members outside
     its directory.  VolumeError: if `scratch` cannot be written.
     """
-    path = _download(settings, scratch) if settings.data_url else settings.data_path
+    name, path = ("DATA_URL", settings.data_url) if settings.data_url else ("DATA_PATH", settings.data_path)
     assert path is not None  # read_settings has checked that there is an input
+    if isinstance(path, Address):
+        path = _fetch_file(path, name, settings, scratch)
     disk, memory = disk_meter(settings.data_max_bytes), memory_meter(settings.data_max_memory)
     try:
         descriptor = _open(path)
@@ -84,74 +70,20 @@ def _check_digest(path: Path, descriptor: int, expected: str) -> None:
         )
 
 
-def _download(settings: Settings, scratch: Path) -> Path:
-    """Download DATA_URL, with retries until DATA_TIMEOUT, and return the path of the copy."""
-    url = urlsplit(settings.data_url)
-    if url.scheme == "file":
-        path = Path(unquote(url.path))
+def _fetch_file(address: Address, name: str, settings: Settings, scratch: Path) -> Path:
+    """Return the path of the file of an address, or of its copy, or of the directory with the copies of several files.
+
+    Retries end at DATA_TIMEOUT. The extension of a name tells what a file is, so names are kept.
+    """
+    if address.is_local:
+        path = Path(str(address))
         if not path.exists():
-            raise MissingInputError(f"DATA_URL {settings.data_url}: there is no such file; correct DATA_URL")
+            raise MissingInputError(f"{name} {address}: there is no such file; correct {name}")
         return path
-    target = scratch / (Path(unquote(url.path)).name or "download")
-    deadline = time.monotonic() + settings.data_timeout
-    for delay in exponential_backoff(FIRST_DELAY, LAST_DELAY, spread=0.0):
-        try:
-            _copy(settings.data_url, target, deadline, disk_meter(settings.data_max_bytes))
-        except (OSError, http.client.HTTPException) as error:
-            _raise_if_final(settings.data_url, error)
-            if time.monotonic() + delay > deadline:
-                waited = f"tried for {settings.data_timeout:g} s"
-                raise PeerUnreachableError(f"DATA_URL {settings.data_url}: {error} ({waited}); {INSTEAD}") from error
-            say(f"{settings.data_url}: {error}; next try in {delay:.1f} s")
-            time.sleep(delay)
-        else:
-            break
-    return target
-
-
-def _raise_if_final(url: str, error: Exception) -> None:
-    """Raise an error of this package if a retry cannot succeed."""
-    if isinstance(error, HTTPError):
-        error.close()
-        if error.code in (401, 403):
-            raise ApiForbiddenError(f"DATA_URL {url}: {error.code} {error.reason}; the server denies access") from error
-        if 400 <= error.code < 500 and error.code not in (408, 425, 429):
-            raise MissingInputError(f"DATA_URL {url}: {error.code} {error.reason}") from error
-    reason = error.reason if isinstance(error, URLError) else error
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        raise ConfigError(
-            f"DATA_URL {url}: the certificate is not trusted ({reason.verify_message}); for a private CA, set "
-            "SSL_CERT_FILE"
-        ) from error
-
-
-class _HttpsOnly(HTTPRedirectHandler):
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage, newurl: str
-    ) -> Request | None:
-        if urlsplit(newurl).scheme != "https":
-            raise DataError(f"DATA_URL {req.full_url} leads to {newurl}, which is not https")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _copy(url: str, target: Path, deadline: float, disk: Meter) -> None:
-    opener = build_opener(_HttpsOnly, HTTPSHandler(context=ssl.create_default_context()))
-    with opener.open(url, timeout=SOCKET_TIMEOUT) as answer:
-        expected = answer.headers.get("Content-Length")
-        with writing_to(target):
-            output = target.open("wb")
-        write_pieces(_arriving(answer, url, deadline, disk), output, target)
-        received = target.stat().st_size
-    if expected is not None and expected.isdecimal() and received != int(expected):
-        raise http.client.IncompleteRead(b"", int(expected) - received)
-
-
-def _arriving(answer: http.client.HTTPResponse, url: str, deadline: float, disk: Meter) -> Iterator[bytes]:
-    received = 0
-    while chunk := answer.read1(CHUNK):  # what is there: read() would wait for the whole piece
-        received += len(chunk)
-        disk.take(len(chunk), f"DATA_URL {url}")
-        yield chunk
-        if time.monotonic() > deadline:
-            had = f"{received} of {answer.headers.get('Content-Length') or 'an unknown number of'} bytes"
-            raise PeerUnreachableError(f"DATA_URL {url}: {had} had arrived when DATA_TIMEOUT was over; {INSTEAD}")
+    patience = Patience(name, settings.data_timeout, INSTEAD, say)
+    folder = scratch / "download"
+    with writing_to(folder):
+        folder.mkdir()
+    with writing_to(folder):
+        files = download_all(address, folder, patience, disk_meter(settings.data_max_bytes).take, FILES)
+    return files[0] if files == [folder / address.name] else folder

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from paddle_base.runtime.errors import DataError
-from paddle_cluster.prepare.limits import DEPTH, FILES
+from paddle_base.runtime.member_paths import DEPTH
+from paddle_cluster.prepare.limits import FILES
 
 LINKS = 40  # maximum number of links that are followed for one name; Linux has the same limit
 # with O_PATH a directory can be opened without the permission to list it

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import io
+import itertools
 import os
 import signal
 import ssl
@@ -17,9 +18,11 @@ import forked
 import pytest
 import trustme
 
+from paddle_base.remote import https_store
+from paddle_base.remote.addresses import parse_address
+from paddle_base.remote.patience import Patience
+from paddle_base.remote.tree import download_all
 from paddle_base.runtime.errors import PeerUnreachableError
-from paddle_cluster.prepare.input import fetch
-from paddle_cluster.prepare.limits import disk_meter
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -45,7 +48,8 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, authority):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answers = []
+        self.answers, self.starts = [], []
+        self.tag, self.ranges = '"one"', False
         self.requests = 0
         self.ended = threading.Event()
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -69,10 +73,21 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Location", answer)
             self.end_headers()
             return
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(ARCHIVE)))
+        start = (
+            int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
+            if self.server.ranges and "Range" in self.headers
+            else 0
+        )
+        self.server.starts.append(start)
+        self.send_response(206 if start else 200)
+        self.send_header("ETag", self.server.tag)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(ARCHIVE) - 1}/{len(ARCHIVE)}")
+        self.send_header("Content-Length", str(len(ARCHIVE) - start))
         self.end_headers()
-        self.wfile.write(ARCHIVE[:20] if answer in ("cut", "hang") else ARCHIVE)
+        self.wfile.write(ARCHIVE[start : start + 20] if answer in ("cut", "hang", "change") else ARCHIVE[start:])
+        if answer == "change":
+            self.server.tag = '"another"'
         if answer == "hang":
             self.server.ended.wait(60)
 
@@ -167,6 +182,21 @@ def test_a_passing_failure_is_tried_again(command, server, answers):
     assert errors.count("next try in") == len(answers)
 
 
+def test_a_download_that_was_cut_off_goes_on_at_the_byte_where_it_stopped(command, server):
+    """It began again at the first byte, so a large file never came over a poor network."""
+    server.answers, server.ranges = ["cut", "cut"], True
+    status, errors = end(command())
+    assert status == 0, errors
+    assert server.starts == [0, 20, 40]
+
+
+def test_a_file_that_changes_between_two_attempts_is_noticed_by_its_etag(command, server):
+    server.answers = ["change"]
+    status, errors = end(command())
+    assert status == 65
+    assert f"DATA_URL {server.url} has changed while it was read: its ETag is another one" in errors
+
+
 @pytest.mark.parametrize(("answer", "expected"), [(404, 66), (410, 66), (401, 77), (403, 77)])
 def test_an_answer_that_will_not_change_ends_at_once(command, server, answer, expected):
     server.answers = [answer] * 9
@@ -192,10 +222,13 @@ def test_a_download_larger_than_the_limit_ends(command, server, tmp_path):
 
 
 def test_a_download_that_goes_on_ends_at_the_deadline(tmp_path, monkeypatch):
-    answer = contextlib.nullcontext(SimpleNamespace(headers={}, read1=lambda _: b"x"))
-    monkeypatch.setattr(fetch, "build_opener", lambda *_: SimpleNamespace(open=lambda url, timeout: answer))
-    with pytest.raises(PeerUnreachableError, match="1 of an unknown number of bytes had arrived when DATA_TIMEOUT was"):
-        fetch._copy("https://here/", tmp_path / "copy", time.monotonic(), disk_meter(1 << 20))
+    answer = contextlib.nullcontext(SimpleNamespace(headers={}, status=200, read1=lambda _: b"x"))
+    opener = SimpleNamespace(open=lambda url, timeout: answer)
+    monkeypatch.setattr(https_store, "build_opener", lambda *_: opener)
+    moments = itertools.count()
+    patience = Patience("DATA_URL", 5, "raise DATA_TIMEOUT", clock=lambda: float(next(moments)))
+    with pytest.raises(PeerUnreachableError, match=r"\d of an unknown number of bytes had arrived when 5 s were over"):
+        download_all(parse_address("https://here/", "DATA_URL"), tmp_path, patience)
 
 
 def test_a_server_that_is_not_there_is_unreachable(command):

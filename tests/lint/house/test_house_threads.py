@@ -26,6 +26,7 @@ ALONE = {
     "paddle/doctor/probing.py": (1, "a probe, for a bounded time"),
     "pserver/server/event_loop.py": (1, "it only imports"),
     "pserver/server/handlers/background_task.py": (1, "its error goes to the trainer that waits"),
+    "paddle_base/remote/tree.py": (1, "its error goes to the caller, who waits for it"),
     "paddle_base/runtime/health/service_threads.py": (1, "it ends the program"),
     "paddle_base/runtime/health/metrics.py": (1, "it only imports"),
     "paddle_base/runtime/network/front.py": (2, "it answers one request, or pages without which the program goes on"),

@@ -83,7 +83,7 @@ def test_d3_an_address_without_digest_or_without_tls_is_refused():
     digest = "0" * 64
     assert "DATA_SHA256 must name" in problem(DATA_SOURCE="quick_start", DATA_URL="https://host/a.tar.gz")
     plain = problem(DATA_SOURCE="quick_start", DATA_URL="http://host/a.tar.gz", DATA_SHA256=digest)
-    assert "only https:// and file:// are read" in plain
+    assert "DATA_URL begins with http://, which is not read; known are s3://" in plain
     assert read(DATA_SOURCE="quick_start", DATA_URL="https://host/a.tar.gz", DATA_SHA256=digest).data_sha256 == digest
 
 
@@ -106,7 +106,7 @@ def test_d3_an_address_without_digest_or_without_tls_is_refused():
         ({"TRAIN_CONFIG_DIR": "0", "DATA_SOURCE": "digits"}, "reserved for a shard"),
         ({"TRAIN_CONFIG_DIR": "output", "DATA_SOURCE": "digits"}, "reserved for a shard, output or prepared.json"),
         ({"DATA_PATH": "/a", "DATA_URL": "file:///a"}, "both set"),
-        ({"DATA_URL": "ftp://host/a"}, "only https:// and file://"),
+        ({"DATA_URL": "ftp://host/a"}, "DATA_URL begins with ftp://, which is not read"),
         ({"DATA_SHA256": "12"}, "64 hexadecimal digits"),
         ({"TEST_FRACTION": "1"}, "TEST_FRACTION is '1'"),
         ({"TEST_FRACTION": "1/0"}, "TEST_FRACTION is '1/0'"),
