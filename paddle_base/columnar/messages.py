@@ -8,7 +8,7 @@ Source: apache/arrow, docs/source/format/Columnar.rst, format/Message.fbs and Fi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 SCHEMA, DICTIONARY, RECORDS = 1, 2, 3  # kinds of messages
 CONTINUATION = b"\xff\xff\xff\xff"
@@ -29,7 +29,7 @@ class Message(NamedTuple):
     size: int
 
 
-def measure_messages(file: BinaryIO, begin: int, end: int) -> Iterator[Message]:
+def measure_messages(file: IO[bytes], begin: int, end: int) -> Iterator[Message]:
     """Yield the messages of a part of a file, up to the mark of their end.
 
     Raises: MessageError: the messages are damaged.
@@ -53,7 +53,7 @@ def measure_messages(file: BinaryIO, begin: int, end: int) -> Iterator[Message]:
         at = body + body_length
 
 
-def _measure(file: BinaryIO, root: _Table, body: int, length: int) -> Message:
+def _measure(file: IO[bytes], root: _Table, body: int, length: int) -> Message:
     kind = root.number(1, 1)
     if kind not in (DICTIONARY, RECORDS):
         return Message(kind, 0, length)

@@ -8,7 +8,7 @@ Source: apache/parquet-format, parquet.thrift and Encodings.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from paddle_base.columnar.footer import Chunk, DamagedFooterError
 from paddle_base.columnar.thrift import ThriftEnd, ThriftError, ThriftReader
@@ -34,7 +34,7 @@ class ChunkSize:
     values: int = 0
 
 
-def measure_chunk(file: BinaryIO, chunk: Chunk) -> ChunkSize:
+def measure_chunk(file: IO[bytes], chunk: Chunk) -> ChunkSize:
     """Read the headers of all pages of a column in a row group.
 
     Raises: DamagedFooterError: a header is damaged, or the pages have more bytes or values than the metadata say.
@@ -72,7 +72,7 @@ def measure_chunk(file: BinaryIO, chunk: Chunk) -> ChunkSize:
     return size
 
 
-def _read_header(file: BinaryIO, at: int, most: int) -> tuple[dict[int, Any], int]:
+def _read_header(file: IO[bytes], at: int, most: int) -> tuple[dict[int, Any], int]:
     """Return the header of the page at a position, and the number of its bytes."""
     count = min(FIRST_READ, most)
     while True:

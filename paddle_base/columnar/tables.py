@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from paddle_base.columnar.footer import Chunk, DamagedFooterError, Footer, RowGroup, read_footer
 from paddle_base.columnar.messages import DICTIONARY, MAGIC, RECORDS, Message, MessageError, measure_messages
@@ -52,7 +52,7 @@ class TableFile:
 
     part = "row group"
 
-    def __init__(self, file: BinaryIO, name: str, most_bytes: int) -> None:
+    def __init__(self, file: IO[bytes], name: str, most_bytes: int) -> None:
         self.name = name
         self.rows = 0
         self._file, self._most_bytes = file, most_bytes
@@ -117,7 +117,7 @@ class TableFile:
 class ParquetTable(TableFile):
     """A table in a Parquet file."""
 
-    def __init__(self, file: BinaryIO, name: str, most_bytes: int) -> None:
+    def __init__(self, file: IO[bytes], name: str, most_bytes: int) -> None:
         super().__init__(file, name, most_bytes)
         self._footer = _read_footer(file, name)
         self._reader = self._open()
@@ -208,7 +208,7 @@ class ArrowTable(TableFile):
 
     part = "record batch"
 
-    def __init__(self, file: BinaryIO, name: str, most_bytes: int) -> None:
+    def __init__(self, file: IO[bytes], name: str, most_bytes: int) -> None:
         super().__init__(file, name, most_bytes)
         file.seek(0)
         self._begin = 8 if file.read(len(MAGIC)) == MAGIC else 0
@@ -260,7 +260,7 @@ class ArrowTable(TableFile):
                 yield Batch(parts, len(parts[0]) if parts else 0, group, first)
 
 
-def open_table(file: BinaryIO, name: str, most_bytes: int = MOST_BYTES) -> TableFile:
+def open_table(file: IO[bytes], name: str, most_bytes: int = MOST_BYTES) -> TableFile:
     """Open a table of either format, which the first bytes of the file tell.
 
     Args: file: at any position, seekable; the table closes it.  name: of the file, for messages.  most_bytes: the most
@@ -285,7 +285,7 @@ def open_table(file: BinaryIO, name: str, most_bytes: int = MOST_BYTES) -> Table
         raise
 
 
-def is_table(file: BinaryIO) -> bool:
+def is_table(file: IO[bytes]) -> bool:
     """Return whether a file begins as a Parquet or Arrow file; its position becomes the start."""
     file.seek(0)
     begin = file.read(8)
@@ -302,7 +302,7 @@ def _count_leaves(kind: Any) -> int:
     return _count_leaves(kind.value_type) if hasattr(kind, "value_field") else 1
 
 
-def _read_footer_size(file: BinaryIO, name: str, magic: bytes) -> tuple[int, int]:
+def _read_footer_size(file: IO[bytes], name: str, magic: bytes) -> tuple[int, int]:
     """Return (the position, the number of bytes) of the metadata at the end of a file.
 
     Raises: DataError: the file does not end as such a file does.
@@ -319,7 +319,7 @@ def _read_footer_size(file: BinaryIO, name: str, magic: bytes) -> tuple[int, int
     return end - tail - size, size
 
 
-def _read_footer(file: BinaryIO, name: str) -> Footer:
+def _read_footer(file: IO[bytes], name: str) -> Footer:
     place, size = _read_footer_size(file, name, PARQUET)
     file.seek(place)
     try:
@@ -328,5 +328,5 @@ def _read_footer(file: BinaryIO, name: str) -> Footer:
         raise DataError(f"{name} is damaged: {error}; write the file again") from error
 
 
-def _find_footer(file: BinaryIO, name: str) -> int:
+def _find_footer(file: IO[bytes], name: str) -> int:
     return _read_footer_size(file, name, MAGIC)[0]
