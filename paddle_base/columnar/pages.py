@@ -24,14 +24,18 @@ MOST_PAGES = 1 << 20  # maximum number of pages of a column in a row group
 class ChunkSize:
     """How large the part of a column in a row group becomes when it is decoded.
 
-    Attributes: largest: bytes of its largest page, with its dictionary.  row_bytes: the most bytes for each value of a
-    page, as a mean over the page; for texts that repeat one another the largest text that is possible.  values: number
-    of all values, nulls and empty lists among them.
+    Attributes: largest: bytes of its largest page.  dictionary: bytes of its dictionary.  mean: the most bytes for each
+    value of a page, as a mean over the page.  values: number of all values, nulls and empty lists among them.  total:
+    bytes of all pages.  repeats: whether texts repeat the beginning of the text before, also of that in the page
+    before, so that each may be as long as all pages.
     """
 
     largest: int = 0
-    row_bytes: float = 0.0
+    dictionary: int = 0
+    mean: float = 0.0
     values: int = 0
+    total: int = 0
+    repeats: bool = False
 
 
 def measure_chunk(file: IO[bytes], chunk: Chunk) -> ChunkSize:
@@ -39,7 +43,7 @@ def measure_chunk(file: IO[bytes], chunk: Chunk) -> ChunkSize:
 
     Raises: DamagedFooterError: a header is damaged, or the pages have more bytes or values than the metadata say.
     """
-    size, dictionary, largest, pages = ChunkSize(), 0, 0, 0
+    size, pages = ChunkSize(), 0
     at, end = chunk.start, chunk.start + chunk.length
     while at < end and size.values < chunk.values:
         header, taken = _read_header(file, at, min(MOST_HEADER, end - at))
@@ -57,7 +61,7 @@ def measure_chunk(file: IO[bytes], chunk: Chunk) -> ChunkSize:
         if at > end or pages > MOST_PAGES:
             raise DamagedFooterError("its pages do not end where the metadata say")
         if kind == DICTIONARY:
-            dictionary = max(dictionary, plain)
+            size.dictionary = max(size.dictionary, plain)
         elif isinstance(about, dict):
             count = about.get(1)
             if not isinstance(count, int) or count < 0:
@@ -65,10 +69,10 @@ def measure_chunk(file: IO[bytes], chunk: Chunk) -> ChunkSize:
             size.values += count
             if size.values > chunk.values:
                 raise DamagedFooterError(f"its pages have more than the {chunk.values} values that the metadata say")
-            repeats = about.get(2 if kind == DATA else 4) == DELTA_BYTE_ARRAY
-            size.row_bytes = max(size.row_bytes, plain / (1 if repeats else max(1, count)))
-            largest = max(largest, plain)
-    size.largest = largest + dictionary
+            size.repeats = size.repeats or about.get(2 if kind == DATA else 4) == DELTA_BYTE_ARRAY
+            size.mean = max(size.mean, plain / max(1, count))
+            size.largest = max(size.largest, plain)
+            size.total += plain
     return size
 
 

@@ -22,6 +22,7 @@ MOST_BYTES = 512 << 20  # default of the bytes that a decoder holds at a time
 MOST_FOOTER = 64 << 20  # maximum bytes of the metadata at the end of a file
 BATCH_BYTES, BATCH_ROWS = 4 << 20, 1 << 16  # of a batch, at most one more row or page
 MOST_GAIN = 256  # a column of lists has at most this many times the bytes that the file has for it, beyond most_bytes
+TEXT_BYTES = 16  # of a text in a list, beside its content
 COLUMNS = 16_384  # maximum number of columns, as in spreadsheets
 SUFFIXES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")  # of files that these functions read
 LISTED = 400  # maximum number of characters of the names of columns in a message
@@ -120,10 +121,11 @@ class ParquetTable(TableFile):
     def __init__(self, file: IO[bytes], name: str, most_bytes: int) -> None:
         super().__init__(file, name, most_bytes)
         self._footer = _read_footer(file, name)
-        self._reader = self._open()
-        self._metadata = self._reader.metadata
+        reader = self._open()
+        self._metadata = reader.metadata
         self.rows = self._metadata.num_rows
-        self._take_schema(self._reader.schema_arrow)
+        self._take_schema(reader.schema_arrow)
+        self._readers = {frozenset[str](): reader}  # by the columns that are read as dictionaries
 
     def _open(self, **options: Any) -> Any:
         parquet = load_pyarrow("parquet")
@@ -135,14 +137,13 @@ class ParquetTable(TableFile):
         """Yield the rows of some columns (see TableFile)."""
         leaves = self._find_leaves(names)
         types = load_pyarrow("types")
-        texts = [name for name in names if types.is_string(self.kind(name)) or types.is_large_string(self.kind(name))]
-        if texts:
-            self._reader = self._open(metadata=self._metadata, read_dictionary=texts)
+        texts = {name for name in names if types.is_string(self.kind(name)) or types.is_large_string(self.kind(name))}
         for group, about in enumerate(self._footer.groups):
-            rows = min(most_rows, self._measure(group, about, leaves))
+            rows, of_dictionary = self._measure(group, about, leaves, texts)
+            reader = self._reader_of(of_dictionary)
             first = 0
             with self._decoding(f"{self.place(group)} is damaged"):
-                found = self._reader.iter_batches(rows, [group], list(names), use_threads=False)
+                found = reader.iter_batches(min(rows, most_rows), [group], list(names), use_threads=False)
             while True:
                 with self._decoding(f"{self.place(group)} is damaged"):
                     batch = next(found, None)
@@ -155,6 +156,11 @@ class ParquetTable(TableFile):
             if first != about.rows:
                 raise DataError(f"{self.place(group)} has {first} rows instead of {about.rows}; write the file again")
 
+    def _reader_of(self, texts: frozenset[str]) -> Any:
+        if texts not in self._readers:
+            self._readers[texts] = self._open(metadata=self._metadata, read_dictionary=list(texts))
+        return self._readers[texts]
+
     def _find_leaves(self, names: Sequence[str]) -> dict[str, list[int]]:
         """Return the numbers of the columns of Parquet that a column with lists or structures consists of."""
         found, first = {}, 0
@@ -163,16 +169,18 @@ class ParquetTable(TableFile):
             if field.name in names:
                 found[field.name] = list(range(first, first + count))
             first += count
-        if first != len(self._footer.repeated):
+        if first != len(self._footer.leaves):
             raise DataError(f"{self.name} has columns of a form that is not read; write it with flat columns")
         return {name: found[name] for name in names}
 
-    def _measure(self, group: int, about: RowGroup, leaves: dict[str, list[int]]) -> int:
-        """Return the number of rows of a batch in a row group.
+    def _measure(
+        self, group: int, about: RowGroup, leaves: dict[str, list[int]], texts: set[str]
+    ) -> tuple[int, frozenset[str]]:
+        """Return the number of rows of a batch in a row group, and the texts that can be read as dictionaries.
 
         Raises: DataError: the row group is damaged or too large.
         """
-        held, row_bytes = 0, 0.0
+        held, row_bytes, of_dictionary = 0, 0.0, set(texts)
         for name, numbers in leaves.items():
             for number in numbers:
                 chunk, what = about.chunks[number], f"{self.place(group)}: column {name!r}"
@@ -180,9 +188,12 @@ class ParquetTable(TableFile):
                     size = measure_chunk(self._file, chunk)
                 except DamagedFooterError as error:
                     raise DataError(f"{what} is damaged: {error}; write the file again") from error
-                held += size.largest
-                row_bytes += max(8.0, size.row_bytes * size.values / max(1, about.rows))
-                if self._footer.repeated[number]:
+                held += size.largest + size.dictionary
+                if size.repeats:  # pyarrow makes no dictionary of such texts
+                    of_dictionary.discard(name)
+                of_value = chunk.value_bytes or self._measure_text(size, name in of_dictionary)
+                row_bytes += max(8.0, of_value * size.values / max(1, about.rows))
+                if self._footer.leaves[number].is_repeated:
                     self._require_lists(size, chunk, what)
                 elif size.values != about.rows:
                     raise DataError(f"{what} has {size.values} values instead of {about.rows}; write the file again")
@@ -191,11 +202,21 @@ class ParquetTable(TableFile):
                 f"{self.place(group)}: the largest pages of its columns have {held} bytes together, and at most "
                 f"{self._most_bytes} are held in memory; write the file with smaller pages (data_page_size)"
             )
-        return int(max(1, min(BATCH_ROWS, BATCH_BYTES / max(1.0, row_bytes))))
+        return int(max(1, min(BATCH_ROWS, BATCH_BYTES / max(1.0, row_bytes)))), frozenset(of_dictionary)
+
+    def _measure_text(self, size: ChunkSize, is_dictionary: bool) -> float:
+        """Return the bytes for each text: a mean, or the longest text that is possible if each row may have it.
+
+        Texts that repeat one another may take `most_bytes` in a batch, because their longest one is unlikely.
+        """
+        if is_dictionary:
+            return size.mean
+        longest = size.total * BATCH_BYTES / self._most_bytes if size.repeats else 0
+        return max(size.mean, size.dictionary, longest)
 
     def _require_lists(self, size: ChunkSize, chunk: Chunk, what: str) -> None:
         """Check the size of lists, of which one row may have all."""
-        plain = size.values * chunk.value_bytes
+        plain = size.values * (chunk.value_bytes or TEXT_BYTES)
         if plain > max(self._most_bytes, MOST_GAIN * chunk.length):
             raise DataError(
                 f"{what} has lists of {size.values} values, which are {plain} bytes in memory and {chunk.length} in "
