@@ -79,11 +79,18 @@ class TableFile:
     def kind(self, name: str) -> Any:
         """Return the type of a column, one of pyarrow's.
 
+        Raises: DataError: see `require`.
+        """
+        return self._schema.field(self.names.index(self.require(name))).type
+
+    def require(self, name: str) -> str:
+        """Return the name of a column.
+
         Raises: DataError: there is no such column, or there are several.
         """
         count = self.names.count(name)
         if count == 1:
-            return self._schema.field(self.names.index(name)).type
+            return name
         if count:
             raise DataError(f"{self.name} has {count} columns {name!r}; give each column a name of its own")
         raise DataError(f"{self.name} has no column {name!r}; its columns are {', '.join(self.names)[:LISTED]}")
