@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-SCHEMA, DICTIONARY, RECORDS = 1, 2, 3  # kinds of messages
+DICTIONARY, RECORDS = 2, 3  # kinds of messages
 CONTINUATION = b"\xff\xff\xff\xff"
 MAGIC = b"ARROW1"
 MOST_METADATA = 64 << 20  # maximum bytes of the metadata of a message

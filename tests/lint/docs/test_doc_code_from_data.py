@@ -97,6 +97,7 @@ ALLOWED = {
     },
     ("pserver/server/event_loop.py", "importlib.import_module"): OURS,
     ("paddle_base/registry/choice.py", "importlib.import_module"): OURS,
+    ("paddle_base/columnar/package.py", "importlib.import_module"): OURS,
 }
 
 
