@@ -17,6 +17,7 @@ from paddle_cluster.prepare.sources.columns import ColumnSummary
 from paddle_cluster.prepare.sources.table import Table, TableRow, list_names
 from paddle_cluster.prepare.values import Settings
 
+BATCH_ROWS = 4096  # rows of which the fields are held at a time
 PIECE_BYTES = 16 << 20  # of the texts of several rows that are held at a time, with at most one more row
 
 
@@ -75,7 +76,7 @@ class ColumnarTable(Table):
                 wanted = self._choose(table)
                 empty = [""] * len(self.columns)
                 places = [self.columns.index(column) for column in self.columns if column.name in wanted]
-                for batch in table.batches([self.columns[place].name for place in places]):
+                for batch in table.batches([self.columns[place].name for place in places], BATCH_ROWS):
                     for row in self._rows_of(table, batch, places, empty):
                         for place in places:
                             self.columns[place].add(row.fields[place], name, row.line, row.unit)
