@@ -161,6 +161,7 @@ bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON TENSORFL
 	$(BIN)/python bench/networks.py $(of_torch)
 	$(BIN)/python bench/threads.py
 	$(BIN)/python bench/pool.py
+	$(BIN)/python bench/provider.py
 	$(BIN)/python bench/v2.py
 	$(BIN)/python bench/serve.py
 

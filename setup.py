@@ -17,7 +17,7 @@ TORCH = ["torch>=2.0"]  # paddle.elastic.torch; not in "test": make test install
 PLOT = ["matplotlib>=3.6"]  # paddle plotcurve
 EXPORT = ["onnx>=1.16", "safetensors>=0.4"]  # paddle export
 S3 = ["s3fs>=2024.6"]  # s3:// addresses; fsspec reads gs://, az:// and https:// by packages of their own
-PARQUET = ["pyarrow>=15"]  # tables in Parquet and Arrow files
+PARQUET = ["pyarrow>=16"]  # tables in Parquet and Arrow files
 
 # without a C compiler the project installs all the same, and computes in numpy
 KERNELS = Extension(

@@ -17,6 +17,7 @@ EXTRAS = {
     "image": ("pillow", "paddle.utils.image_util and preprocess_img"),
     "localcluster": ("pyyaml trustme", "paddle localcluster"),
     "metrics": ("prometheus-client", "/metrics of --metrics_port"),
+    "parquet": ("pyarrow", "tables in Parquet and Arrow files"),
     "plot": ("matplotlib", "paddle plotcurve"),
     "recordio": ("cramjam", "RecordIO files compressed by Snappy"),
     "tensorboard": ("tensorboardX", "paddle tensorboard"),

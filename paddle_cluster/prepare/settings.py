@@ -17,6 +17,7 @@ from paddle_cluster.prepare.dataset import Source
 from paddle_cluster.prepare.sources import SOURCES
 from paddle_cluster.prepare.values import MARKER, Parse, Settings, choice, options_of
 
+LISTED = 400  # maximum number of characters of names in a message
 IMAGE_EXAMPLES = Path("/opt/paddle/examples")
 
 # the sources whose TEST_FRACTION has another default than most
@@ -43,7 +44,9 @@ class _SettingsParser(argparse.ArgumentParser):
 def help_table() -> str:
     """Return the table of flags, variables and defaults for the help."""
     rows = [("flag", "variable", "default", "meaning")]
-    rows += [(f"--{o.name}=", o.name.upper(), o.default or "-", o.help) for o in OPTIONS]
+    rows += [
+        (f"--{o.name}=" + f", --{o.short}=" * bool(o.short), o.name.upper(), o.default or "-", o.help) for o in OPTIONS
+    ]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return "\n".join("  ".join([*(row[i].ljust(widths[i]) for i in range(3)), row[3]]) for row in rows)
 
@@ -58,14 +61,15 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = _SettingsParser(
         prog="paddle prepare",
-        usage="paddle prepare [--flag=value ...]",
+        usage="paddle prepare [--flag=value ...] [OUT]",
         description="Write SPLIT_COUNT shards of a data set (<id>/data) and the config of its example into OUT_DIR.",
         epilog=help_table() + "\n\nA flag overrides its variable. An empty variable counts as unset. See docs/data.md.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     for option in OPTIONS:
-        parser.add_argument(f"--{option.name}", help=argparse.SUPPRESS)
+        parser.add_argument(f"--{option.name}", *([f"--{option.short}"] * bool(option.short)), help=argparse.SUPPRESS)
+    parser.add_argument("out", nargs="*", help=argparse.SUPPRESS)
     return parser
 
 
@@ -75,7 +79,14 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     Raises: UsageError: if the command line is invalid.  ConfigError: if settings are wrong; the message names all
     wrong settings.
     """
-    flags = vars(make_parser().parse_args(argv))
+    flags = vars(make_parser().parse_intermixed_args(argv))
+    outs = flags["out"] + [flags["out_dir"]] * (flags["out_dir"] is not None)
+    if len(outs) > 1:
+        raise UsageError(
+            f"there are several output directories: {', '.join(outs)[:LISTED]}; give one, and quote a pattern of "
+            "--input, so that the shell does not make several names of it"
+        )
+    flags["out_dir"] = outs[0] if outs else None
     given = {o.name: flags[o.name] if flags[o.name] is not None else environ.get(o.name.upper(), "") for o in OPTIONS}
     return _Reading(given, environ).settings()
 
@@ -151,7 +162,8 @@ class _Reading:
         """Read DATA_SOURCE; if it is not set, return the source of the example that TRAIN_CONFIG_DIR names."""
         if self.given["data_source"]:
             return SOURCES[self._value("data_source", "digits", choice(*SOURCES))]
-        config = self.given["train_config_dir"] or "digits"
+        of_table = "quick_start" if self.given["csv_text"] else "csv" if self.given["csv_label"] else "digits"
+        config = self.given["train_config_dir"] or of_table
         for source in SOURCES.values():
             if config in (source.name, source.example or source.named_example):
                 return source
@@ -191,6 +203,8 @@ class _Reading:
             ]
         if source.reads == "input" and not self.given["data_url"] and not self.given["data_path"]:
             self.problems.append(f"DATA_SOURCE={source.name} needs DATA_PATH or DATA_URL; set one of them")
+        if settings.csv_text and (source.name != "quick_start" or not settings.csv_label):
+            self.problems.append("CSV_TEXT is for DATA_SOURCE=quick_start with CSV_LABEL; set both, or unset CSV_TEXT")
         if settings.csv_task != "auto" and not settings.csv_label:
             self.problems.append(
                 f"CSV_TASK is {settings.csv_task}, but CSV_LABEL is not set; set it to the label's column"

@@ -24,6 +24,7 @@ class Option(NamedTuple):
     """One setting. The flag is `--name`, and the variable is the name in capitals. The flag overrides the variable.
 
     Attributes: default: as the help shows it. absent: the text that an empty text stands for; `parse` accepts it.
+    short: another name of the flag, or "".
     """
 
     name: str
@@ -31,11 +32,12 @@ class Option(NamedTuple):
     help: str
     parse: Parse
     absent: str
+    short: str
 
 
-def option(default: str, help: str, parse: Parse = str, absent: str | None = None) -> Any:
+def option(default: str, help: str, parse: Parse = str, absent: str | None = None, short: str = "") -> Any:
     """Return a field of Settings. Args: see Option; `absent` is by default the same as `default`."""
-    return dataclasses.field(metadata={"option": (default, help, parse, default if absent is None else absent)})
+    return dataclasses.field(metadata={"option": (default, help, parse, default if absent is None else absent, short)})
 
 
 def options_of(settings: type[Any]) -> Iterator[Option]:
@@ -115,7 +117,7 @@ class Settings:
     `settings.py` fills in the texts that `{sources}` and so on stand for, and reads the settings that depend on others.
     """
 
-    out_dir: Path = option("", "the job's directory on the volume, <mount>/<JOB_NAME>; required")  # noqa: RUF009
+    out_dir: Path = option("", "the job's directory on the volume, <mount>/<JOB_NAME>; required; or the argument OUT")  # noqa: RUF009
     require_volume: bool = option(
         "0 (image: 1)", "1: fail with status 78 if out_dir is not on a volume of the container", switch, "0"
     )
@@ -124,13 +126,17 @@ class Settings:
         "number of shards; must equal CONF_PADDLE_GRADIENT_NUM, the number of trainers",
         number(int, 1, 100_000),  # the file names of v0.10 have numbers of five digits
         "1",
+        "shards",
     )
     shard_files: int = option(
         "1",
         "number of files of a shard's training samples; a master assigns each file as one task",
         number(int, 1, MAX_FILES),
     )
-    data_source: str = option("by TRAIN_CONFIG_DIR", "data set: {sources}; digits if nothing is set")
+    data_source: str = option(
+        "by TRAIN_CONFIG_DIR",
+        "data set: {sources}; if nothing is set, quick_start with csv_text, csv with csv_label, or else digits",
+    )
     data_url: Address | None = option(  # noqa: RUF009
         "", "https:// address of an archive or file (needs data_sha256), file://, or an address as in data_path"
     )
@@ -142,6 +148,7 @@ class Settings:
         "a mounted archive, file or folder with the data set, instead of data_url; or an address in a bucket, as "
         "s3://BUCKET/KEY, gs:// or az://: an object, a prefix, or a pattern with * and **",
         lambda text: Path(text) if text else None,
+        short="input",
     )
     data_timeout: float = option("600", "seconds after which a download gives up", number(float, 1.0, 86_400.0))
     data_encoding: str = option(
@@ -161,17 +168,22 @@ class Settings:
         "for csv: keep or drop the header line; none: there is no header; auto: drop a line that looks like a header",
         choice("auto", "keep", "drop", "none"),
     )
-    csv_label: str = option("", "for csv: the column to predict, by name or number; its classes are spread evenly")
+    csv_label: str = option(
+        "", "for tables: the column to predict, by name or number; its classes are spread evenly", short="label"
+    )
+    csv_text: tuple[str, ...] = option(
+        "all others", "for quick_start: the columns that have the text, by name or number", words, "", "text"
+    )
     csv_task: str = option(
         "auto",
         "for csv: classes or number: what the column csv_label has; auto: by its values",
         choice("auto", "classes", "number"),
     )
     csv_skip: tuple[str, ...] = option(
-        "", "for csv: columns that the network does not get, such as ids, by name or number: id,2", words
+        "", "for tables: columns that the network does not get, such as ids, by name or number: id,2", words
     )
     csv_missing: tuple[str, ...] = option(
-        MISSING, "for csv: the words, separated by commas, that stand for a missing value", words
+        MISSING, "for tables: the words, separated by commas, that stand for a missing value", words
     )
     min_count: int = option(
         "2", "minimum number of times that a word of dict.txt occurs in the training text", number(int, 1, 10**9)

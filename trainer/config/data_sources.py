@@ -6,7 +6,7 @@ Source: legacy trainer_config_helpers/data_sources.py; spec/config.md section 14
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,45 @@ def define_py_data_sources2(train_list: Any, test_list: Any, module: Any, obj: A
             pickle of these arguments.
     """
     _define_both("py2", train_list, test_list, module, obj, args)
+
+
+@helper("data_sources")
+def define_parquet_data_sources(
+    train_list: Any,
+    test_list: Any,
+    input_types: Any,
+    columns: Any = None,
+    should_shuffle: Any = None,
+    pool_size: Any = -1,
+    min_pool_size: Any = -1,
+    cache: Any = 0,
+) -> None:
+    """Name the Parquet or Arrow files of training and testing, and the columns of each data layer.
+
+    Args:
+        train_list, test_list: see define_py_data_sources2; each entry is the name of a file.
+        input_types: the types of PyDataProvider2 (dense_vector, integer_value, ...) by the name of the data layer.
+        columns: the name of the column, or a list of names, by the name of the data layer; default: the same name.
+        should_shuffle, pool_size, min_pool_size, cache: see `@provider`.
+    """
+    if not isinstance(input_types, Mapping) or not input_types:
+        raise wrong("input_types", input_types, "it must be a dict of input types by the names of data layers")
+    given = {} if columns is None else columns
+    if not isinstance(given, Mapping) or not set(given) <= set(input_types):
+        raise wrong("columns", columns, "it must be a dict by the names of data layers that are in input_types")
+    slots = []
+    for name, kind in input_types.items():
+        if not all(hasattr(kind, field) for field in ("dim", "seq_type", "type")):
+            raise wrong("input_types", kind, f"that of {name} must be an input type with a size: dense_vector(10)")
+        names = [to_text("columns", one) for one in to_list(given.get(name, name))]
+        slots.append((to_text("input_types", name), kind.dim, kind.seq_type, kind.type, names))
+    options = {"should_shuffle": should_shuffle, "pool_size": pool_size, "min_pool_size": min_pool_size, "cache": cache}
+    arguments = pack_args({"slots": slots, **options})
+    for for_test, (argument, entries) in enumerate((("train_list", train_list), ("test_list", test_list))):
+        if entries is not None:
+            message = data_config("parquet", _list_file(argument, entries))
+            message.load_data_args = arguments
+            define(message, for_test=bool(for_test))
 
 
 def _define_both(

@@ -28,12 +28,12 @@ _CALLERS_SHOWN = 4
 class SampleError(ValueError):
     """A sample does not have the declared types.
 
-    `row` is the position of the sample among the checked samples, or None if the position is unknown.
+    `row` is the position of the sample among the checked samples, and `slot` that of the slot; None if it is unknown.
     """
 
-    def __init__(self, message: str, row: int | None = None) -> None:
+    def __init__(self, message: str, row: int | None = None, slot: int | None = None) -> None:
         super().__init__(message)
-        self.row = row
+        self.row, self.slot = row, slot
 
 
 class PartialSample(list[Any]):

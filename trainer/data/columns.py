@@ -19,6 +19,7 @@ from trainer.arrays.arguments import Argument, Ids, Sparse
 from trainer.arrays.growing import Growing, Spans
 from trainer.data.checks import SampleError, check_finite, check_ids, find_missing, shorten
 from trainer.data.input_types import DataType, InputType, Slot
+from trainer.data.lists import Lists, Pairs
 
 # errors that numpy and this module raise if a value does not have the slot's type
 ENCODING_ERRORS = (TypeError, ValueError, ArithmeticError)
@@ -150,7 +151,12 @@ class SparseColumn:
         lengths, items = _join(values)
         if self._values is None:
             return lengths, self._encode_ids(items)
-        ids, numbers = zip(*items, strict=True) if len(items) else ((), ())
+        ids: Any
+        numbers: Any
+        if isinstance(items, Pairs):
+            ids, numbers = items.ids, items.values
+        else:
+            ids, numbers = zip(*items, strict=True) if len(items) else ((), ())
         floats = np.asarray(numbers, np.float32)
         if floats.shape != (len(items),):
             raise SampleError(f"{shorten(values[0])} is no list of pairs (id, value)")
@@ -314,11 +320,13 @@ def _in_sequences(items: Argument, starts: Ids) -> Argument:
     return Argument(items.value, ids, items.sparse, items.starts.take(starts), items.starts)
 
 
-def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
+def _join(values: Sequence[Any] | Lists) -> tuple[Ids, Any]:
     """Return the lengths of the lists, and all items, list by list. If all lists are arrays, the items are an array.
 
     Raises: SampleError: an item is not a list.
     """
+    if isinstance(values, Lists):
+        return values.lengths, values.items
     try:
         lengths = np.fromiter(map(len, values), np.int64, len(values))
     except TypeError as error:
@@ -400,8 +408,8 @@ class ColumnSet:
                         column.encode([value])
                 except ENCODING_ERRORS as cause:
                     missing = "" if samples is None else find_missing(samples[number], position)
-                    raise SampleError(missing or f"{what}: {cause}; {wanted}", number) from cause
-            raise SampleError(f"{what}: {error}; {wanted}") from error
+                    raise SampleError(missing or f"{what}: {cause}; {wanted}", number, position) from cause
+            raise SampleError(f"{what}: {error}; {wanted}", None, position) from error
         slot.watch(encoded)
         return encoded
 

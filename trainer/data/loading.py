@@ -27,6 +27,7 @@ from trainer.data.older.providers import is_of_files, make_provider
 from trainer.data.older.wrapper import GeneralPyDataProvider
 from trainer.data.provider2 import DataProvider, deserialize_args, unpickle_args
 from trainer.data.source import BatchSource, DataSource, DataStreams
+from trainer.data.tables import provider as tables
 
 MOST_OWN_LIST_BYTES = 1 << 28  # maximum bytes of a list file that the user's config script names
 
@@ -46,13 +47,18 @@ def check_data(config: DataConfig) -> None:
         for one in config.sub_data_configs:
             check_data(one)
         return
-    if config.type in _BASES or is_of_files(config.type):
+    if config.type in _BASES or _needs_no_module(config.type):
         return
     purpose = "test" if config.for_test else "training"
     raise ConfigError(
         f"{purpose} data of type '{config.type}' is not supported; write the provider with @provider of "
         "paddle.trainer.PyDataProvider2 and name it by define_py_data_sources2"
     )
+
+
+def _needs_no_module(kind: str) -> bool:
+    """Return whether data of this type is read without a provider of the user."""
+    return kind == tables.KIND or is_of_files(kind)
 
 
 def open_source(
@@ -126,7 +132,7 @@ def open_provider(
         raise ConfigError(
             "MultiData combines several sources; with a master, the training data must be a single source"
         )
-    if not is_own and not is_of_files(config.type):
+    if not is_own and not _needs_no_module(config.type):
         check_provider(config.load_data_module)
     entries = read_entries(config, is_own=is_own)
     if is_own:
@@ -228,6 +234,8 @@ def _find_class(
     if config.type == wrapped.KIND:
         packed = _pack_for_class(config, is_own=is_own) if config.load_data_args else None
         return wrapped.adapt(_find_provider(config), packed), {}
+    if config.type == tables.KIND:
+        return tables.make_provider(read_arguments(config, is_own=is_own)), {}
     made = make_provider(config, entries) if is_of_files(config.type) else _find_provider(config)
     return made, read_arguments(config, is_own=is_own)
 

@@ -18,9 +18,9 @@ from paddle_base.kernels.samples import pick_samples
 from paddle_base.runtime.errors import DataError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.rng import Stream
+from trainer.data.chunks import Chunk
 from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
-from trainer.data.reader import Chunk
 
 # taken samples are deleted if they need this many bytes, and at least this part of the bytes of all samples; a deletion
 # moves as many samples as it deletes if all have the same size, and otherwise all samples that remain

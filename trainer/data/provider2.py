@@ -15,7 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from trainer.arrays.rng import Stream
 from trainer.data.checks import PartialSample, SampleError, check_sample
+from trainer.data.chunks import Chunk
+from trainer.data.columns import ColumnSet
 from trainer.data.input_types import (
     DataType,
     InputType,
@@ -311,6 +314,16 @@ class DataProvider:
             self.generator = CheckInputTypeWrapper(self.generator, self.slots, self.logger)
         if self.check:
             self.generator = CheckWrapper(self.generator, self.slots, check_fail_continue, self.logger)
+
+    def open_chunks(
+        self, files: Sequence[str], columns: ColumnSet, mixing: Stream | None, first_until: float | None = None
+    ) -> Iterator[Chunk] | None:
+        """Return the encoded samples of these entries; None if the generator yields the samples one by one.
+
+        Args: mixing: a stream that picks the entry of each sample; None: the entries follow one another. first_until:
+            with this, only the first sample of each entry, and none after the first one from this time on.
+        """
+        return None
 
     def __str__(self) -> str:
         """Return `module::function`, the provider's name in the log and in messages."""

@@ -15,22 +15,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
-
-import numpy.typing as npt
 
 from paddle_base.runtime import glog
 from paddle_base.runtime.errors import DataError
 from paddle_base.runtime.rate_limit import RateLimit
 from trainer.arrays.rng import Stream
 from trainer.data.checks import SampleError, user_code
+from trainer.data.chunks import CHUNK_BYTES, Chunk
 from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 
 CHUNK_ROWS = 256  # maximum number of samples in a chunk
 FIRST_CHUNK_ROWS = 4  # samples in the first chunk; their bytes determine the number of samples in the next chunk
-CHUNK_BYTES = 1 << 20  # maximum bytes of a chunk; a chunk of large samples therefore has fewer samples
 BYTES_AHEAD = 1 << 27  # the thread stops reading while chunks of this many bytes wait for the computation
 CHUNKS_AHEAD = 128  # the thread stops reading while this many chunks wait for the computation
 LEAST_AHEAD = 1 << 22  # the thread reads this many bytes ahead even if they have more units than `units_ahead`
@@ -43,29 +40,52 @@ LOOK_S = 10.0  # seconds after which `Entries.read_first` opens no further entry
 Drawn = tuple[str, int, Any]
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Samples in the order of reading. `units` has the units of each sample; None means that each counts one unit."""
+class SampleChunks:
+    """Makes chunks of samples, which user code yields one by one."""
 
-    rows: int
-    encoded: list[tuple[npt.NDArray[Any], ...]]
-    units: list[int] | None
+    def __init__(self, provider: DataProvider, samples: Iterator[Drawn], columns: ColumnSet) -> None:
+        self._provider, self._samples, self._columns = provider, samples, columns
+        self._rows = FIRST_CHUNK_ROWS
 
-    @cached_property
-    def size(self) -> int:
-        """The bytes of the encoded slots."""
-        return sum(part.nbytes for slot in self.encoded for part in slot)
+    def __iter__(self) -> Iterator[Chunk]:
+        return self
 
-    @cached_property
-    def total(self) -> int:
-        """The sum of the units of the samples."""
-        return self.rows if self.units is None else sum(self.units)
+    def __next__(self) -> Chunk:
+        """Return the next chunk.
+
+        Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid.
+        """
+        drawn = list(itertools.islice(self._samples, self._rows))
+        if not drawn:
+            raise StopIteration
+        chunk = self._encode(drawn)
+        self._rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES * chunk.rows // max(1, chunk.size)))
+        return chunk
+
+    def _encode(self, drawn: list[Drawn]) -> Chunk:
+        samples = [sample for _, _, sample in drawn]
+        try:
+            encoded = self._columns.encode(samples)
+        except SampleError as error:
+            places = [drawn[0], drawn[-1]] if error.row is None else [drawn[error.row]]
+            where = " to ".join(f"sample {number} of {entry}" for entry, number, _ in places)
+            raise DataError(
+                f"data provider {self._provider} yields a sample of a wrong form: {where} (counted from 1): {error}"
+            ) from error
+        calculate: Callable[[Any], int] | None = self._provider.calc_batch_size
+        if calculate is None:
+            return Chunk(len(samples), encoded, None)
+        with user_code(f"calc_batch_size of the data provider {self._provider}"):
+            units = [operator.index(calculate(list(sample))) for sample in samples]
+        if min(units) < 0:
+            raise DataError(f"calc_batch_size of the data provider {self._provider} gives {min(units)} for a sample")
+        return Chunk(len(samples), encoded, units)
 
 
 class SampleReader:
     """The reader of one pass; `take` returns the chunks of the pass in order.
 
-    Args: samples: the samples in the order of reading. check: a function that `take` calls repeatedly; an error that it
+    Args: source: the chunks in the order of reading. check: a function that `take` calls repeatedly; an error that it
         raises ends the wait.
     Thread safety: only one thread may call the methods.
     """
@@ -73,7 +93,7 @@ class SampleReader:
     def __init__(
         self,
         provider: DataProvider,
-        samples: Iterator[Drawn],
+        source: Iterator[Chunk],
         columns: ColumnSet,
         *,
         check: Callable[[], None],
@@ -82,8 +102,7 @@ class SampleReader:
         self._provider = provider
         self._check = check
         self._columns = columns
-        self._samples = samples
-        self._chunk_rows = FIRST_CHUNK_ROWS
+        self._source = source
         self._changed = threading.Condition()
         self._chunks: deque[Chunk] = deque()
         self.units_ahead = units_ahead
@@ -153,9 +172,7 @@ class SampleReader:
 
     def _deliver(self) -> bool:
         """Read a chunk, and put it into the queue when the queue has room. Return False at the provider's end."""
-        drawn = list(itertools.islice(self._samples, self._chunk_rows))
-        chunk = self._encode(drawn) if drawn else None
-        del drawn  # the user's samples, as lists of Python numbers, may need much more memory than the chunk
+        chunk = next(self._source, None)
         if chunk is None:
             self._columns.end()
         with self._changed:
@@ -165,7 +182,6 @@ class SampleReader:
                 return False
             self._chunks.append(chunk)
             self._changed.notify_all()
-        self._chunk_rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES * chunk.rows // max(1, chunk.size)))
         return True
 
     def _is_full(self) -> bool:
@@ -175,25 +191,6 @@ class SampleReader:
             return False
         has_enough = size >= LEAST_AHEAD and units >= self.units_ahead
         return has_enough or len(self._chunks) >= CHUNKS_AHEAD or size >= BYTES_AHEAD
-
-    def _encode(self, drawn: list[Drawn]) -> Chunk:
-        samples = [sample for _, _, sample in drawn]
-        try:
-            encoded = self._columns.encode(samples)
-        except SampleError as error:
-            places = [drawn[0], drawn[-1]] if error.row is None else [drawn[error.row]]
-            where = " to ".join(f"sample {number} of {entry}" for entry, number, _ in places)
-            raise DataError(
-                f"data provider {self._provider} yields a sample of a wrong form: {where} (counted from 1): {error}"
-            ) from error
-        calculate: Callable[[Any], int] | None = self._provider.calc_batch_size
-        if calculate is None:
-            return Chunk(len(samples), encoded, None)
-        with user_code(f"calc_batch_size of the data provider {self._provider}"):
-            units = [operator.index(calculate(list(sample))) for sample in samples]
-        if min(units) < 0:
-            raise DataError(f"calc_batch_size of the data provider {self._provider} gives {min(units)} for a sample")
-        return Chunk(len(samples), encoded, units)
 
 
 @dataclass(frozen=True)
@@ -211,22 +208,29 @@ class Entries:
 
     def read(self, columns: ColumnSet, mixing: Stream | None, units_ahead: float) -> SampleReader:
         """Return the reader of a pass. The stream `mixing`, if given, picks the entry of each sample."""
+        chunks = self.provider.open_chunks(self.files, columns, mixing)
+        if chunks is not None:
+            return self._read(columns, chunks, units_ahead)
         entries = list(self._open())
         if self.provider.order_samples is not None:
             samples = self.provider.order_samples(entries)
         else:
             samples = _mix(entries, mixing) if mixing else itertools.chain.from_iterable(entries)
-        return self._read(columns, samples, units_ahead)
+        return self._read(columns, SampleChunks(self.provider, samples, columns), units_ahead)
 
     def read_first(self, columns: ColumnSet) -> SampleReader:
         """Return a reader of the first sample of each entry, of at least one sample.
 
         If the entries take long to open, as files on a slow volume do, the rest is left out after the first sample.
         """
-        return self._read(columns, self._first_samples(time.monotonic() + LOOK_S))
+        end = time.monotonic() + LOOK_S
+        chunks = self.provider.open_chunks(self.files, columns, None, first_until=end)
+        if chunks is None:
+            chunks = SampleChunks(self.provider, self._first_samples(end), columns)
+        return self._read(columns, chunks)
 
-    def _read(self, columns: ColumnSet, samples: Iterator[Drawn], units_ahead: float = math.inf) -> SampleReader:
-        return SampleReader(self.provider, samples, columns, check=self.check, units_ahead=units_ahead)
+    def _read(self, columns: ColumnSet, chunks: Iterator[Chunk], units_ahead: float = math.inf) -> SampleReader:
+        return SampleReader(self.provider, chunks, columns, check=self.check, units_ahead=units_ahead)
 
     def _open(self) -> Iterator[Iterator[Drawn]]:
         for line, file in enumerate(self.files, 1):

@@ -1,17 +1,20 @@
-"""Readers of arrays, text files, RecordIO files, and of the tasks of a master."""
+"""Readers of arrays, text files, RecordIO files, tables in Parquet, and of the tasks of a master."""
 
 from __future__ import annotations
 
 import glob
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from paddle.v2.reader.decorator import Reader, buffered
+from paddle_base.columnar.tables import Batch, TableFile, open_table
 from paddle_base.recordio.reading import RecordIOReader
 from paddle_base.runtime.errors import DataError, MissingInputError
+from paddle_base.runtime.regular_files import open_regular
 from trainer.data.plain_pickle import PlainPickleError, load_sample
 from trainer.v2.errors import advising
 
@@ -59,18 +62,51 @@ def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader:
     Raises (of the reader): MissingInputError: a name or pattern has no file.  DamagedChunkError.  DataError: a
         record is no pickle of plain values and arrays.
     """
-    names = paths.split(",") if isinstance(paths, str) else list(paths)
 
     def reader() -> Iterator[Any]:
-        for name in names:
-            found = sorted(glob.glob(name))  # noqa: PTH207 - a pattern may be absolute
-            if not found:
-                raise MissingInputError(f"there is no RecordIO file {name}; write it by paddle.dataset.common.convert")
-            for path in found:
-                with RecordIOReader(path) as records:
-                    yield from _load_records(path, records)
+        for path in _find_files(paths, "RecordIO file", "write it by paddle.dataset.common.convert"):
+            with RecordIOReader(path) as records:
+                yield from _load_records(path, records)
 
     return buffered(reader, buf_size)
+
+
+def _find_files(paths: str | Sequence[str], kind: str, advice: str) -> Iterator[str]:
+    """Yield the files of names or patterns; a text may join several by commas."""
+    for name in paths.split(",") if isinstance(paths, str) else paths:
+        found = sorted(glob.glob(name))  # noqa: PTH207 - a pattern may be absolute
+        if not found:
+            raise MissingInputError(f"there is no {kind} {name}; {advice}")
+        yield from found
+
+
+@advising
+def parquet(paths: str | Sequence[str], columns: Sequence[str], buf_size: int = 1000) -> Reader:
+    """Return a reader of the rows of Parquet or Arrow files: tuples with the values of these columns.
+
+    Args: paths: as in `recordio`.  columns: their names.  buf_size: number of samples that are read ahead.
+    Raises (of the reader): MissingInputError: a name or pattern has no file.  DataError: a file is no table, a column
+        is absent, or a value is null.  ConfigError: pyarrow is not installed.
+    """
+    names = [columns] if isinstance(columns, str) else list(columns)
+
+    def reader() -> Iterator[Any]:
+        for path in _find_files(paths, "table", "correct the name"):
+            with closing(open_table(open_regular(Path(path)), path)) as table:
+                for batch in table.batches(list(dict.fromkeys(map(table.require, names)))):
+                    yield from _list_rows(table, batch, names)
+
+    return buffered(reader, buf_size)
+
+
+def _list_rows(table: TableFile, batch: Batch, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    lists = {}
+    for name, array in zip(dict.fromkeys(names), batch.columns, strict=True):
+        lists[name] = array.to_pylist()
+        if array.null_count:
+            row = batch.first + lists[name].index(None)
+            raise DataError(f"{table.place(batch.group, row)}: column {name!r} is null; fill the nulls")
+    return zip(*(lists[name] for name in names), strict=True)
 
 
 @advising

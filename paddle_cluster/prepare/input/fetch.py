@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from paddle_base.remote.addresses import Address
+from paddle_base.remote.addresses import FILE, Address, matches
 from paddle_base.remote.patience import Patience
 from paddle_base.remote.tree import download_all
 from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError
@@ -16,7 +16,7 @@ from paddle_cluster.prepare.input.archive import unpack_if_archive
 from paddle_cluster.prepare.input.folder import DIRECTORY, Folder
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.input.packed import from_start
-from paddle_cluster.prepare.limits import FILES, disk_meter, memory_meter
+from paddle_cluster.prepare.limits import FILES, Meter, disk_meter, memory_meter
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.values import Settings
 
@@ -38,6 +38,9 @@ def fetch(settings: Settings, scratch: Path) -> Input:
     try:
         descriptor = _open(path)
     except (FileNotFoundError, NotADirectoryError):
+        pattern = Address(FILE, "", str(path))
+        if name == "DATA_PATH" and pattern.has_pattern:
+            return _open_matching(pattern, disk, memory, settings)
         raise MissingInputError(f"DATA_PATH {path} does not exist; mount the data there, or set DATA_URL") from None
     is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
     if settings.data_sha256 and not is_file:
@@ -51,6 +54,20 @@ def fetch(settings: Settings, scratch: Path) -> Input:
         os.close(descriptor)
         return Input(path, disk.fresh(), memory, folder=Folder(unpacked), out_dir=settings.out_dir)
     return Input(path, disk, memory, descriptor=descriptor)
+
+
+def _open_matching(pattern: Address, disk: Meter, memory: Meter, settings: Settings) -> Input:
+    """Return the files that match a pattern, as the files of a directory."""
+    folder = Path(pattern.prefix or ".")
+    try:
+        opened = Folder(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingInputError(f"DATA_PATH {pattern}: there is no directory {folder}; correct the pattern") from None
+    wanted = pattern.key.removeprefix(pattern.prefix)
+    data = Input(folder, disk, memory, folder=opened, out_dir=settings.out_dir, keep=lambda name: matches(wanted, name))
+    if not data.names:
+        raise MissingInputError(f"DATA_PATH {pattern}: no file in {folder} matches; correct the pattern")
+    return data
 
 
 def _open(path: Path) -> int:

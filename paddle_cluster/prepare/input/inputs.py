@@ -6,9 +6,10 @@ import codecs
 import contextlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from types import TracebackType
+from typing import IO
 
 from paddle_base.runtime.errors import DataError, MissingInputError
 from paddle_cluster.prepare.input.folder import Folder
@@ -25,7 +26,7 @@ class Input:
 
     Args: path: the path of the input, for messages.  disk: counts all unpacked bytes that are read.  memory: counts the
     bytes that a source holds in memory.  descriptor: the descriptor of the one file.  folder: the directory; None for
-    one file.  out_dir: a directory to skip.
+    one file.  out_dir: a directory to skip.  keep: whether a file of this name belongs to the input.
     Raises: DataError: if prepare has created the directory, or for the reasons of `Folder.files`.
     """
 
@@ -38,13 +39,14 @@ class Input:
         descriptor: int = -1,
         folder: Folder | None = None,
         out_dir: Path | None = None,
+        keep: Callable[[str], bool] = lambda _: True,
     ):
         self.path = path
         self.disk = disk
         self.memory = memory
         self._descriptor = descriptor
         self._folder = folder
-        self.names = [path.name] if folder is None else _files(path, folder, out_dir)
+        self.names = [path.name] if folder is None else list(filter(keep, _files(path, folder, out_dir)))
 
     def __enter__(self) -> Input:
         return self
@@ -78,15 +80,21 @@ class Input:
         Raises: MissingInputError: if the name is a directory.  DataError, OSError: for the reasons of `Folder.open`.
         """
         meter = self.disk if disk is None else disk
+        return unpacked(self.open_packed(name), name, meter, self.memory.limit)
+
+    def open_packed(self, name: str) -> IO[bytes]:
+        """Return a reader of the bytes of a file as they are, which can seek and counts nothing.
+
+        Raises: MissingInputError, DataError, OSError: see `open`.
+        """
         if self._folder is None:
-            return unpacked(from_start(self._descriptor), name, meter, self.memory.limit)
+            return from_start(self._descriptor)
         descriptor = self._folder.open(name)
         try:
-            file = open(descriptor, "rb")  # noqa: PTH123, SIM115
+            return open(descriptor, "rb")  # noqa: PTH123
         except IsADirectoryError:
             os.close(descriptor)
             raise MissingInputError(f"{self.path / name} is a directory; a file of that name is needed") from None
-        return unpacked(file, name, meter, self.memory.limit)
 
     def read(self, name: str) -> bytes:
         """Return the whole content of a file, and count its bytes as held in memory.

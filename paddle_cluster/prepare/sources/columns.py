@@ -76,8 +76,8 @@ class ColumnSummary:
         self.missing = 0
         self.numbers = RunningMoments()
         self.others = 0
-        # file, line and text of the first field that is not a number
-        self.first_other: tuple[str, int, str] | None = None
+        # place and text of the first field that is not a number
+        self.first_other: tuple[str, str] | None = None
         self.is_rising = True  # whether each field is a whole number above the one before, as ids are
         self._memory = memory
         self._values: dict[str, int] | None = {}
@@ -88,10 +88,10 @@ class ColumnSummary:
         """Whether the column has at least one number, and all its other fields are numbers or empty."""
         return self.numbers.count > 0 and not self.others
 
-    def add(self, field: str, name: str, line: int) -> None:
+    def add(self, field: str, name: str, line: int, unit: str = "line") -> None:
         """Add one field to the statistics.
 
-        Args: name, line: the place of the field, for messages.
+        Args: name, line, unit: the place of the field, for messages (see `TableRow`).
         Raises: DataError: if the distinct values exceed DATA_MAX_MEMORY.
         """
         if not field or field.isspace() or field.strip() in self._missing_words:
@@ -103,7 +103,7 @@ class ColumnSummary:
         if value is None:
             self.others += 1
             if self.first_other is None:
-                self.first_other = (name, line, field)
+                self.first_other = (f"{name} {unit} {line}", field)
         else:
             self.numbers.add(value)
         if self._values is not None:

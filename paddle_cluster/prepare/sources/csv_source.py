@@ -1,4 +1,4 @@
-"""Splits any CSV or TSV table; each shard also gets the means and ranges of the columns of the whole table.
+"""Splits any table in text, Parquet or Arrow files; each shard also gets the means and ranges of all its columns.
 
 The table need not fit into memory, because rows are processed one at a time. A spool, which consists of files on the
 volume, stores each row with a random key. After the last row, the shards are written from the spool in the order of the
@@ -22,9 +22,10 @@ from paddle_cluster.prepare.input.fetch import fetch
 from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.input.packed import SUFFIXES
 from paddle_cluster.prepare.sources.classes import warn_of_classes
+from paddle_cluster.prepare.sources.columnar import ColumnarTable, find_columnar
 from paddle_cluster.prepare.sources.label import LabelColumn
 from paddle_cluster.prepare.sources.spool import Appender, LabelledRow, Spool
-from paddle_cluster.prepare.sources.table import DelimitedTable, warn_of_ids, warn_of_mixed
+from paddle_cluster.prepare.sources.table import DelimitedTable, Table, warn_of_ids, warn_of_mixed
 from paddle_cluster.prepare.split import Dealer, is_held_out, is_test_file
 from paddle_cluster.prepare.values import Settings
 
@@ -39,30 +40,39 @@ def read_csv(settings: Settings, scratch: Path) -> Split:
     the label is not a column.  VolumeError: if scratch is full.
     """
     with fetch(settings, scratch) as data:
-        names, test_names = _files(data)
-        table = DelimitedTable(data, [*names, *test_names], settings)
+        names, test_names, is_columnar = _files(data)
+        make = ColumnarTable if is_columnar else DelimitedTable
+        table = make(data, [*names, *test_names], settings)
         return _Writing(table, settings, scratch).split(set(test_names))
 
 
-def _files(data: Input) -> tuple[list[str], list[str]]:
-    """Return (names of training tables, names of test tables); the name of a test table begins with `test.`."""
+def _files(data: Input) -> tuple[list[str], list[str], bool]:
+    """Return (names of training tables, names of test tables, whether they are Parquet or Arrow files).
+
+    The name of a test table begins with `test.`.
+    """
     if data.is_file:
-        return data.names, []
+        return data.names, [], bool(find_columnar(data, ()))
     kinds = [(name, PurePosixPath(PurePosixPath(name).name)) for name in data.names]
     plain = [(name, path.with_suffix("") if path.suffix in SUFFIXES else path) for name, path in kinds]
     found = next(
         (found for kind in (TABLES, TEXTS) if (found := [name for name, path in plain if path.suffix in kind])), []
     )
+    columnar = find_columnar(data, [name for name in found if PurePosixPath(name).suffix in TABLES])
+    found = columnar or found
     training = [name for name in found if not is_test_file(name)]
     if not training:
-        raise MissingInputError(f"{data.path} has no table; it needs files *.csv, *.tsv, *.txt or *.data")
-    return training, [name for name in found if name not in training]
+        raise MissingInputError(
+            f"{data.path} has no table; it needs files *.csv, *.tsv, *.txt or *.data, or *.parquet, *.arrow or "
+            "*.feather"
+        )
+    return training, [name for name in found if is_test_file(name)], bool(columnar)
 
 
 class _Writing:
     """Reads the rows of a table and writes the files of the shards."""
 
-    def __init__(self, table: DelimitedTable, settings: Settings, scratch: Path) -> None:
+    def __init__(self, table: Table, settings: Settings, scratch: Path) -> None:
         self._table = table
         self._settings = settings
         self._folder = scratch / "shards"

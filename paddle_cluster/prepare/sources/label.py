@@ -8,7 +8,7 @@ from paddle_base.runtime.errors import DataError
 from paddle_cluster.prepare.limits import OBJECT_BYTES
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.sources.columns import ColumnSummary
-from paddle_cluster.prepare.sources.table import DelimitedTable
+from paddle_cluster.prepare.sources.table import Table
 from paddle_cluster.prepare.values import Settings
 
 CLASSES = 10_000  # maximum number of distinct labels
@@ -24,7 +24,7 @@ class LabelColumn:
     a label.  classes: label -> number of its class; empty if the label is a number.
     """
 
-    def __init__(self, table: DelimitedTable, settings: Settings) -> None:
+    def __init__(self, table: Table, settings: Settings) -> None:
         self.place = table.place_of("CSV_LABEL", settings.csv_label) if settings.csv_label else None
         self.task: str | None = None
         self.classes: dict[str, int] = {}
@@ -75,9 +75,9 @@ class LabelColumn:
         if column.is_number and self._asked != "classes":
             return
         if self._asked == "number":
-            name, line, field = column.first_other or ("the table", 1, "")
+            place, field = column.first_other or ("the table", "")
             raise DataError(
-                f"{name} line {line}: the label {column.name!r} has {field[:60]!r}, which is not a number; correct it, "
+                f"{place}: the label {column.name!r} has {field[:60]!r}, which is not a number; correct it, "
                 "or add it to CSV_MISSING, or set CSV_TASK=classes"
             )
         raise DataError(

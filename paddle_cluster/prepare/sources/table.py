@@ -23,16 +23,17 @@ SHOWN = 60  # maximum number of characters of a row in a message
 
 
 class TableRow(NamedTuple):
-    """One row: its file, its first line and its fields."""
+    """One row: its file, the number of its first line or of the row, its fields, and what the number counts."""
 
     name: str
     line: int
-    fields: list[str]
+    fields: Sequence[str]
+    unit: str = "line"
 
     @property
     def place(self) -> str:
         """The file and the line of the row, for messages."""
-        return f"{self.name} line {self.line}"
+        return f"{self.name} {self.unit} {self.line}"
 
     @property
     def shown(self) -> str:
@@ -40,8 +41,59 @@ class TableRow(NamedTuple):
         return repr(", ".join(self.fields)[:SHOWN])
 
 
-class DelimitedTable:
+class Table:
     """The rows of all files, which must have the same columns.
+
+    Attributes: memory: counts the bytes that are held in memory.  delimiter: between the fields of the shards.  header:
+    the names of the columns, or None.  columns: their statistics.
+    """
+
+    memory: Meter
+    delimiter: str
+    header: Sequence[str] | None
+    columns: Sequence[ColumnSummary]
+
+    def place_of(self, option: str, given: str) -> int:
+        """Return the position of the column that a setting gives by its name, or by its number from 1.
+
+        Args: option: the name of the setting, for messages.
+        Raises: DataError: if there is no such column; the message names the columns, and says what line 1 is.
+        """
+        names = [column.name for column in self.columns]
+        for known in (names, [name.strip() for name in names]):
+            if given in known:
+                return known.index(given)
+        if given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= len(names):
+            return int(given) - 1
+        numbers = f"a number from 1 to {len(names)}" if len(names) > 1 else "1"
+        raise DataError(f"{option} is {given!r}, which is no column{self._explain(given, names, numbers)}")
+
+    def _explain(self, given: str, names: Sequence[str], numbers: str) -> str:
+        """Return the rest of a message about a column that does not exist. Args: numbers: those that can be given."""
+        raise NotImplementedError
+
+    def rows(self) -> Iterator[TableRow]:
+        """Yield all rows except headers, after adding their fields to the statistics of the columns.
+
+        Raises: DataError: if a row has other columns than the first row, or the file is not a table.
+        """
+        raise NotImplementedError
+
+
+def list_names(given: str, names: Sequence[str], where: str, numbers: str) -> str:
+    """Return the rest of a message about a column that does not exist: a similar name, and all names."""
+    listed = ", ".join(names)[:LISTED]
+    return f"{hint_at(given, names)}; the columns of {where} are {listed}; give one of them, or {numbers}"
+
+
+def hint_at(given: str, names: Sequence[str]) -> str:
+    """Return the words for a similar name, or ""."""
+    close = difflib.get_close_matches(given, names, 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+class DelimitedTable(Table):
+    """The rows of CSV and TSV files.
 
     Args: data: the input; its first file defines the columns.  names: the files.  settings: those that begin with CSV_,
     and DATA_ENCODING.
@@ -72,30 +124,14 @@ class DelimitedTable:
         column_names = self.header or [f"column_{number + 1}" for number in range(len(self._first.fields))]
         self.columns = [ColumnSummary(name, data.memory, settings.csv_missing) for name in column_names]
 
-    def place_of(self, option: str, given: str) -> int:
-        """Return the position of the column that a setting gives by its name, or by its number from 1.
-
-        Args: option: the name of the setting, for messages.
-        Raises: DataError: if there is no such column; the message names the columns, and says what line 1 is.
-        """
-        names = [column.name for column in self.columns]
-        for known in (names, [name.strip() for name in names]):
-            if given in known:
-                return known.index(given)
-        if given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= len(names):
-            return int(given) - 1
-        close = difflib.get_close_matches(given, self.header or self._first.fields, 1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        what = f"{option} is {given!r}, which is no column{hint}"
-        numbers = f"a number from 1 to {len(names)}" if len(names) > 1 else "1"
-        if self.header is None:
-            why = "by CSV_HEADER=none" if self._option == "none" else "not for a header"
-            raise DataError(
-                f"{what}: {self._first.place} is taken for a row, {why}: {self._first.shown}; set CSV_HEADER=drop if "
-                f"this line names the columns, or give {numbers}"
-            )
-        listed = ", ".join(names)[:LISTED]
-        raise DataError(f"{what}; the columns of {self._first.place} are {listed}; give one of them, or {numbers}")
+    def _explain(self, given: str, names: Sequence[str], numbers: str) -> str:
+        if self.header is not None:
+            return list_names(given, names, self._first.place, numbers)
+        why = "by CSV_HEADER=none" if self._option == "none" else "not for a header"
+        return (
+            f"{hint_at(given, self._first.fields)}: {self._first.place} is taken for a row, {why}: "
+            f"{self._first.shown}; set CSV_HEADER=drop if this line names the columns, or give {numbers}"
+        )
 
     def _begin(self) -> list[TableRow]:
         """Return the first rows of the table, by which a header is recognised: two rows, and more if they are short."""
@@ -109,10 +145,7 @@ class DelimitedTable:
         return begin
 
     def rows(self) -> Iterator[TableRow]:
-        """Yield all rows except headers, after adding their fields to the statistics of the columns.
-
-        Raises: DataError: if a row has more or fewer columns than the first row, or the file is not a table.
-        """
+        """Yield all rows (see `Table`); each has as many columns as the first one."""
         for name in self._names:
             for number, row in enumerate(self._rows_of(name)):
                 if len(row.fields) != len(self.columns):
@@ -249,10 +282,10 @@ def warn_of_mixed(columns: Sequence[ColumnSummary]) -> None:
     """Log a warning for each column in which most values, but not all, are numbers; trainers treat it as text."""
     for column in columns:
         if column.numbers.count > column.others > 0 and column.first_other is not None:
-            name, line, field = column.first_other
+            place, field = column.first_other
             say(
                 f"WARNING: column {column.name!r} has {column.numbers.count} numbers and {column.others} other values, "
-                f"the first {field[:SHOWN]!r} in {name} line {line}: the column counts as text"
+                f"the first {field[:SHOWN]!r} in {place}: the column counts as text"
             )
 
 

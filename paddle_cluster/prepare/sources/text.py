@@ -14,7 +14,8 @@ from paddle_cluster.prepare.input.inputs import Input
 from paddle_cluster.prepare.limits import OBJECT_BYTES, Meter
 from paddle_cluster.prepare.log import say
 from paddle_cluster.prepare.sources.classes import warn_of_classes
-from paddle_cluster.prepare.sources.table import DelimitedTable
+from paddle_cluster.prepare.sources.columnar import ColumnarTable, find_columnar
+from paddle_cluster.prepare.sources.table import DelimitedTable, Table
 from paddle_cluster.prepare.split import LabelledLine, hold_out, is_test_file, shuffle
 from paddle_cluster.prepare.values import Settings
 
@@ -92,31 +93,46 @@ def _raw(data: Input, settings: Settings) -> Iterator[tuple[str, LabelledLine]]:
     if polar:
         return
     tables = [name for name, suffix in files if data.is_file or suffix in (".csv", ".tsv")]
+    columnar = find_columnar(data, [] if data.is_file else tables)
+    if columnar and not settings.csv_label:
+        raise DataError(
+            f"{columnar[0]} is a table; set CSV_LABEL to the column of labels, and CSV_TEXT to that of the texts"
+        )
+    if columnar:
+        only = ("CSV_LABEL", "CSV_TEXT") if settings.csv_text else None
+        yield from _rows(data, ColumnarTable(data, columnar, settings, only), settings)
+        return
     if settings.csv_label and tables:
-        yield from _rows(data, tables, settings)
+        yield from _rows(data, DelimitedTable(data, tables, settings), settings)
         return
     tabbed = [name for name, suffix in files if data.is_file or suffix in (".txt", ".tsv")]
     if not tabbed:
         raise DataError(
             f"{data.path.name}: no text found; expected train.txt (the tutorial's format), *.pos and *.neg, "
-            "*.csv with CSV_LABEL, or *.txt and *.tsv with lines label<TAB>words"
+            "*.csv with CSV_LABEL, *.parquet with CSV_LABEL, or *.txt and *.tsv with lines label<TAB>words"
         )
     for name in tabbed:
         yield from ((name, sample) for sample in _labelled(data, name, encoding))
 
 
-def _rows(data: Input, names: Sequence[str], settings: Settings) -> Iterator[tuple[str, LabelledLine]]:
-    """Read the rows of tables: the column CSV_LABEL has the label, and all others without CSV_SKIP are the text."""
-    table = DelimitedTable(data, names, settings)
+def _rows(data: Input, table: Table, settings: Settings) -> Iterator[tuple[str, LabelledLine]]:
+    """Read the rows of tables: the column CSV_LABEL has the label, and CSV_TEXT the text.
+
+    Without CSV_TEXT the text is in all other columns but those of CSV_SKIP.
+    """
     place = table.place_of("CSV_LABEL", settings.csv_label)
     left_out = {place, *(table.place_of("CSV_SKIP", name) for name in settings.csv_skip)}
+    of_text = [table.place_of("CSV_TEXT", name) for name in settings.csv_text]
+    if place in of_text:
+        raise DataError(f"CSV_TEXT has {settings.csv_label}, the column of CSV_LABEL; remove it from CSV_TEXT")
+    of_text = of_text or [number for number in range(len(table.columns)) if number not in left_out]
     unlabelled, first = 0, ""
     for row in table.rows():
         label = row.fields[place].strip()
         if not label or label in settings.csv_missing:
             unlabelled, first = unlabelled + 1, first or row.place
             continue
-        text = " ".join(field for number, field in enumerate(row.fields) if number not in left_out)
+        text = " ".join(row.fields[number] for number in of_text)
         data.hold(text, row.name)
         yield row.name, LabelledLine(" ".join(text.split()), " ".join(label.split()))
     if unlabelled:

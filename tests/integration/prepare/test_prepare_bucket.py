@@ -4,7 +4,9 @@ import io
 import tarfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from s3_process import SECRET, half
 
 from paddle_cluster.prepare.program import main
@@ -36,6 +38,23 @@ def test_the_tables_that_match_a_pattern_become_shards(bucket, prepare):
     status, said, lines = prepare("csv", "s3://bucket/weather/*.csv", "--csv_label=rain")
     assert status == 0, said
     assert "next try in" in said and len([line for line in lines if line[0].isdigit()]) > 40
+
+
+def test_columns_of_parquet_in_a_bucket_become_texts(bucket, tmp_path, capsys):
+    for number in range(3):
+        content = io.BytesIO()
+        rows = {"text": [f"word{i} more" for i in range(20)], "stars": [i % 5 for i in range(20)]}
+        parquet.write_table(pa.table(rows), content)
+        bucket.put(f"reviews/{number}.parquet", content.getvalue())
+    bucket.put("reviews/_SUCCESS", b"")
+    pattern, job = "s3://bucket/reviews/*.parquet", tmp_path / "job"
+    flags = ["--input", pattern, "--text", "text", "--label", "stars", "--shards", "3", str(job)]
+    status = main([*flags, f"--examples_dir={EXAMPLES}"])
+    assert status == 0, capsys.readouterr().err
+    assert len([line for file in job.glob("[0-9]/data/train.txt") for line in file.read_text().splitlines()]) == 48
+    bucket.put("reviews/1.parquet", b"no table")
+    assert main(flags) == 65
+    assert "1.parquet begins with b'no table', which is no Parquet or Arrow file" in capsys.readouterr().err
 
 
 def test_an_archive_in_a_bucket_is_unpacked(bucket, prepare):

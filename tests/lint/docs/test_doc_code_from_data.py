@@ -98,6 +98,7 @@ ALLOWED = {
     ("pserver/server/event_loop.py", "importlib.import_module"): OURS,
     ("paddle_base/registry/choice.py", "importlib.import_module"): OURS,
     ("paddle_base/remote/fsspec_store.py", "importlib.import_module"): "a library of the table in addresses.py",
+    ("paddle_base/columnar/package.py", "importlib.import_module"): OURS,
 }
 
 

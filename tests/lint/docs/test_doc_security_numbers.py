@@ -3,6 +3,7 @@
 from docpages.blocks import ROOT
 
 import paddle_cluster.launcher.control.sides
+from paddle_base.columnar import footer, tables
 from paddle_base.messages import envelope, gate, server_core, zmtp
 from paddle_base.runtime import durable_files, environment, rate_limit
 from paddle_base.runtime.kubernetes import account, answers, client
@@ -46,10 +47,15 @@ SECURITY = [
     f"one of {master_protocol.MOST_MEMBERS:,} members",
     f"pieces of at most {packed.PIECE // MIB} MiB",
 ]
+TABLE_BYTES = tables.MOST_BYTES // MIB
 UNREAD = f"{listener.MAX_UNSENT:,}; then the server stops reading"
 DRIVER, WORKER = http_server.LIMITS, worker.LIMITS
 SERVED, HEADS = service.RequestLimits(), front.FrontLimits()
 TABLES = [
+    f"pyarrow decodes it**: {TABLE_BYTES} MiB for the largest page of each column",
+    f"lists of a column of {TABLE_BYTES} MiB, or {tables.MOST_GAIN} times their bytes in the file; "
+    f"{tables.MOST_FOOTER // MIB} MiB of metadata, {footer.SCHEMA_DEPTH} levels of a schema",
+    f"levels of a schema, {tables.COLUMNS:,} columns",
     f"`paddle serve`**: {SERVED.requests} at a time, each of {SERVED.body_bytes // MIB} MiB, {SERVED.values:,} values, "
     f"{service.DEPTH} levels and {SERVED.samples} samples",
     f"with {bodies.REQUEST_S:.0f} s to arrive, of which {bodies.BODY_S:.0f} s without a byte. "

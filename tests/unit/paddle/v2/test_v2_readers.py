@@ -8,7 +8,9 @@ import traceback
 import zlib
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from waiting import until
 
 from paddle.v2.dataset import common
@@ -194,6 +196,21 @@ def test_creators_of_arrays_and_lines(tmp_path):
     file = tmp_path / "lines.txt"
     file.write_text("a\n b \n", encoding="utf-8")
     assert list(creator.text_file(file)()) == ["a", " b "]
+
+
+def test_rows_come_from_columns_of_parquet_files(tmp_path):
+    for part in range(2):
+        table = pa.table({"x": [[part, 1], [2, 3]], "text": ["a b", "c"], "y": [part, None if part else 7]})
+        parquet.write_table(table, tmp_path / f"{part}.parquet")
+    rows = creator.parquet(f"{tmp_path}/*.parquet", ["text", "x"])
+    assert list(rows()) == [("a b", [0, 1]), ("c", [2, 3]), ("a b", [1, 1]), ("c", [2, 3])]
+    assert list(creator.parquet([f"{tmp_path}/0.parquet"], "y")()) == [(0,), (7,)]
+    with pytest.raises(DataError, match=r"1.parquet row group 0 row 1: column 'y' is null; fill the nulls"):
+        list(creator.parquet(f"{tmp_path}/*.parquet", ["y"])())
+    with pytest.raises(DataError, match=r"0.parquet has no column 'no'; its columns are x, text, y"):
+        list(creator.parquet(f"{tmp_path}/*.parquet", ["no"])())
+    with pytest.raises(MissingInputError, match="there is no table"):
+        list(creator.parquet("no*.parquet", ["x"])())
 
 
 def test_converted_samples_come_back_from_recordio_files(tmp_path):

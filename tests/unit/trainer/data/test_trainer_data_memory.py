@@ -23,7 +23,7 @@ from trainer.data.provider2 import (
     sparse_float_vector,
     sparse_float_vector_sub_sequence,
 )
-from trainer.data.reader import SampleReader
+from trainer.data.reader import SampleChunks, SampleReader
 from trainer.data.source import DataSource, DataStreams
 
 WIDTH = 1000
@@ -181,7 +181,8 @@ def test_a_reader_is_read_to_its_end_however_much_waits(monkeypatch):
     def check():
         assert time.monotonic() < deadline, "the reader has not ended"
 
-    drawn = (("f", number, [number]) for number in range(20))
-    one = SampleReader(source._provider, drawn, source._pool.columns, check=check, units_ahead=1)
+    columns = source._pool.columns
+    drawn = SampleChunks(source._provider, (("f", number, [number]) for number in range(20)), columns)
+    one = SampleReader(source._provider, drawn, columns, check=check, units_ahead=1)
     one.wait_for_end()
     assert sum(chunk.rows for chunk in iter(one.take, None)) == 20
