@@ -132,7 +132,8 @@ class RoundTraffic:
             return answers
         others: list[Outgoing] = []
         behind = set()  # names of connections with a message in `others`, which nothing may overtake
-        groups: dict[tuple[int, int, int], tuple[Message, list[ForeseenPush]]] = {}
+        group: list[ForeseenPush] = []  # pushes with the same answer but for its trainer and sequence
+        first: Message | None = None  # the answer to the first of them
         for one in answers:
             name, message = one
             push = of_name.get(name)
@@ -141,13 +142,14 @@ class RoundTraffic:
                 behind.add(name)
                 continue
             push.is_taken = False
-            form = message.argument, message.flags, id(message.payload)
-            if form in groups:
-                groups[form][1].append(push)
-            else:
-                groups[form] = message, [push]
-        for message, pushes in groups.values():
-            self._send(message, pushes, watch)
+            if first is not None and message[4:7] == first[4:7] and message[7] is first[7]:
+                group.append(push)
+                continue
+            if first is not None:
+                self._send(first, group, watch)
+            first, group = message, [push]
+        if first is not None:
+            self._send(first, group, watch)
         return others
 
     def _send(self, message: Message, pushes: Sequence[ForeseenPush], watch: Callable[[Peer], None]) -> None:
@@ -172,8 +174,9 @@ class RoundTraffic:
 
 def _is_answer(push: ForeseenPush, message: Message) -> bool:
     """Return whether a message is the answer to a push that `RoundTraffic` has received, and may be sent at once."""
-    op, _, _, sequence, _, _, note, payload, piece, _ = message
-    if not push.is_taken or sequence != push.sequence or op is not Op.PUSH or note or piece or len(payload) > 1:
+    if not push.is_taken or message.sequence != push.sequence or message.op is not Op.PUSH:
+        return False
+    if message.note or message.piece or len(message.payload) > 1:
         return False
     connection = push.peer.connection
     return connection is not None and connection.is_idle

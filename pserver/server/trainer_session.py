@@ -29,13 +29,11 @@ class RequestInHand:
     answers: dict[int, Message] = field(default_factory=dict)  # the answers to each piece
     doing: str = "joined"  # the trainer's last action, for messages
 
-    def take(self, sequence: int, piece: int, doing: str) -> None:
-        """Record a piece of a request; the first piece begins the request."""
-        if sequence != self.sequence:
-            self.sequence, self.doing = sequence, doing
-            self.pieces.clear()
-            self.answers.clear()
-        self.pieces.add(piece)
+    def begin(self, sequence: int, doing: str) -> None:
+        """Begin another request, of which no piece is received."""
+        self.sequence, self.doing = sequence, doing
+        self.pieces.clear()
+        self.answers.clear()
 
 
 @dataclass
@@ -98,7 +96,9 @@ class TrainerSession:
 
     def take(self, message: Message, doing: str) -> None:
         """Record a piece of a request; the first piece begins the request."""
-        self.request.take(message.sequence, message.piece, doing)
+        if message.sequence != self.request.sequence:
+            self.request.begin(message.sequence, doing)
+        self.request.pieces.add(message.piece)
 
     def take_push(self, sequence: int, flags: int, now: float, piece: int = 0) -> None:
         """Record a piece of a gradient, which shows that the trainer is alive.
@@ -106,9 +106,11 @@ class TrainerSession:
         Args: flags: those of the message. now: the time in seconds.
         """
         self.heard, self.suspected = now, None
-        progress = self.progress
-        self.request.take(sequence, piece, f"pushed batch {progress.batch + 1} of pass {progress.passes}")
-        progress.pushed, progress.keeps_values = now, bool(flags & MessageFlag.KEEP)
+        progress, request = self.progress, self.request
+        if sequence != request.sequence:
+            request.begin(sequence, f"pushed batch {progress.batch + 1} of pass {progress.passes}")
+        request.pieces.add(piece)
+        progress.pushed, progress.keeps_values = now, flags & MessageFlag.KEEP != 0
 
     def payload_of(self, message: Message) -> memoryview:
         """Return the array of a message, from the message itself or from the shared memory."""
