@@ -29,6 +29,8 @@ from pserver.store.sparse_shard import SparseGradient, SparseShard
 from pserver.wire import protocol
 from pserver.wire.protocol import Buffer, MessageFlag
 
+NO_MEMORY = memoryview(b"")
+
 
 class SparseInbox:
     """For each trainer, the gradients of rows and the requests for rows that have arrived."""
@@ -111,10 +113,13 @@ class SparseInbox:
             return None
         return self._answer(trainer, self._read_request(trainer, whole))
 
-    def take_wanted(self, trainer: int) -> memoryview | None:
-        """Return the current values of the rows that a trainer's last push asks for; None if it asks for none."""
+    def take_wanted(self, trainer: int, shared: memoryview = NO_MEMORY) -> memoryview | None:
+        """Return the current values of the rows that a trainer's last push asks for; None if it asks for none.
+
+        Args: shared: memory that contains the result if it is long enough.
+        """
         rows = self._wanted.pop(trainer, None)
-        return None if rows is None else self._answer(trainer, rows)
+        return None if rows is None else self._answer(trainer, rows, shared)
 
     def _read_request(self, trainer: int, array: Array) -> list[RowIds]:
         """Return the row numbers of each table that a request for rows names.
@@ -126,9 +131,12 @@ class SparseInbox:
             raise BugError(f"trainer {trainer} asks for rows with an array that has {more.size} numbers too many")
         return rows
 
-    def _answer(self, trainer: int, rows: Sequence[RowIds]) -> memoryview:
-        """Return the current values of rows, in the memory for the answers to a trainer."""
+    def _answer(self, trainer: int, rows: Sequence[RowIds], shared: memoryview = NO_MEMORY) -> memoryview:
+        """Return the current values of rows, in the shared memory or in the memory for the answers to a trainer."""
         count = self.shard.count_elements(rows)
+        if 0 < 4 * count <= len(shared):
+            self.shard.take(rows, np.frombuffer(shared[: 4 * count], np.float32))
+            return shared[: 4 * count]
         if trainer not in self._answers or len(self._answers[trainer]) < count:
             self._answers[trainer] = np.empty(count + count // 4, np.float32)
         return self.shard.take(rows, self._answers[trainer][:count]).view("B").data

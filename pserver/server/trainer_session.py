@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # the name of a connection and a message for it; None closes the connection after the pending messages are sent
 Outgoing = tuple[bytes, Message | None]
+_NO_MEMORY = memoryview(b"")
 
 
 @dataclass
@@ -118,6 +119,11 @@ class TrainerSession:
             return protocol.cut_local(self.memory.outbox, message)
         return memoryview(message.payload[0] if message.payload else b"")
 
+    @property
+    def inbox(self) -> memoryview:
+        """The shared memory for arrays to the trainer; empty if there is none."""
+        return _NO_MEMORY if self.memory is None else self.memory.inbox
+
     # ----- Answers -----
 
     def send(self, message: Message) -> Outgoing:
@@ -144,11 +150,12 @@ class TrainerSession:
         """
         flags |= MessageFlag.ANSWER
         parts: tuple[memoryview, ...] = () if payload is None else (payload,)
-        shared = protocol.cut(self.memory.inbox, piece) if self.memory is not None else memoryview(b"")
+        shared = protocol.cut(self.inbox, piece)
         argument = 0
         if payload is not None and 0 < payload.nbytes <= len(shared):
             argument = payload.nbytes
-            shared[:argument] = payload
+            if self.memory is None or not self.memory.holds(payload):  # otherwise it is this piece of the shared memory
+                shared[:argument] = payload
             flags, parts = flags | MessageFlag.LOCAL, ()
         request = self.request
         answer = Message(op, self.session, self.number, request.sequence, argument, flags, note, parts, piece)

@@ -141,6 +141,12 @@ class SampleReader:
             return self._ended or sum(chunk.total for chunk in self._chunks) >= units
 
     @property
+    def units_waiting(self) -> int:
+        """The units of the samples that wait for `take`."""
+        with self._changed:
+            return sum(chunk.total for chunk in self._chunks)
+
+    @property
     def has_ended(self) -> bool:
         """Whether the provider has been read to its end. `take` may still have chunks to return."""
         return self._ended

@@ -198,6 +198,10 @@ class DataSource:
         """Whether `next_batch` will not wait for the provider."""
         return self._reader is None or self._reader.holds(self._wanted_units(size) - self._pool.units_known)
 
+    def has_units(self) -> bool:
+        """Whether samples of the pass wait in memory, so that `next_batch` does not return the end of the pass."""
+        return self._pool.units_known > 0 or (self._reader is not None and self._reader.units_waiting > 0)
+
     def _take(self, size: int) -> tuple[int, int]:
         """Move the head of the pool past the next batch. Return the batch's first position and its sum of units."""
         if self._tracked is not None and self._shuffled:

@@ -132,7 +132,9 @@ class Gradients:
             flags = asked if active[0].number == 0 else MessageFlag.NONE
         if not rounds.answers_with_values:
             return [
-                out for trainer in active for out in _reply_rows(trainer, rounds.take_wanted(trainer.number), flags)
+                out
+                for trainer in active
+                for out in _reply_rows(trainer, rounds.take_wanted(trainer.number, trainer.inbox), flags)
             ]
         out = []
         for piece in done:

@@ -91,8 +91,15 @@ class MultiSource:
         return (slots, units) if units else None
 
     def is_ready(self, size: int) -> bool:
-        """Return False: a source may have to begin again, and its provider with it."""
-        return False
+        """Whether `next_batch` will not wait for a provider, and no source begins again.
+
+        A source that begins again reads its provider anew, and its position in a checkpoint must not come from a batch
+        that is not trained yet.
+        """
+        return all(
+            part.source.is_ready(self._share(part, size)) and (part.is_main or part.source.has_units())
+            for part in self._parts
+        )
 
     def track(self) -> None:
         """Begin to store the data that `position` returns."""

@@ -65,6 +65,25 @@ def test_a_push_that_asks_for_rows_gets_them_after_the_step():
     assert rounds.take_wanted(0) is None and rounds.take_wanted(1) is None
 
 
+@each("room", [0, 12, 16, 32])
+def test_rows_that_a_push_asks_for_are_written_into_shared_memory_that_has_room(room):
+    """They were written into other memory first, and then copied."""
+    rounds = SparseRounds(shard())
+    shared = memoryview(bytearray(room))
+    add(rounds, 0, array([3], [], more=[1, 2]) + array([2, 3], []), flags=MessageFlag.ROWS)
+    rounds.step([0], [0])
+    found = rounds.take_wanted(0, shared)
+    assert np.frombuffer(found, np.float32).tolist() == [4, 5, 5, 5]
+    assert (found.obj is shared.obj) == (room >= 16) and any(shared) == (room >= 16)
+
+
+def test_no_rows_that_a_push_asks_for_need_no_memory():
+    rounds = SparseRounds(shard())
+    add(rounds, 0, array([3], [], more=[1, 2]) + array([], []), flags=MessageFlag.ROWS)
+    rounds.step([0], [0])
+    assert len(rounds.take_wanted(0)) == 0
+
+
 def test_rows_that_a_push_asks_for_are_forgotten_with_its_gradients():
     rounds = SparseRounds(shard())
     add(rounds, 0, array([3], [], more=[1, 2]) + array([2], []), flags=MessageFlag.ROWS)

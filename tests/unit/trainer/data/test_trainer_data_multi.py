@@ -91,6 +91,27 @@ def test_another_process_goes_on_with_the_same_batches(here):
         assert read(other, 2) == wanted[count:]
 
 
+def test_a_batch_may_be_read_ahead_unless_a_source_then_begins_anew(here):
+    """A job with MultiData never read ahead: its tables needed two exchanges a batch. Source b begins anew after 3."""
+    whole = make(ratios=(1, 1), tracks=True)
+    whole.start_pass()
+    wanted = read(whole, 2)
+    was_ready = []
+    for count in range(6):
+        first, other = make(ratios=(1, 1), tracks=True), make(ratios=(1, 1), tracks=True)
+        first.start_pass()
+        assert read(first, 2, most=count) == wanted[:count]
+        for part in first._parts:
+            if part.source._reader is not None:
+                part.source._reader.wait_for_end()
+        was_ready.append(first.is_ready(2))
+        if was_ready[-1]:  # the checkpoint after this batch is made when the next one has been read
+            assert read(first, 2, most=1) == wanted[count : count + 1]
+        other.resume(json.loads(json.dumps(first.position(count))), 2)
+        assert read(other, 2) == wanted[count:]
+    assert was_ready == [True, True, True, False, True, True]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
