@@ -127,6 +127,9 @@ class Writer:
     def fields(self, path: Path_, cases: Cases) -> list[str]:
         """Return the lines of an object's fields."""
         names = dict.fromkeys(name for one in cases.values() for name in one)
+        is_pod = path[-2:] == ("template", "spec") and self._is_training
+        if is_pod:
+            names.pop("nodeSelector", None)
         first = [name for name in ("apiVersion", "kind", "name", "mountPath") if name in names]
         ordered = [*first, *(name for name in names if name not in first)]
         lines = [
@@ -134,9 +137,20 @@ class Writer:
             for name in ordered
             for line in self.field(path, name, {who: one.get(name, ABSENT) for who, one in cases.items()})
         ]
-        if path[-2:] == ("template", "spec") and self._is_training:
-            lines += ["{{- with .Values.training.nodeSelector }}", "nodeSelector: {{ toJson . }}", "{{- end }}"]
-        return lines
+        return [*lines, *self._nodes(cases)] if is_pod else lines
+
+    def _nodes(self, cases: Cases) -> list[str]:
+        """Return the lines of the node selector: the value of the chart, and the labels of components."""
+        lines, nodes = [], ".Values.training.nodeSelector"
+        for who, one in cases.items():
+            if "nodeSelector" in one:
+                labels = " ".join(
+                    f"{json.dumps(key)} {json.dumps(value)}" for key, value in one["nodeSelector"].items()
+                )
+                lines += [f"{{{{- $nodes := {nodes} }}}}", f"{{{{- if {_has([who])[1:-1]} }}}}"]
+                lines += [f"{{{{- $nodes = merge (dict) $nodes (dict {labels}) }}}}", "{{- end }}"]
+                nodes = "$nodes"
+        return [*lines, f"{{{{- with {nodes} }}}}", "nodeSelector: {{ toJson . }}", "{{- end }}"]
 
     def field(self, path: Path_, name: str, cases: Cases) -> list[str]:
         """Return the lines of one field, with an `if` where components change it."""

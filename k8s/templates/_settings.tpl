@@ -7,7 +7,7 @@
 {{- $default := (sub (int (include "static.count" .)) 1) }}
 {{- dig "minimum" $default .Values.settings | include "paddle.text" }}
 {{- end }}
-{{- define "static.components" }}quick_start any-program s3 nfs single-node pod-names fewer-trainers disruption-budget quota kueue volcano prometheus prometheus-operator restricted{{ end }}
+{{- define "static.components" }}quick_start any-program s3 gpu nfs single-node pod-names fewer-trainers disruption-budget quota kueue volcano prometheus prometheus-operator restricted{{ end }}
 {{- define "static.settings" }}count minimum
 {{- end }}
 {{- define "tasks.JOB_NAME" }}
@@ -85,4 +85,4 @@
 {{- define "allreduce.components" }}nfs single-node quota restricted{{ end }}
 {{- define "allreduce.settings" }}JOB_NAME MAX_NP MIN_NP NUM_PROC
 {{- end }}
-{{/* made of 00659327ebb180f1e4b41ec80398c3ad77940d0943748cfc156338f2e86a82b8 */}}
+{{/* made of 7607571dd3c2497f7f7cc3e4f1dfd2c9ee36864668dcef4cde8dc9ee2027761b */}}

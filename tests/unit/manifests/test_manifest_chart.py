@@ -46,7 +46,7 @@ def test_a_variable_of_a_component_may_be_set_without_the_component() -> None:
     """`--set training.env.CONF_PADDLE_PSERVER_NUM=1` had no effect, because a component has this variable, too."""
     text = (K8S / "templates/static/job.yaml").read_text()
     known = re.search(r"range .*omit \.Values\.training\.env (.*) }}", text)
-    conditional = re.findall(r"{{- if (.*) }}\n +- (?:\{name: |name: )(\w+)", text)
+    conditional = re.findall(r"{{- if (.*) }}\n +- (?:\{name: |name: )([A-Z]\w+)", text)
     assert known and {"ENTRY", "CONF_PADDLE_PSERVER_NUM"} <= {name for _, name in conditional}
     for condition, name in conditional:
         assert f'(hasKey .Values.training.env "{name}")' in condition and f'"{name}"' in known[1]

@@ -317,3 +317,16 @@ def test_the_credentials_of_a_bucket_come_from_one_secret() -> None:
         (container,) = yaml.safe_load(patch["patch"])["spec"]["template"]["spec"]["containers"]
         assert container["envFrom"] == [{"secretRef": {"name": "paddle-s3"}}]
     assert "create secret generic paddle-s3 --from-literal=AWS_ACCESS_KEY_ID=" in text
+
+
+def test_a_pod_with_a_gpu_has_shared_memory_and_goes_to_a_node_that_has_one() -> None:
+    merged, more = (yaml.safe_load(patch["patch"]) for patch in component("gpu")["patches"])
+    spec = merged["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    (mount,), (volume,) = container["volumeMounts"], spec["volumes"]
+    assert (mount["mountPath"], mount["name"]) == ("/dev/shm", volume["name"])
+    assert volume["emptyDir"]["medium"] == "Memory" and volume["emptyDir"]["sizeLimit"]
+    assert spec["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
+    (added_toleration,) = more  # a merge would replace the tolerations of lost nodes
+    assert added_toleration["op"] == "add" and added_toleration["path"].endswith("/tolerations/-")
