@@ -121,8 +121,10 @@ class ProxyHandler(BaseHTTPRequestHandler):
         pass
 
     def handle_one_request(self) -> None:
-        with contextlib.suppress(ConnectionError):
+        try:
             super().handle_one_request()
+        except ConnectionError:  # the client has left, or the S3 server is gone
+            self.hang_up()
 
     def _forward(self) -> None:
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -78,7 +78,8 @@ class FsspecStore:
         folder = address.with_key(address.key.rpartition("/")[0])
         found = self.system.find(_path(folder), detail=True)
         files = [
-            _file_of(address.with_key(name.removeprefix(f"{address.root}/")), facts) for name, facts in found.items()
+            _file_of(address.with_key(name.lstrip("/").removeprefix(f"{address.root}/")), facts)
+            for name, facts in found.items()
         ]
         return Page([one for one in files if one.address.key.startswith(address.key)], "")
 

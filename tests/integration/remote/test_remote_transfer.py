@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import resource
+import threading
 import time
 
 import botocore.auth
+import fsspec
 import pytest
 from s3_process import ProxyHandler, corrupt, half, refuse, throttle
 
+from paddle_base.remote import fsspec_store
 from paddle_base.remote.addresses import parse_address
 from paddle_base.remote.failures import ChangedError
 from paddle_base.remote.interface import BLOCK, RemoteFile
+from paddle_base.remote.patience import Patience
 from paddle_base.remote.reader import open_file
 from paddle_base.remote.stores import list_files, open_store
 from paddle_base.remote.transfer import DamagedTransferError, download, read_pieces, upload
@@ -246,3 +251,79 @@ def test_an_object_below_the_name_of_another_object_is_refused(bucket, tmp_path)
     (tmp_path / "a").write_bytes(b"")  # S3 itself allows both names; this server keeps them as files
     with pytest.raises(DataError, match="s3://bucket/in/a/b cannot be a file: a part of its key is a file as well"):
         download_all(parse_address("s3://bucket/in", "DATA_PATH"), tmp_path, bucket.patience())
+
+
+def test_a_server_that_stalls_is_asked_again_after_the_timeout(bucket, tmp_path, monkeypatch):
+    monkeypatch.setitem(fsspec_store.SETTINGS["s3"]["config_kwargs"], "read_timeout", 0.5)
+    bucket.put("a", b"x" * 1000)
+    ending = threading.Event()
+
+    def stall(handler, answer, body):
+        handler.send_head(answer, len(body))
+        handler.wfile.write(body[:10])
+        handler.wfile.flush()
+        ending.wait(30)
+
+    bucket.proxy.faults = [stall]
+    try:
+        assert fetched(bucket, "s3://bucket/a", tmp_path / "a") == b"x" * 1000
+    finally:
+        ending.set()
+    assert len(bucket.waits) == 1
+
+
+def test_a_server_that_is_killed_and_started_again_is_asked_again(bucket, s3_server, tmp_path):
+    content = os.urandom(2 * BLOCK)
+    bucket.put("big", content)
+    (file,) = listed(bucket, "s3://bucket/big")
+    patience = bucket.patience(wait=lambda seconds: s3_server.start())
+    pieces = read_pieces(bucket.store, file, patience.begin())
+    first = next(pieces)
+    s3_server.stop()
+    assert first + b"".join(pieces) == content
+
+
+def test_without_the_extra_a_line_says_what_to_install(monkeypatch):
+    def find(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(fsspec_store.importlib, "import_module", find)
+    for text, package in (("s3://bucket/x", "paddle-on-kubernetes[s3]"), ("gs://b/x", "gcsfs"), ("az://b/x", "adlfs")):
+        with pytest.raises(ConfigError, match=f"install it with: pip install {re.escape(package)}"):
+            open_store(parse_address(text, "DATA_PATH"))
+
+
+def test_paths_have_the_same_listing_and_reader(tmp_path):
+    for name in ("a/1.csv", "a/.hidden.csv", "a/b/2.csv", "a/3.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    store, patience = open_store(parse_address(str(tmp_path), "FILE")), Patience("FILE")
+
+    def names(text):
+        found = list_files(store, parse_address(f"{tmp_path}/{text}", "FILE"), patience)
+        return [file.address.key.removeprefix(f"{tmp_path}/") for file in found]
+
+    assert names("a/*.csv") == ["a/1.csv"] and names("a/**/*.csv") == ["a/1.csv", "a/b/2.csv"]
+    assert names("a/b") == ["a/b/2.csv"] and names("a/3.txt") == ["a/3.txt"]
+    with pytest.raises(MissingInputError, match=r"FILE .*/none: no object is there"):
+        names("none")
+    (file,) = list_files(store, parse_address(f"{tmp_path}/a/3.txt", "FILE"), patience)
+    with open_file(store, file, patience) as reader:
+        assert reader.read() == b"a/3.txt"
+
+
+def test_a_store_whose_listing_comes_as_a_whole(tmp_path):
+    """gcsfs and adlfs have fsspec's common functions; its store in memory stands for them."""
+    system = fsspec.filesystem("memory", skip_instance_cache=True)
+    for key in ("in/1.csv", "in/2.csv", "other"):
+        system.pipe_file(f"/bucket/{key}", key.encode())
+    store = fsspec_store.FsspecStore(system)
+    address = parse_address("gs://bucket/in/*.csv", "DATA_PATH")
+    found = list(list_files(store, address, Patience("DATA_PATH")))
+    assert [file.address.key for file in found] == ["in/1.csv", "in/2.csv"]
+    (tmp_path / "1").write_bytes(b"x")
+    store.put(tmp_path / "1", parse_address("gs://bucket/out", "X"))
+    store.remove(parse_address("gs://bucket/out", "X"))
+    store.remove(parse_address("gs://bucket/out", "X"))
+    assert store.find(parse_address("gs://bucket/out", "X")) is None
+    system.store.clear()

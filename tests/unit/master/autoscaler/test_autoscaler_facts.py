@@ -123,6 +123,19 @@ def test_a_job_is_placed_where_selector_and_tolerations_allow() -> None:
     assert made.jobs[0].sites == {1}
 
 
+def test_trainers_with_a_gpu_are_counted_by_the_gpus_of_the_nodes() -> None:
+    """By their processors the nodes have room for nine trainers; they have three GPUs."""
+    small, large, none = node("small"), node("large"), node("none")
+    small["status"]["allocatable"]["nvidia.com/gpu"] = "1"
+    large["status"]["allocatable"]["nvidia.com/gpu"] = "2"
+    wanting, plain = job("a", 1), job("a", 1)
+    resources = wanting["spec"]["template"]["spec"]["containers"][0]["resources"]
+    resources["limits"] = {"nvidia.com/gpu": "1"}
+    for one, count in ((wanting, 3), (plain, 9)):
+        made = snapshot([small, large, none], [], [one])
+        assert make_plan(made.room, made.jobs, 1000.0).shares == [count]
+
+
 def test_jobs_that_are_over_are_no_jobs_any_more() -> None:
     for part, value in (
         ("status", {"succeeded": 1}),
