@@ -12,9 +12,9 @@ level in their place:
 - A nested sequence is [batch, outer, inner, S]; `lengths` [batch] counts the sub-sequences, and `inner` [batch, outer]
   counts the frames of each of them (0 for the sub-sequences that are padding).
 
-So a value of `levels` levels has 1 + `levels` leading dimensions, and a layer that computes each frame by itself is the
-same nodes for all three. A data layer NAME that is a sequence is the graph's inputs NAME and NAME.lengths, and of nested
-sequences NAME.inner_lengths, too; outputs likewise.
+So a value of `levels` levels has 1 + `levels` leading dimensions, and a layer that computes each frame by itself is
+the same nodes for all three. A data layer NAME that is a sequence is the graph's inputs NAME and NAME.lengths, and of
+nested sequences NAME.inner_lengths, too; outputs likewise.
 
 Padding has unspecified content: a bias, log or 1/x is applied to it as to all frames, so it may be infinite or NaN. A
 layer that mixes frames (pooling, softmax of a sequence, recurrence, context) must therefore replace padding with
