@@ -32,7 +32,7 @@ class Graph:
 
     def __init__(self, parent: Graph | None = None) -> None:
         self._root: Graph = parent._root if parent is not None else self
-        self.prefix = parent.prefix if parent is not None else ""
+        self.prefix: str = parent.prefix if parent is not None else ""
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs: list[onnx.ValueInfoProto] = []

@@ -11,7 +11,7 @@ from trainer.data.input_types import DataType, InputType
 from trainer.export.onnx.activations import activate
 from trainer.export.onnx.families.costs import find_predictions
 from trainer.export.onnx.graph import FLOAT, INT64, Graph
-from trainer.export.onnx.registry import CannotExportError, LayerCall, find_exporter
+from trainer.export.onnx.registry import CannotExportError, LayerExport, find_exporter
 from trainer.export.onnx.values import Value
 from trainer.layers import LAYERS
 from trainer.layers.recurrent.subnetworks import Group, find_ancestors, separate_groups
@@ -74,7 +74,7 @@ def add_layers(
             if any(one not in values for one in sources):
                 continue
             graph.prefix = name
-            call = LayerCall(
+            call = LayerExport(
                 graph,
                 config,
                 [values[one] for one in sources],
@@ -88,7 +88,7 @@ def add_layers(
             failures.append(f"layer {name} ({config.type}): {error}")
 
 
-def finish(call: LayerCall, result: Value) -> Value:
+def finish(call: LayerExport, result: Value) -> Value:
     """Return the result of a layer after its activation, and after dropout as it is outside training."""
     config = call.config
     layer = LAYERS.get(config.type)
@@ -106,7 +106,7 @@ def declare(graph: Graph, name: str, kind: InputType) -> Value:
     """Declare the inputs of the graph that a data layer stands for, and return its value."""
     is_ids = kind.type == DataType.Index
     symbols = [f"{name}.time"] if kind.seq_type == 1 else [f"{name}.outer", f"{name}.inner"][: kind.seq_type]
-    dims = ["batch", *symbols, *([] if is_ids else [kind.dim])]
+    dims: list[int | str | None] = ["batch", *symbols, *([] if is_ids else [kind.dim])]
     graph.input(name, INT64 if is_ids else FLOAT, dims)
     lengths = inner = ""
     if kind.seq_type:

@@ -21,7 +21,7 @@ class CannotExportError(Exception):
 
 
 @dataclass(frozen=True)
-class LayerCall:
+class LayerExport:
     """A layer whose nodes are to be written.
 
     Attributes: inputs: the values of its input layers. input_configs: their configs. parameters: of the whole network.
@@ -96,7 +96,7 @@ def shaped(parameter: Parameter, shape: tuple[int, ...]) -> Array:
     return values
 
 
-Exporter = Callable[[LayerCall], Value]
+Exporter = Callable[[LayerExport], Value]
 _EXPORTERS: dict[str, Exporter] = {}
 # types that have no meaning at inference or no form in ONNX, with the reason
 _REFUSED: dict[str, str] = {}
