@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from paddle_base.runtime.errors import ConfigError
@@ -65,6 +66,10 @@ def add_layers(
         that cannot be exported; layers that need such a layer are left out.
     """
     configs = {one.name: one for one in model.layers}
+
+    def run(inner: Graph, step: ModelConfig, given: Mapping[str, Value]) -> Mapping[str, Value]:
+        return _add_step(inner, step, parameters, given, failures)
+
     for name, config in configs.items():
         if name not in needed or name in values:
             continue
@@ -81,11 +86,28 @@ def add_layers(
                 [configs[one] for one in sources],
                 parameters,
                 groups,
-                values,
+                run,
             )
             values[name] = finish(call, exporter(call))
         except CannotExportError as error:
             failures.append(f"layer {name} ({config.type}): {error}")
+
+
+def _add_step(
+    graph: Graph, step: ModelConfig, parameters: ParameterTable, given: Mapping[str, Value], failures: list[str]
+) -> Mapping[str, Value]:
+    """Write the nodes of the layers that the outputs of a group's step need. Args: given: the values of its agents.
+
+    Raises: CannotExportError: layers of the step cannot be exported; `failures` has them.
+    """
+    separated, groups = separate_groups(step)
+    inputs = {one.name: _list_inputs(one) for one in separated.layers}
+    values = dict(given)
+    add_layers(graph, separated, parameters, groups, find_ancestors(step.output_layer_names, inputs), values, failures)
+    missing = [name for name in step.output_layer_names if name not in values]
+    if missing:
+        raise CannotExportError(f"its step needs {', '.join(missing)}")
+    return values
 
 
 def finish(call: LayerCall, result: Value) -> Value:
@@ -113,7 +135,24 @@ def declare(graph: Graph, name: str, kind: InputType) -> Value:
         lengths = graph.input(name + LENGTHS, INT64, ["batch"])
     if kind.seq_type == 2:
         inner = graph.input(name + INNER, INT64, ["batch", f"{name}.outer"])
-    return Value(name, kind.dim, is_ids, lengths, inner)
+    return _fill(graph, Value(name, kind.dim, is_ids, lengths, inner))
+
+
+def _fill(graph: Graph, value: Value) -> Value:
+    """Return a sequence whose axes of time have at least one place, because Scan and maxima need one."""
+    if not value.levels:
+        return value
+    graph.prefix = value.name
+    axes = range(1, 1 + value.levels)
+    missing = [
+        graph.cast(graph.add("Equal", graph.dim(value.name, axis), graph.integers(0)), INT64) for axis in axes
+    ]
+    begin, columns = [0] * (2 + value.levels + (not value.is_ids)), [] if value.is_ids else [graph.integers([0])]
+    tensor = graph.add("Pad", value.name, graph.add("Concat", graph.integers(begin), *missing, *columns, axis=0))
+    inner = value.inner
+    if inner:
+        inner = graph.add("Pad", inner, graph.add("Concat", graph.integers([0, 0, 0]), missing[0], axis=0))
+    return replace(value, name=tensor, inner=inner)
 
 
 def _give(graph: Graph, name: str, value: Value) -> None:
