@@ -62,7 +62,7 @@ def merge_levels(graph: Graph, value: Value) -> tuple[str, str]:
 
 def count_frames(graph: Graph, kept: str, *, keepdims: bool = False) -> str:
     """Return how many frames exist: (..., time) -> (...)."""
-    return graph.add("ReduceSum", graph.cast(kept, INT64), graph.integers([-1]), keepdims=int(keepdims))
+    return graph.add("ReduceSum", graph.cast(kept, INT64), axes=[-1], keepdims=int(keepdims))
 
 
 def flatten(graph: Graph, value: Value) -> Value:

@@ -7,26 +7,8 @@ from trainer.data.input_types import DataType, InputType, SequenceType
 
 # types of layers that read sequences alone
 _READ_SEQUENCES = frozenset(
-    [
-        "average",
-        "max",
-        "seqlastins",
-        "seqconcat",
-        "seqreshape",
-        "lstmemory",
-        "gated_recurrent",
-        "recurrent",
-        "mdlstmemory",
-        "row_conv",
-        "subseq",
-        "seq_slice",
-        "kmax_seq_score",
-        "crf",
-        "crf_decoding",
-        "ctc",
-        "warp_ctc",
-    ]
-)
+    {"average", "crf", "crf_decoding", "ctc", "gated_recurrent", "kmax_seq_score", "lstmemory", "max", "mdlstmemory"}
+) | frozenset({"recurrent", "row_conv", "seq_slice", "seqconcat", "seqlastins", "seqreshape", "subseq", "warp_ctc"})
 _NESTED = frozenset({"sub_nested_seq"})
 
 

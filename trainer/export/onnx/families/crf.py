@@ -8,13 +8,13 @@ from trainer.arrays.arguments import Array
 from trainer.export.onnx.families.pooling import require_sequences
 from trainer.export.onnx.graph import BOOL, DOUBLE, FLOAT, INT64, Graph
 from trainer.export.onnx.padding import count_up, flatten, unflatten, unsqueeze
-from trainer.export.onnx.registry import CannotExportError, LayerCall, exports, shaped
+from trainer.export.onnx.registry import CannotExportError, LayerExport, exports, shaped
 from trainer.export.onnx.scan import Scan
 from trainer.export.onnx.values import Value
 
 
 @exports("crf_decoding")
-def _decoding(call: LayerCall) -> Value:
+def _decoding(call: LayerExport) -> Value:
     """The labels, or with a label input 1 for each frame whose label differs from the given one, and 0 for the rest."""
     graph, size = call.graph, call.size
     one = require_sequences(call)

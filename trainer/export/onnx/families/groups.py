@@ -16,7 +16,7 @@ from trainer.export.onnx.activations import activate_rows
 from trainer.export.onnx.families.recurrent import zero_rows
 from trainer.export.onnx.graph import FLOAT, INT64, Graph
 from trainer.export.onnx.padding import count_up, rank_of, sequence_like, unsqueeze
-from trainer.export.onnx.registry import CannotExportError, LayerCall, exports
+from trainer.export.onnx.registry import CannotExportError, LayerExport, exports
 from trainer.export.onnx.scan import Scan
 from trainer.export.onnx.values import Value
 from trainer.layers.recurrent.subnetworks import GROUP, Group, split_step
@@ -24,7 +24,7 @@ from trainer.layers.recurrent.subnetworks import GROUP, Group, split_step
 
 
 @exports(GROUP)
-def _group(call: LayerCall) -> Value:
+def _group(call: LayerExport) -> Value:
     """The results of a group, as further outputs by the names of their gather agents."""
     group = call.groups[call.config.name]
     if not group.record.in_links:
@@ -33,7 +33,7 @@ def _group(call: LayerCall) -> Value:
 
 
 @exports("gather_agent")
-def _gather(call: LayerCall) -> Value:
+def _gather(call: LayerExport) -> Value:
     """A result of a group."""
     name = call.config.inputs[0].input_layer_argument if call.config.inputs else ""
     found = call.inputs[0].extras.get(name) if name else None
@@ -43,7 +43,7 @@ def _gather(call: LayerCall) -> Value:
 
 
 @exports("get_output")
-def _further(call: LayerCall) -> Value:
+def _further(call: LayerExport) -> Value:
     """A further output of a layer, such as the state of lstm_step."""
     name = call.config.inputs[0].input_layer_argument
     if not name:
@@ -53,7 +53,7 @@ def _further(call: LayerCall) -> Value:
     return call.inputs[0].extras[name]
 
 
-def boot(call: LayerCall, group: Group, memory: MemoryConfig, batch: str) -> Value:
+def boot(call: LayerExport, group: Group, memory: MemoryConfig, batch: str) -> Value:
     """Return a memory before the first step. Args: batch: the number of samples, int64 [1]."""
     graph = call.graph
     size = next(int(one.size) for one in group.step.layers if one.name == memory.link_name)
@@ -77,7 +77,7 @@ def is_static(memory: MemoryConfig) -> bool:
 class _Run:
     """The nodes of a group."""
 
-    def __init__(self, call: LayerCall, group: Group) -> None:
+    def __init__(self, call: LayerExport, group: Group) -> None:
         self._call = call
         self._graph = call.graph
         self._group = group
@@ -150,14 +150,14 @@ class _Run:
         carried = [one for one in self._record.memories if not is_static(one)]
         for memory in carried:
             first = boots[memory.link_name]
-            _refuse_sequence(memory, first)
+            refuse_sequence(memory, first)
             values[memory.link_name] = replace(first, name=scan.state(first.name, rank_of(first), _kind(first)))
         for one in model.layers:
             if one.name in packed:
                 values[one.name] = self._take_item(scan, packed[one.name])
         outputs = self._call.run(scan.body, model, values)
         for memory in carried:
-            _refuse_sequence(memory, outputs[memory.layer_name])
+            refuse_sequence(memory, outputs[memory.layer_name])
         wanted = {link.layer_name for link in self._record.out_links} | {one.name for one in split_step(self._group).after.layers}
         names = [name for name in model.output_layer_names if name in wanted and name not in packed]
         given = []
@@ -189,7 +189,7 @@ def _kind(one: Value) -> int:
     return INT64 if one.is_ids else FLOAT
 
 
-def _refuse_sequence(memory: MemoryConfig, one: Value) -> None:
+def refuse_sequence(memory: MemoryConfig, one: Value) -> None:
     if one.levels:
         raise CannotExportError(
             f"its memory of {memory.layer_name} remembers a sequence, whose length may change from step to step"

@@ -15,31 +15,31 @@ from trainer.export.onnx.padding import (
     take_frames,
     unsqueeze,
 )
-from trainer.export.onnx.registry import CannotExportError, LayerCall, exports
+from trainer.export.onnx.registry import CannotExportError, LayerExport, exports
 from trainer.export.onnx.values import Value
 
 # Reduces the axis before the last: (call, frames (..., time, size), which frames exist (..., time)) -> (..., size)
-Reduction = Callable[[LayerCall, str, str], str]
+Reduction = Callable[[LayerExport, str, str], str]
 
 
 @exports("max")
-def _max(call: LayerCall) -> Value:
+def _max(call: LayerExport) -> Value:
     if call.config.output_max_index:
         raise CannotExportError("output_max_index counts frames over all samples of a batch")
     return pool(call, reduce_max)
 
 
 @exports("average")
-def _average(call: LayerCall) -> Value:
+def _average(call: LayerExport) -> Value:
     return pool(call, reduce_sum)
 
 
 @exports("seqlastins")
-def _end(call: LayerCall) -> Value:
+def _end(call: LayerExport) -> Value:
     return pool(call, reduce_end)
 
 
-def pool(call: LayerCall, reduction: Reduction) -> Value:
+def pool(call: LayerExport, reduction: Reduction) -> Value:
     """Return a row for each sequence, sub-sequence or piece of `seq_pool_stride` frames, plus the bias.
 
     Shapes: (batch, time, size) -> (batch, size), or (batch, pieces, size).
@@ -57,7 +57,7 @@ def pool(call: LayerCall, reduction: Reduction) -> Value:
     return Value(call.add_bias(reduction(call, frames, kept)), one.size, lengths=lengths)
 
 
-def require_sequences(call: LayerCall, position: int = 0) -> Value:
+def require_sequences(call: LayerExport, position: int = 0) -> Value:
     """Return an input that has sequences.
 
     Raises: CannotExportError: it has none.
@@ -71,7 +71,7 @@ def require_sequences(call: LayerCall, position: int = 0) -> Value:
     return one
 
 
-def _cut_strides(call: LayerCall, one: Value) -> tuple[str, str, str]:
+def _cut_strides(call: LayerExport, one: Value) -> tuple[str, str, str]:
     """Return the frames of each piece, which of them exist, and the number of pieces of each sequence.
 
     Shapes: (batch, time, size) -> (batch, pieces, stride, size), (batch, pieces, stride), (batch,).
@@ -98,7 +98,7 @@ def _cut_strides(call: LayerCall, one: Value) -> tuple[str, str, str]:
     return frames, reshape(graph, kept, *split), lengths
 
 
-def reduce_max(call: LayerCall, frames: str, kept: str) -> str:
+def reduce_max(call: LayerExport, frames: str, kept: str) -> str:
     """Return the maximum of each column, and zero without a frame."""
     graph = call.graph
     hidden = graph.add("Where", unsqueeze(graph, kept, -1), frames, graph.constant(-np.inf))
@@ -107,7 +107,7 @@ def reduce_max(call: LayerCall, frames: str, kept: str) -> str:
     return graph.add("Where", some, largest, graph.constant(0))
 
 
-def reduce_sum(call: LayerCall, frames: str, kept: str) -> str:
+def reduce_sum(call: LayerExport, frames: str, kept: str) -> str:
     """Return the sum of the frames, divided as the strategy of the layer says."""
     graph, strategy = call.graph, call.config.average_strategy or "average"
     total = select_sum(graph, frames, kept)
@@ -121,10 +121,10 @@ def reduce_sum(call: LayerCall, frames: str, kept: str) -> str:
 def select_sum(graph: Graph, frames: str, kept: str) -> str:
     """Return the sum of some frames: (..., time, size), (..., time) -> (..., size)."""
     hidden = graph.add("Where", unsqueeze(graph, kept, -1), frames, graph.constant(0))
-    return graph.add("ReduceSum", hidden, graph.integers([-2]), keepdims=0)
+    return graph.add("ReduceSum", hidden, axes=[-2], keepdims=0)
 
 
-def reduce_end(call: LayerCall, frames: str, kept: str) -> str:
+def reduce_end(call: LayerExport, frames: str, kept: str) -> str:
     """Return the last or the first frame, and zero without a frame. The sum has one term, so nothing is rounded."""
     graph = call.graph
     # the numbers of the existing frames, from 1, in the order in which the wanted frame is the first

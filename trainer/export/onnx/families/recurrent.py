@@ -14,7 +14,7 @@ from trainer.export.onnx.activations import activate_rows
 from trainer.export.onnx.families.pooling import require_sequences
 from trainer.export.onnx.graph import FLOAT, Graph
 from trainer.export.onnx.padding import flatten, unflatten
-from trainer.export.onnx.registry import CannotExportError, LayerCall, exports
+from trainer.export.onnx.registry import CannotExportError, LayerExport, exports
 from trainer.export.onnx.scan import Scan
 from trainer.export.onnx.values import Value
 from trainer.layers.recurrent.gru import GROUP_RUN
@@ -24,7 +24,7 @@ Step = Callable[[Graph, str, Sequence[str]], Sequence[str]]
 
 
 @exports("recurrent")
-def _simple(call: LayerCall) -> Value:
+def _simple(call: LayerExport) -> Value:
     """h = act(x + h' W + bias)."""
     size = call.size
     weight = call.matrix(0, size, size)
@@ -37,7 +37,7 @@ def _simple(call: LayerCall) -> Value:
 
 
 @exports("lstmemory")
-def _lstm(call: LayerCall) -> Value:
+def _lstm(call: LayerExport) -> Value:
     size = call.size
     weight = call.matrix(0, size, 4 * size)
     peepholes = split_peepholes(call, 4 * size)
@@ -50,7 +50,7 @@ def _lstm(call: LayerCall) -> Value:
 
 
 @exports("lstm_step")
-def _lstm_step(call: LayerCall) -> Value:
+def _lstm_step(call: LayerExport) -> Value:
     """One step: inputs z, the sums with h' W and the bias, and c'. The further output "state" is c."""
     one, state = call.inputs
     _require_columns(one, 4 * call.size)
@@ -61,7 +61,7 @@ def _lstm_step(call: LayerCall) -> Value:
 
 
 @exports("gated_recurrent", GROUP_RUN)
-def _gru(call: LayerCall) -> Value:
+def _gru(call: LayerExport) -> Value:
     weights = split_gru(call)
 
     def step(body: Graph, x: str, states: Sequence[str]) -> list[str]:
@@ -71,7 +71,7 @@ def _gru(call: LayerCall) -> Value:
 
 
 @exports("gru_step")
-def _gru_step(call: LayerCall) -> Value:
+def _gru_step(call: LayerExport) -> Value:
     """One step: inputs x and h'."""
     one, state = call.inputs
     _require_columns(one, 3 * call.size)
@@ -80,7 +80,7 @@ def _gru_step(call: LayerCall) -> Value:
     return one.with_name(h, call.size)
 
 
-def run_steps(call: LayerCall, width: int, states: int, step: Step) -> Value:
+def run_steps(call: LayerExport, width: int, states: int, step: Step) -> Value:
     """Return the outputs of a layer over whole sequences, whose states begin with zeros; the bias is added before.
 
     Args: width: the columns of the input. states: how many there are.
@@ -104,7 +104,7 @@ def run_steps(call: LayerCall, width: int, states: int, step: Step) -> Value:
     return unflatten(graph, result, one)
 
 
-def _turn(call: LayerCall, frames: str, plain: Value) -> str:
+def _turn(call: LayerExport, frames: str, plain: Value) -> str:
     """Return the frames of a reversed layer in reverse order."""
     if not call.config.reversed:
         return frames
@@ -130,7 +130,7 @@ def split_columns(graph: Graph, name: str, widths: Sequence[int]) -> list[str]:
     return graph.add_several("Split", name, graph.integers(widths), outputs=len(widths), axis=-1)
 
 
-def split_peepholes(call: LayerCall, begin: int) -> list[str]:
+def split_peepholes(call: LayerExport, begin: int) -> list[str]:
     """Return the peephole weights for i, f and o, which follow `begin` biases; [] without a bias parameter."""
     name, size = call.config.bias_parameter_name, call.size
     if not name:
@@ -141,7 +141,7 @@ def split_peepholes(call: LayerCall, begin: int) -> list[str]:
     return [call.graph.parameter(name, part) for part in values[begin:].reshape(3, size)]
 
 
-def step_lstm(call: LayerCall, body: Graph, sums: str, c_before: str, peepholes: Sequence[str]) -> list[str]:
+def step_lstm(call: LayerExport, body: Graph, sums: str, c_before: str, peepholes: Sequence[str]) -> list[str]:
     """Return h and c. Shapes: sums: (batch, 4 * size), for a, i, f and o."""
     config, size = call.config, call.size
 
@@ -158,7 +158,7 @@ def step_lstm(call: LayerCall, body: Graph, sums: str, c_before: str, peepholes:
     return [body.add("Mul", o, activate_rows(body, config.active_state_type, c)), c]
 
 
-def split_gru(call: LayerCall) -> tuple[str, str]:
+def split_gru(call: LayerExport) -> tuple[str, str]:
     """Return the weights of both gates, (size, 2 * size), and of the candidate, (size, size)."""
     size, parameter = call.size, call.weight(0)
     values = parameter.value.reshape(-1)
@@ -171,7 +171,7 @@ def split_gru(call: LayerCall) -> tuple[str, str]:
     )
 
 
-def step_gru(call: LayerCall, body: Graph, sums: str, h_before: str, weights: tuple[str, str]) -> str:
+def step_gru(call: LayerExport, body: Graph, sums: str, h_before: str, weights: tuple[str, str]) -> str:
     """Return h. Shapes: sums: (batch, 3 * size), for u, r and the candidate."""
     config, size = call.config, call.size
     of_gates, of_candidate = weights

@@ -23,12 +23,12 @@ from trainer.export.onnx.padding import (
     unflatten,
     unsqueeze,
 )
-from trainer.export.onnx.registry import CannotExportError, LayerCall, exports
+from trainer.export.onnx.registry import CannotExportError, LayerExport, exports
 from trainer.export.onnx.values import Value
 
 
 @exports("expand")
-def _expand(call: LayerCall) -> Value:
+def _expand(call: LayerExport) -> Value:
     """Each row, repeated for every frame of its sequence, or of its sub-sequence."""
     graph, rows, like = call.graph, call.inputs[0], require_sequences(call, 1)
     by_parts = call.config.trans_type == "seq"
@@ -41,7 +41,7 @@ def _expand(call: LayerCall) -> Value:
 
 
 @exports("seqconcat")
-def _concatenate(call: LayerCall) -> Value:
+def _concatenate(call: LayerExport) -> Value:
     """Each sequence of the first input, followed by the sequence of the second."""
     graph = call.graph
     first, second = (flatten(graph, require_sequences(call, position)) for position in (0, 1))
@@ -54,7 +54,7 @@ def _concatenate(call: LayerCall) -> Value:
 
 
 @exports("seqreshape")
-def _rearrange(call: LayerCall) -> Value:
+def _rearrange(call: LayerExport) -> Value:
     """The numbers of each sequence, in frames of `size` numbers."""
     graph, one = call.graph, flatten(call.graph, require_sequences(call))
     old, new = graph.integers([one.size]), graph.integers([call.size])
@@ -69,7 +69,7 @@ def _rearrange(call: LayerCall) -> Value:
 
 
 @exports("subseq")
-def _part(call: LayerCall) -> Value:
+def _part(call: LayerExport) -> Value:
     """Some frames of each sequence: inputs x, the first frame, and the number of frames, as ids."""
     graph, one = call.graph, flatten(call.graph, require_sequences(call))
     offsets, sizes = (graph.add("Reshape", value.name, graph.integers([-1])) for value in call.inputs[1:])
@@ -78,7 +78,7 @@ def _part(call: LayerCall) -> Value:
 
 
 @exports("seq_slice")
-def _slices(call: LayerCall) -> Value:
+def _slices(call: LayerExport) -> Value:
     """Slices of each sequence, each as a sequence of its own: (batch, time, size) -> (all slices, time, size)."""
     graph, one = call.graph, require_sequences(call)
     if one.levels > 1:
@@ -108,7 +108,7 @@ def _before_the_end(graph: Graph, numbers: str) -> str:
 
 
 @exports("sub_nested_seq")
-def _choose(call: LayerCall) -> Value:
+def _choose(call: LayerExport) -> Value:
     """Some sub-sequences of each sequence; the second input has their numbers, and -1 ends a row."""
     graph, one = call.graph, call.inputs[0]
     if one.levels < 2:
@@ -121,7 +121,7 @@ def _choose(call: LayerCall) -> Value:
 
 
 @exports("kmax_seq_score")
-def _top_frames(call: LayerCall) -> Value:
+def _top_frames(call: LayerExport) -> Value:
     """The numbers of the frames with the largest scores of each (sub-)sequence, and -1 for the rest of a row.
 
     Of equal scores, the first frames come first.
@@ -139,7 +139,7 @@ def _top_frames(call: LayerCall) -> Value:
 
 
 @exports("row_conv")
-def _row_convolution(call: LayerCall) -> Value:
+def _row_convolution(call: LayerExport) -> Value:
     """The sum of w_i x_(t + i) for each frame t."""
     graph, length = call.graph, int(call.config.inputs[0].row_conv_conf.context_length)
     one = require_sequences(call)
