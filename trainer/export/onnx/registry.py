@@ -19,6 +19,7 @@ FAMILIES = (
     "costs",
     "crf",
     "dense",
+    "detection",
     "generation",
     "groups",
     "images",
