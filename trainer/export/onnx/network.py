@@ -15,6 +15,7 @@ from trainer.export.onnx.graph import FLOAT, INT64, OPSET, Graph
 from trainer.export.onnx.registry import CannotExportError, LayerExport, find_exporter
 from trainer.export.onnx.values import Value
 from trainer.layers import find_layer
+from trainer.layers.recurrent.generator import SCORES
 from trainer.layers.recurrent.subnetworks import Group, find_ancestors, separate_groups
 from trainer.network.several import join_networks
 
@@ -41,6 +42,7 @@ def build(
         graph.reserve(name)
         graph.reserve(name + LENGTHS)
         graph.reserve(name + INNER)
+        graph.reserve(f"{name}.{SCORES}")
     needed = find_ancestors(names, {one: _list_inputs(config) for one, config in configs.items()})
     values: dict[str, Value] = {}
     failures: list[str] = []
@@ -172,6 +174,9 @@ def _give(graph: Graph, name: str, value: Value) -> None:
     if tensor != name:
         graph.identity(tensor, name)
     graph.output(name, INT64 if value.is_ids else FLOAT, dims if value.is_ids and width == 1 else [*dims, width])
+    if SCORES in value.extras:
+        scores = value.extras[SCORES]
+        graph.output(graph.identity(scores.name, f"{name}.{SCORES}"), FLOAT, ["batch", scores.size])
     if value.lengths and value.lengths != name + LENGTHS:
         graph.output(graph.identity(value.lengths, name + LENGTHS), INT64, ["batch"])
     if value.inner and value.inner != name + INNER:

@@ -42,17 +42,6 @@ def _gather(call: LayerExport) -> Value:
     return found
 
 
-@exports("get_output")
-def _further(call: LayerExport) -> Value:
-    """A further output of a layer, such as the state of lstm_step."""
-    name = call.config.inputs[0].input_layer_argument
-    if not name:
-        return call.inputs[0]
-    if name not in call.inputs[0].extras:
-        raise CannotExportError(f"its input has no output '{name}'")
-    return call.inputs[0].extras[name]
-
-
 def boot(call: LayerExport, group: Group, memory: MemoryConfig, batch: str) -> Value:
     """Return a memory before the first step. Args: batch: the number of samples, int64 [1]."""
     graph = call.graph

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from paddle_base.proto.ModelConfig_pb2 import ProjectionConfig
 from trainer.arrays.arguments import Array
+from trainer.export.onnx.families.mixed import projects
 from trainer.export.onnx.families.pooling import require_sequences
 from trainer.export.onnx.graph import FLOAT, INT64, Graph
 from trainer.export.onnx.padding import (
@@ -152,6 +154,16 @@ def _row_convolution(call: LayerExport) -> Value:
         part = graph.add("Mul", _shift(graph, frames, i, length - 1 - i), row)
         total = graph.add("Add", total, part) if total else part
     return unflatten(graph, sequence_like(plain, total, plain.lengths), one)
+
+
+@projects("context")
+def _context(call: LayerExport, conf: ProjectionConfig, position: int) -> str:
+    """A window of frames around each frame; zeros, or rows of the parameter, stand in place of missing frames."""
+    padding = None
+    if call.config.inputs[position].input_parameter_name:
+        padding = call.weight(position).value.reshape(-1, conf.input_size)
+    one = require_sequences(call, position)
+    return windows(call.graph, one, conf.context_start, conf.context_length, padding).name
 
 
 def windows(graph: Graph, one: Value, start: int, length: int, padding: Array | None) -> Value:
