@@ -103,7 +103,7 @@ class _Search:
         memories = {one.link_name: boot(self._call, group, one, self._batch) for one in group.record.memories}
         spread = {name: self._repeat(one) for name, one in memories.items()}
         carried = [
-            one for one in group.record.memories if not is_static(one) and one.layer_name != self._predicted
+            one for one in group.record.memories if not is_static(group, one) and one.layer_name != self._predicted
         ]
         for memory in carried:
             refuse_sequence(memory, spread[memory.link_name])
@@ -113,7 +113,7 @@ class _Search:
         first = self._first_beam([spread[one.link_name] for one in group.record.memories if self._is_word(one)])
         shapes = zip(_Beam.KINDS, _Beam.RANKS, strict=True)
         beam = _Beam(*(body.input(body.new_name("beam"), kind, [None] * rank) for kind, rank in shapes))
-        values = {one.link_name: spread[one.link_name] for one in group.record.memories if is_static(one)}
+        values = {one.link_name: spread[one.link_name] for one in group.record.memories if is_static(group, one)}
         for memory in group.record.memories:
             if self._is_word(memory):
                 values[memory.link_name] = replace(spread[memory.link_name], name=beam.words)
@@ -141,7 +141,7 @@ class _Search:
         return found[3:6]
 
     def _is_word(self, memory: MemoryConfig) -> bool:
-        return not is_static(memory) and bool(memory.layer_name == self._predicted)
+        return not is_static(self._group, memory) and bool(memory.layer_name == self._predicted)
 
     def _step(self, carried: Sequence[MemoryConfig]) -> ModelConfig:
         """Return the layers of a step without the choice of the ids."""

@@ -58,9 +58,16 @@ def boot(call: LayerExport, group: Group, memory: MemoryConfig, batch: str) -> V
     return Value(rows, size)
 
 
-def is_static(memory: MemoryConfig) -> bool:
-    """Return whether a memory has its first value at every step."""
-    return bool(memory.layer_name == memory.link_name)
+def is_static(group: Group, memory: MemoryConfig) -> bool:
+    """Return whether a memory has its first value at every step: it remembers itself, or a copy of itself."""
+    if memory.layer_name == memory.link_name:
+        return True
+    layer = next((one for one in group.step.layers if one.name == memory.layer_name), None)
+    if layer is None or layer.type != "mixed" or len(layer.inputs) != 1 or layer.operator_confs:
+        return False
+    one = layer.inputs[0]
+    changes = layer.bias_parameter_name or layer.drop_rate or layer.active_type not in ("", "linear")
+    return one.proj_conf.type == "identity" and one.input_layer_name == memory.link_name and not changes
 
 
 class _Run:
@@ -135,8 +142,8 @@ class _Run:
         """Return the outputs of all steps that are results of the group, or that other parts read, as samples."""
         scan = Scan(self._graph)
         boots = {one.link_name: boot(self._call, self._group, one, self._batch) for one in self._record.memories}
-        values = {one.link_name: boots[one.link_name] for one in self._record.memories if is_static(one)}
-        carried = [one for one in self._record.memories if not is_static(one)]
+        values = {one.link_name: boots[one.link_name] for one in self._record.memories if is_static(self._group, one)}
+        carried = [one for one in self._record.memories if not is_static(self._group, one)]
         for memory in carried:
             first = boots[memory.link_name]
             refuse_sequence(memory, first)
