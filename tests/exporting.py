@@ -10,6 +10,7 @@ from trainer.export.onnx.files import to_onnx
 from trainer.export.onnx.network import INNER, LENGTHS
 from trainer.network.network import Network
 
+TOLERANCE = 1e-5  # of a difference, relative to the largest number of an output, at least 1
 GARBAGE = 1e30  # what padding holds here; it must have no influence
 
 
@@ -35,7 +36,9 @@ def pad(name, one, kind, longer=0):
             target[:length] = rows[begin : begin + length]
         return {name: padded, name + LENGTHS: lengths.astype(np.int64)}
     outer, inner = nested_lengths(one)
-    padded = np.full((*inner.shape[:1], inner.shape[1] + longer, inner.max(initial=0) + longer, *rows.shape[1:]), garbage, rows.dtype)
+    padded = np.full(
+        (*inner.shape[:1], inner.shape[1] + longer, inner.max(initial=0) + longer, *rows.shape[1:]), garbage, rows.dtype
+    )
     at = 0
     for sample, number in enumerate(outer):
         for place in range(number):
@@ -72,7 +75,10 @@ def rows_of(name, outputs):
         )
     if name + LENGTHS in outputs:
         lengths = outputs[name + LENGTHS]
-        return np.concatenate([values[sample, :length] for sample, length in enumerate(lengths)] or [values.reshape(-1, *values.shape[2:])[:0]])
+        return np.concatenate(
+            [values[sample, :length] for sample, length in enumerate(lengths)]
+            or [values.reshape(-1, *values.shape[2:])[:0]]
+        )
     return values
 
 
