@@ -154,9 +154,7 @@ def _fill(graph: Graph, value: Value) -> Value:
         return value
     graph.prefix = value.name
     axes = range(1, 1 + value.levels)
-    missing = [
-        graph.cast(graph.add("Equal", graph.dim(value.name, axis), graph.integers(0)), INT64) for axis in axes
-    ]
+    missing = [graph.cast(graph.add("Equal", graph.dim(value.name, axis), graph.integers(0)), INT64) for axis in axes]
     begin, columns = [0] * (2 + value.levels + (not value.is_ids)), [] if value.is_ids else [graph.integers([0])]
     tensor = graph.add("Pad", value.name, graph.add("Concat", graph.integers(begin), *missing, *columns, axis=0))
     inner = value.inner

@@ -47,7 +47,9 @@ def _go_forward(graph: Graph, one: Value, parameter: Array) -> tuple[str, str]:
     classes, batch = one.size, graph.dim(one.name, 0)
     scan = Scan(graph)
     body = scan.body
-    before = scan.state(graph.add("Expand", graph.constant([[0]], np.float64), _shape(graph, batch, classes)), 2, DOUBLE)
+    before = scan.state(
+        graph.add("Expand", graph.constant([[0]], np.float64), _shape(graph, batch, classes)), 2, DOUBLE
+    )
     frame = scan.item(graph.cast(one.name, DOUBLE), 3, DOUBLE)
     kept = scan.item(graph.is_frame(one), 2, BOOL)
     first = graph.add("Equal", count_up(graph, graph.dim(one.name, 1)), graph.integers(0))

@@ -207,7 +207,9 @@ class _Search:
         there = graph.reshape(there, [0, -1])
         width = self._results * end
         order = graph.add(
-            "Add", graph.add("Where", there, graph.integers(0), graph.integers(width)), graph.integers(list(range(width)))
+            "Add",
+            graph.add("Where", there, graph.integers(0), graph.integers(width)),
+            graph.integers(list(range(width))),
         )
         order = graph.add_several("TopK", order, graph.integers([width]), outputs=2, axis=1, largest=0)[1]
         found = take_frames(graph, graph.reshape(spelled, [0, -1]), order)

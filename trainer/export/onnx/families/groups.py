@@ -22,7 +22,6 @@ from trainer.export.onnx.values import Value
 from trainer.layers.recurrent.subnetworks import GROUP, Group, split_step
 
 
-
 @exports(GROUP)
 def _group(call: LayerExport) -> Value:
     """The results of a group, as further outputs by the names of their gather agents."""
@@ -132,9 +131,7 @@ class _Run:
     def _split(self, name: str) -> str:
         """Return samples as items: (batch * time, ...) -> (batch, time, ...)."""
         graph = self._graph
-        return graph.add(
-            "Reshape", name, graph.add("Concat", self._shape, graph.add("Shape", name, start=1), axis=0)
-        )
+        return graph.add("Reshape", name, graph.add("Concat", self._shape, graph.add("Shape", name, start=1), axis=0))
 
     # ----- Step by step -----
 
@@ -154,7 +151,9 @@ class _Run:
         outputs = self._call.run(scan.body, model, values)
         for memory in carried:
             refuse_sequence(memory, outputs[memory.layer_name])
-        wanted = {link.layer_name for link in self._record.out_links} | {one.name for one in split_step(self._group).after.layers}
+        wanted = {link.layer_name for link in self._record.out_links} | {
+            one.name for one in split_step(self._group).after.layers
+        }
         names = [name for name in model.output_layer_names if name in wanted and name not in packed]
         given = []
         for name in names:
