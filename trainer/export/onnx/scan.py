@@ -7,6 +7,7 @@ reads, so a state is right at the steps of its sequence only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from trainer.export.onnx.graph import FLOAT, Graph
 
@@ -65,7 +66,7 @@ class Scan:
         return results[: len(states)], results[len(states) :]
 
 
-def _of_outputs(count: int, backwards: int) -> dict[str, list[int]]:
+def _of_outputs(count: int, backwards: int) -> dict[str, Any]:
     if not count:
         return {}
     return {"scan_output_axes": [1] * count, "scan_output_directions": [backwards] * count}

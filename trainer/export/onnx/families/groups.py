@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-
 from paddle_base.proto.ModelConfig_pb2 import MemoryConfig, ModelConfig
 from trainer.export.onnx.activations import activate_rows
 from trainer.export.onnx.families.recurrent import zero_rows
-from trainer.export.onnx.graph import FLOAT, INT64, Graph
+from trainer.export.onnx.graph import FLOAT, INT64
 from trainer.export.onnx.padding import count_up, rank_of, sequence_like, unsqueeze
 from trainer.export.onnx.registry import CannotExportError, LayerExport, exports
 from trainer.export.onnx.scan import Scan
@@ -28,7 +27,7 @@ def _group(call: LayerExport) -> Value:
     group = call.groups[call.config.name]
     if not group.record.in_links:
         raise CannotExportError("it has no sequence among its inputs")
-    return Value("", 0, extras=_Run(call, group).results())
+    return Value("", 0, extras=_GroupExport(call, group).results())
 
 
 @exports("gather_agent")
@@ -69,7 +68,7 @@ def is_static(group: Group, memory: MemoryConfig) -> bool:
     return one.proj_conf.type == "identity" and one.input_layer_name == memory.link_name and not changes
 
 
-class _Run:
+class _GroupExport:
     """The nodes of a group."""
 
     def __init__(self, call: LayerExport, group: Group) -> None:
@@ -185,6 +184,7 @@ def _kind(one: Value) -> int:
 
 
 def refuse_sequence(memory: MemoryConfig, one: Value) -> None:
+    """Raise CannotExportError if a memory remembers a sequence."""
     if one.levels:
         raise CannotExportError(
             f"its memory of {memory.layer_name} remembers a sequence, whose length may change from step to step"

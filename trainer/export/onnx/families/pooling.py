@@ -93,7 +93,7 @@ def _cut_strides(call: LayerExport, one: Value) -> tuple[str, str, str]:
         places = graph.add("Sub", places, unsqueeze(graph, missing, 1))
     inside = graph.add("Less", places, unsqueeze(graph, one.lengths, 1))
     kept = graph.add("And", graph.add("GreaterOrEqual", places, graph.integers(0)), inside)
-    split = [graph.dim(one.name, 0), pieces, stride]
+    split: list[str | int] = [graph.dim(one.name, 0), pieces, stride]
     frames = reshape(graph, take_frames(graph, one.name, places), *split, one.size)
     return frames, reshape(graph, kept, *split), lengths
 
