@@ -121,7 +121,7 @@ class SwitchOrderLayer(Layer):
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
         self.require_inputs(1, 1)
-        self._shape = image_shape(config.inputs[0].image_conf)
+        self._shape: tuple[int, int, int]
         self._row_axes = list(config.reshape_conf.height_axis) or [0]
         axes = [*self._row_axes, *config.reshape_conf.width_axis]
         if len(axes) > 1 and axes != [0, 1, 2, 3]:
@@ -129,6 +129,7 @@ class SwitchOrderLayer(Layer):
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the rows in the order height, width, channels."""
+        self._shape = turned_shape(self)
         x = require_matrix(self, inputs[0], int(np.prod(self._shape)))
         turned = x.reshape(-1, *self._shape).transpose(0, 2, 3, 1)
         rows = int(np.prod([turned.shape[axis] for axis in self._row_axes]))
@@ -140,6 +141,15 @@ class SwitchOrderLayer(Layer):
         """Return the gradient in the order of the input."""
         channels, height, width = self._shape
         return [_flatten(gradient.reshape(-1, height, width, channels).transpose(0, 3, 1, 2))]
+
+
+def turned_shape(layer: Layer) -> tuple[int, int, int]:
+    """Return (channels, height, width) of the images of a switch_order layer.
+
+    The config language writes no image_conf, so the sizes are those of the input layer.
+    """
+    conf = layer.config.inputs[0].image_conf
+    return image_shape(conf) if conf.channels else input_shape(layer, 0)
 
 
 class BlockExpandLayer(Layer):

@@ -18,7 +18,7 @@ from trainer.export.onnx.windows import convolve, convolve_back, pool_largest, p
 from trainer.layers.image.convolution import conv_windows
 from trainer.layers.image.norm import CROSS_CHANNEL_EPSILON
 from trainer.layers.image.pixel_values import interpolation_matrix
-from trainer.layers.image.places import count_upsampled, image_blocks
+from trainer.layers.image.places import count_upsampled, image_blocks, turned_shape
 from trainer.layers.image.pool import MASK, WITH_MASK, bin_axis, is_mean_pool, pool_windows
 from trainer.layers.image.shape import image_shape, input_shape
 from trainer.layers.image.windows import ImageWindows
@@ -292,7 +292,7 @@ def _rotate(call: LayerExport) -> Value:
 @exports("switch_order")
 def _switch_order(call: LayerExport) -> Value:
     graph, conf = call.graph, call.config.reshape_conf
-    shape = image_shape(call.config.inputs[0].image_conf)
+    shape = turned_shape(call.layer)
     turned = np.arange(math.prod(shape)).reshape(shape).transpose(1, 2, 0)
     axes = list(conf.height_axis) or [0]
     rows = graph.take(call.dense(0).name, turned.reshape(-1))
