@@ -74,7 +74,7 @@ def _rearrange(call: LayerExport) -> Value:
 def _part(call: LayerExport) -> Value:
     """Some frames of each sequence: inputs x, the first frame, and the number of frames, as ids."""
     graph, one = call.graph, flatten(call.graph, require_sequences(call))
-    offsets, sizes = (graph.add("Reshape", value.name, graph.integers([-1])) for value in call.inputs[1:])
+    offsets, sizes = (_rows(call, position) for position in (1, 2))
     index = graph.add("Add", unsqueeze(graph, offsets, 1), count_up(graph, graph.dim(one.name, 1)))
     return sequence_like(one, call.add_bias(take_frames(graph, one.name, index)), sizes)
 
@@ -85,7 +85,7 @@ def _slices(call: LayerExport) -> Value:
     graph, one = call.graph, require_sequences(call)
     if one.levels > 1:
         raise CannotExportError("slices of sub-sequences have no form in ONNX here; slice plain sequences")
-    given = [graph.cast(value.name, INT64) for value in call.inputs[1:]]
+    given = [_rows(call, position) for position in range(1, len(call.inputs))]
     there = _before_the_end(graph, given[0])
     if len(given) > 1:
         there = graph.add("And", there, _before_the_end(graph, given[1]))
@@ -103,6 +103,14 @@ def _slices(call: LayerExport) -> Value:
     return sequence_like(one, call.add_bias(graph.add("Compress", frames, chosen, axis=0)), lengths)
 
 
+def _rows(call: LayerExport, position: int) -> str:
+    """Return an input with a row for each sequence, as int64."""
+    one = call.inputs[position]
+    if one.levels:
+        raise CannotExportError(f"its input {call.input_configs[position].name} is a sequence; it must have one row")
+    return call.graph.cast(one.name, INT64)
+
+
 def _before_the_end(graph: Graph, numbers: str) -> str:
     """Return which numbers of each row stand before its first -1."""
     ends = graph.cast(graph.add("Equal", numbers, graph.integers(-1)), INT64)
@@ -115,7 +123,7 @@ def _choose(call: LayerExport) -> Value:
     graph, one = call.graph, call.inputs[0]
     if one.levels < 2:
         raise CannotExportError("it needs an input of sub-sequences")
-    numbers = graph.cast(call.inputs[1].name, INT64)
+    numbers = _rows(call, 1)
     there = _before_the_end(graph, numbers)
     inner = graph.add("Where", there, take_frames(graph, one.inner, numbers), graph.integers(0))
     frames = take_frames(graph, one.name, numbers)
