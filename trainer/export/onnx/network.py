@@ -10,7 +10,7 @@ from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.parameters import ParameterTable
 from trainer.data.input_types import DataType, InputType
 from trainer.export.onnx.activations import activate
-from trainer.export.onnx.families.costs import find_predictions
+from trainer.export.onnx.families.costs import find_inner_predictions, find_predictions
 from trainer.export.onnx.graph import FLOAT, INT64, OPSET, Graph
 from trainer.export.onnx.registry import CannotExportError, LayerExport, find_exporter
 from trainer.export.onnx.values import Value
@@ -35,6 +35,7 @@ def build(
     Raises: ConfigError: layers cannot be exported; the text lists all of them, each with the reason.
     """
     separated, groups = separate_groups(join_networks(model))
+    separated, outputs = find_inner_predictions(separated, groups, outputs)
     configs = {one.name: one for one in separated.layers}
     names = find_predictions(configs, outputs)
     graph = Graph(opset=opset)

@@ -227,6 +227,19 @@ def test_a_beam_search_finds_the_same_ids_and_scores_in_onnxruntime(beam, result
     check(GENERATION % (beam, results, longest), {"e": dense(4, 0), "s": dense(4)}, tmp_path, scale=1.5)
 
 
+def test_the_predictions_of_a_cost_inside_a_group_take_its_place(tmp_path):
+    script = """
+x, label = data_layer('x', 4), data_layer('label', 3)
+def step(one, right):
+    state = fc_layer([one, memory('s', 3)], 3, name='s')
+    guess = fc_layer(state, 3, act=SoftmaxActivation(), name='guess')
+    return classification_cost(guess, right, name='cost')
+costs = recurrent_group(step, [x, label])
+outputs(costs)
+"""
+    check(script, {"x": dense(4), "label": index(3)}, tmp_path)
+
+
 def test_what_has_no_form_in_onnx_is_named_with_its_reason(tmp_path):
     script = """
 x, y = data_layer('x', 4), data_layer('y', 4)

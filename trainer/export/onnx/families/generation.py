@@ -33,7 +33,10 @@ def _generator(call: LayerExport) -> Value:
     """The ids of the best paths, as a further output by the name of their gather agent."""
     group = call.groups[call.config.name]
     results = [link for link in group.record.out_links if link.layer_name != link.link_name]
-    if not results or group.record.in_links or not call.inputs:
+    layers = {one.name: one for one in group.step.layers}
+    predicted = layers.get(results[0].layer_name) if results else None
+    is_known = predicted is not None and predicted.type == "maxid" and group.record.generator.eos_layer_name in layers
+    if not is_known or group.record.in_links or not call.inputs:
         raise CannotExportError("it generates, but has not the form that beam_search gives it")
     return Value("", 0, extras={results[0].link_name: _Search(call, group).spell()})
 
