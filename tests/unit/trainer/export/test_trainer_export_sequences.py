@@ -240,6 +240,18 @@ outputs(costs)
     check(script, {"x": dense(4), "label": index(3)}, tmp_path)
 
 
+def test_the_predictions_of_added_costs_take_the_place_of_their_sum(tmp_path):
+    """A variational autoencoder was refused, because its output is a sum of two costs."""
+    script = """
+x, label, other = data_layer('x', 4), data_layer('label', 3), data_layer('other', 2)
+guess, number = fc_layer(x, 3, act=SoftmaxActivation(), name='guess'), fc_layer(x, 2, name='number')
+outputs(addto_layer([cross_entropy(guess, label), sum_cost(number)]))
+"""
+    model = parse(tmp_path, script)
+    proto, _ = export(model, {"x": dense(4, 0), "label": index(3, 0)})
+    assert [one.name for one in proto.graph.output] == ["guess", "number"]
+
+
 def test_what_has_no_form_in_onnx_is_named_with_its_reason(tmp_path):
     script = """
 x, y = data_layer('x', 4), data_layer('y', 4)

@@ -18,22 +18,28 @@ refuse("a cost that another layer reads has no meaning at inference", *COSTS)
 
 
 def find_predictions(configs: Mapping[str, LayerConfig], outputs: Sequence[str]) -> list[str]:
-    """Return the outputs with the predictions of a cost in place of each cost.
+    """Return the outputs with the predictions of a cost in place of each cost, and of each layer that reads a cost.
 
-    Args: configs: the layers by name.
+    Args: configs: the layers by name, in order.
     Raises: ConfigError: there is no such layer, or nothing is left.
     """
     found: list[str] = []
+    costly: set[str] = set()  # costs, and layers that depend on one, such as a sum of costs
+    for name, config in configs.items():
+        if config.type in COSTS or any(one.input_layer_name in costly for one in config.inputs):
+            costly.add(name)
     waiting = list(reversed(outputs))
     while waiting:
         name = waiting.pop()
         if name not in configs:
             raise ConfigError(f"the network has no layer {name}")
         config = configs[name]
-        if config.type not in COSTS:
+        if name not in costly:
             found.append(name)
-            continue
-        waiting += reversed(_list_predictions(config))
+        elif config.type in COSTS:
+            waiting += reversed(_list_predictions(config))
+        else:
+            waiting += reversed([one.input_layer_name for one in config.inputs if one.input_layer_name in costly])
     kept = [name for name in dict.fromkeys(found) if configs[name].type != "data"]
     if not kept:
         raise ConfigError("the outputs of the network are costs of its inputs alone; there is nothing to export")
