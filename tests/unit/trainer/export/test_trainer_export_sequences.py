@@ -252,6 +252,19 @@ outputs(addto_layer([cross_entropy(guess, label), sum_cost(number)]))
     assert [one.name for one in proto.graph.output] == ["guess", "number"]
 
 
+def test_the_prediction_of_a_validation_layer_takes_its_place(tmp_path):
+    """A network with an auc-validation layer among its outputs was refused."""
+    script = """
+x, label = data_layer('x', 4), data_layer('label', 2)
+fc_layer(x, 2, act=SoftmaxActivation(), name='guess')
+Layer(name='auc', type='auc-validation', inputs=['guess', 'label'])
+Inputs('x', 'label')
+Outputs('auc')
+"""
+    proto, _ = export(parse(tmp_path, script), {"x": dense(4, 0), "label": index(2, 0)})
+    assert [one.name for one in proto.graph.output] == ["guess"]
+
+
 def test_what_has_no_form_in_onnx_is_named_with_its_reason(tmp_path):
     script = """
 x, y = data_layer('x', 4), data_layer('y', 4)

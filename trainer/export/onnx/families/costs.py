@@ -10,7 +10,9 @@ from trainer.export.onnx.registry import refuse
 from trainer.layers import LAYERS
 from trainer.layers.recurrent.subnetworks import Group
 
-COSTS = sorted(kind for kind in LAYERS if LAYERS[kind].is_cost or LAYERS[kind].is_likelihood)
+# measure a prediction, as a cost does, and give no value
+_VALIDATIONS = {"auc-validation", "pnpair-validation"}
+COSTS = sorted(kind for kind in LAYERS if LAYERS[kind].is_cost or LAYERS[kind].is_likelihood or kind in _VALIDATIONS)
 _PAIRED = {"rank-cost"}  # costs whose second input is a prediction, too
 _WEIGHTED = {"hsigmoid", "nce"}  # costs whose inputs with a parameter are predictions
 
