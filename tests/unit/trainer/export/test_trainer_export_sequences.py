@@ -72,7 +72,9 @@ outputs(best, seq_slice_layer(x, None, best), seq_slice_layer(x, best, None),
 NESTED_PICKED = """
 x = data_layer('x', 4)
 best = kmax_seq_score_layer(fc_layer(last_seq(x, agg_level=AggregateLevel.EACH_SEQUENCE), 1), beam_size=2)
-outputs(best, sub_nested_seq_layer(x, best))
+frames = kmax_seq_score_layer(fc_layer(x, 1), beam_size=2)
+outputs(best, sub_nested_seq_layer(x, best), seq_slice_layer(x, frames, None), seq_slice_layer(x, None, frames),
+        seq_slice_layer(x, frames, frames))
 """
 RECURRENT = """
 x = data_layer('x', 24)

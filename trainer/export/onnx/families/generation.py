@@ -18,7 +18,7 @@ import numpy as np
 from paddle_base.proto.ModelConfig_pb2 import MemoryConfig, ModelConfig
 from trainer.export.onnx.families.groups import boot, is_static, refuse_sequence
 from trainer.export.onnx.graph import BOOL, FLOAT, INT64, Graph
-from trainer.export.onnx.padding import count_frames, take_frames, unsqueeze
+from trainer.export.onnx.padding import count_frames, existing_first, take_frames, unsqueeze
 from trainer.export.onnx.registry import CannotExportError, LayerExport, exports
 from trainer.export.onnx.values import Value
 from trainer.layers.recurrent.generator import SCORES
@@ -208,13 +208,7 @@ class _Search:
         there = graph.add("And", graph.add("LessOrEqual", places, last), unsqueeze(graph, kept, -1))
         # the existing numbers first, in their order
         there = graph.reshape(there, [0, -1])
-        width = self._results * end
-        order = graph.add(
-            "Add",
-            graph.add("Where", there, graph.integers(0), graph.integers(width)),
-            graph.integers(list(range(width))),
-        )
-        order = graph.add_several("TopK", order, graph.integers([width]), outputs=2, axis=1, largest=0)[1]
+        order = existing_first(graph, there)
         found = take_frames(graph, graph.reshape(spelled, [0, -1]), order)
         scores = graph.add("Where", graph.add("Greater", keys, graph.constant(LOWEST)), keys, graph.constant(NONE))
         extras = {SCORES: Value(scores, self._results)}
