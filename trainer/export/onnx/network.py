@@ -168,7 +168,8 @@ def _give(graph: Graph, name: str, value: Value) -> None:
     """Declare the outputs of the graph that a layer stands for."""
     graph.prefix = "outputs"
     tensor = graph.masked(value) if value.levels else value.name
-    dims: list[int | str | None] = ["batch" if value.is_batch else None, *([None] * value.levels)]
+    batch = "batch" if value.is_batch else None
+    dims: list[int | str | None] = [batch, *([None] * value.levels)]
     width = value.choices if value.is_ids else value.size
     if tensor != name:
         graph.identity(tensor, name)
@@ -177,9 +178,9 @@ def _give(graph: Graph, name: str, value: Value) -> None:
         scores = value.extras[SCORES]
         graph.output(graph.identity(scores.name, f"{name}.{SCORES}"), FLOAT, ["batch", scores.size])
     if value.lengths and value.lengths != name + LENGTHS:
-        graph.output(graph.identity(value.lengths, name + LENGTHS), INT64, ["batch"])
+        graph.output(graph.identity(value.lengths, name + LENGTHS), INT64, [batch])
     if value.inner and value.inner != name + INNER:
-        graph.output(graph.identity(value.inner, name + INNER), INT64, ["batch", None])
+        graph.output(graph.identity(value.inner, name + INNER), INT64, [batch, None])
 
 
 def _list_inputs(config: LayerConfig) -> list[str]:

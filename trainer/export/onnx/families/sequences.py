@@ -7,6 +7,7 @@ group the results of all steps have one shape.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -107,9 +108,8 @@ def _slices(call: LayerExport) -> Value:
         shape = graph.dim(one.name, 0), -1, time, one.size
         return _collect(graph, one, reshape(graph, frames, *shape), lengths, graph.reshape(there, [0, -1]))
     there = graph.reshape(there, [-1])
-    return sequence_like(
-        one, graph.add("Compress", frames, there, axis=0), graph.add("Compress", lengths, there, axis=0)
-    )
+    chosen, lengths = (graph.add("Compress", name, there, axis=0) for name in (frames, lengths))
+    return replace(sequence_like(one, chosen, lengths), is_batch=False)
 
 
 def _find_slices(call: LayerExport, one: Value, given: Sequence[str]) -> tuple[str, str, str]:
