@@ -16,6 +16,9 @@ COSTS = sorted(kind for kind in LAYERS if LAYERS[kind].is_cost or LAYERS[kind].i
 _PAIRED = {"rank-cost"}  # costs whose second input is a prediction, too
 _WEIGHTED = {"hsigmoid", "nce"}  # costs whose inputs with a parameter are predictions
 
+VALIDATIONS = ("auc-validation", "pnpair-validation")
+
+refuse("it measures a network, and has no output", *VALIDATIONS)
 refuse("a cost that another layer reads has no meaning at inference", *COSTS)
 
 
