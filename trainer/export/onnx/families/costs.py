@@ -11,14 +11,11 @@ from trainer.layers import LAYERS
 from trainer.layers.recurrent.subnetworks import Group
 
 # measure a prediction, as a cost does, and give no value
-_VALIDATIONS = {"auc-validation", "pnpair-validation"}
-COSTS = sorted(kind for kind in LAYERS if LAYERS[kind].is_cost or LAYERS[kind].is_likelihood or kind in _VALIDATIONS)
+VALIDATIONS = ("auc-validation", "pnpair-validation")
+COSTS = sorted(kind for kind in LAYERS if LAYERS[kind].is_cost or LAYERS[kind].is_likelihood or kind in VALIDATIONS)
 _PAIRED = {"rank-cost"}  # costs whose second input is a prediction, too
 _WEIGHTED = {"hsigmoid", "nce"}  # costs whose inputs with a parameter are predictions
 
-VALIDATIONS = ("auc-validation", "pnpair-validation")
-
-refuse("it measures a network, and has no output", *VALIDATIONS)
 refuse("a cost that another layer reads has no meaning at inference", *COSTS)
 
 

@@ -14,12 +14,10 @@ from trainer.export.onnx.activations import activate_rows
 from trainer.export.onnx.families.pooling import require_sequences
 from trainer.export.onnx.graph import FLOAT, Graph
 from trainer.export.onnx.padding import flatten, unflatten
-from trainer.export.onnx.registry import CannotExportError, LayerExport, exports, refuse
+from trainer.export.onnx.registry import CannotExportError, LayerExport, exports
 from trainer.export.onnx.scan import Scan
 from trainer.export.onnx.values import Value
 from trainer.layers.recurrent.gru import GROUP_RUN
-
-refuse("the extents of the grid on which its frames lie are no input of ONNX here", "mdlstmemory")
 
 # from a step's graph, its frame and its states to its new states; the first of them is the output
 Step = Callable[[Graph, str, Sequence[str]], Sequence[str]]
