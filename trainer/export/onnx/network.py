@@ -10,7 +10,7 @@ from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.parameters import ParameterTable
 from trainer.data.input_types import DataType, InputType
 from trainer.export.onnx.activations import activate
-from trainer.export.onnx.families.costs import find_predictions
+from trainer.export.onnx.families.costs import find_inner_predictions, find_predictions
 from trainer.export.onnx.graph import FLOAT, INT64, OPSET, Graph
 from trainer.export.onnx.registry import CannotExportError, LayerExport, find_exporter
 from trainer.export.onnx.values import Value
@@ -35,6 +35,7 @@ def build(
     Raises: ConfigError: layers cannot be exported; the text lists all of them, each with the reason.
     """
     separated, groups = separate_groups(join_networks(model))
+    separated, outputs = find_inner_predictions(separated, groups, outputs)
     configs = {one.name: one for one in separated.layers}
     names = find_predictions(configs, outputs)
     graph = Graph(opset=opset)
@@ -167,7 +168,8 @@ def _give(graph: Graph, name: str, value: Value) -> None:
     """Declare the outputs of the graph that a layer stands for."""
     graph.prefix = "outputs"
     tensor = graph.masked(value) if value.levels else value.name
-    dims: list[int | str | None] = ["batch" if value.is_batch else None, *([None] * value.levels)]
+    batch = "batch" if value.is_batch else None
+    dims: list[int | str | None] = [batch, *([None] * value.levels)]
     width = value.choices if value.is_ids else value.size
     if tensor != name:
         graph.identity(tensor, name)
@@ -176,9 +178,9 @@ def _give(graph: Graph, name: str, value: Value) -> None:
         scores = value.extras[SCORES]
         graph.output(graph.identity(scores.name, f"{name}.{SCORES}"), FLOAT, ["batch", scores.size])
     if value.lengths and value.lengths != name + LENGTHS:
-        graph.output(graph.identity(value.lengths, name + LENGTHS), INT64, ["batch"])
+        graph.output(graph.identity(value.lengths, name + LENGTHS), INT64, [batch])
     if value.inner and value.inner != name + INNER:
-        graph.output(graph.identity(value.inner, name + INNER), INT64, ["batch", None])
+        graph.output(graph.identity(value.inner, name + INNER), INT64, [batch, None])
 
 
 def _list_inputs(config: LayerConfig) -> list[str]:

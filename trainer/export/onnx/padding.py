@@ -73,11 +73,15 @@ def flatten(graph: Graph, value: Value) -> Value:
     if value.levels < 2:
         return value
     frames, kept = merge_levels(graph, value)
-    size = graph.dim(kept, 1)
-    # existing frames first, each kind in the order of time
-    key = graph.add("Add", graph.add("Where", kept, graph.integers(0), size), count_up(graph, size))
-    order = graph.add_several("TopK", key, size, outputs=2, axis=1, largest=0)[1]
+    order = existing_first(graph, kept)
     return sequence_like(value, take_frames(graph, frames, order), count_frames(graph, kept))
+
+
+def existing_first(graph: Graph, kept: str) -> str:
+    """Return the places of the existing frames and then of all others, each in the order of time: (batch, time)."""
+    size = graph.dim(kept, 1)
+    key = graph.add("Add", graph.add("Where", kept, graph.integers(0), size), count_up(graph, size))
+    return graph.add_several("TopK", key, size, outputs=2, axis=1, largest=0)[1]
 
 
 def unflatten(graph: Graph, plain: Value, like: Value) -> Value:

@@ -72,7 +72,9 @@ outputs(best, seq_slice_layer(x, None, best), seq_slice_layer(x, best, None),
 NESTED_PICKED = """
 x = data_layer('x', 4)
 best = kmax_seq_score_layer(fc_layer(last_seq(x, agg_level=AggregateLevel.EACH_SEQUENCE), 1), beam_size=2)
-outputs(best, sub_nested_seq_layer(x, best))
+frames = kmax_seq_score_layer(fc_layer(x, 1), beam_size=2)
+outputs(best, sub_nested_seq_layer(x, best), seq_slice_layer(x, frames, None), seq_slice_layer(x, None, frames),
+        seq_slice_layer(x, frames, frames))
 """
 RECURRENT = """
 x = data_layer('x', 24)
@@ -225,6 +227,44 @@ outputs(beam_search(step=step, input=[StaticInput(e), StaticInput(s, is_seq=True
 @pytest.mark.parametrize(("beam", "results", "longest"), [(1, 1, 5), (3, 2, 7), (4, 1, 6), (8, 8, 4), (5, 3, 1)])
 def test_a_beam_search_finds_the_same_ids_and_scores_in_onnxruntime(beam, results, longest, tmp_path):
     check(GENERATION % (beam, results, longest), {"e": dense(4, 0), "s": dense(4)}, tmp_path, scale=1.5)
+
+
+def test_the_predictions_of_a_cost_inside_a_group_take_its_place(tmp_path):
+    script = """
+x, label = data_layer('x', 4), data_layer('label', 3)
+def step(one, right):
+    state = fc_layer([one, memory('s', 3)], 3, name='s')
+    guess = fc_layer(state, 3, act=SoftmaxActivation(), name='guess')
+    return classification_cost(guess, right, name='cost')
+costs = recurrent_group(step, [x, label])
+outputs(costs)
+"""
+    check(script, {"x": dense(4), "label": index(3)}, tmp_path)
+
+
+def test_the_predictions_of_added_costs_take_the_place_of_their_sum(tmp_path):
+    """A variational autoencoder was refused, because its output is a sum of two costs."""
+    script = """
+x, label, other = data_layer('x', 4), data_layer('label', 3), data_layer('other', 2)
+guess, number = fc_layer(x, 3, act=SoftmaxActivation(), name='guess'), fc_layer(x, 2, name='number')
+outputs(addto_layer([cross_entropy(guess, label), sum_cost(number)]))
+"""
+    model = parse(tmp_path, script)
+    proto, _ = export(model, {"x": dense(4, 0), "label": index(3, 0)})
+    assert [one.name for one in proto.graph.output] == ["guess", "number"]
+
+
+def test_the_prediction_of_a_validation_layer_takes_its_place(tmp_path):
+    """A network with an auc-validation layer among its outputs was refused."""
+    script = """
+x, label = data_layer('x', 4), data_layer('label', 2)
+fc_layer(x, 2, act=SoftmaxActivation(), name='guess')
+Layer(name='auc', type='auc-validation', inputs=['guess', 'label'])
+Inputs('x', 'label')
+Outputs('auc')
+"""
+    proto, _ = export(parse(tmp_path, script), {"x": dense(4, 0), "label": index(2, 0)})
+    assert [one.name for one in proto.graph.output] == ["guess"]
 
 
 def test_what_has_no_form_in_onnx_is_named_with_its_reason(tmp_path):

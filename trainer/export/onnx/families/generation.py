@@ -18,7 +18,7 @@ import numpy as np
 from paddle_base.proto.ModelConfig_pb2 import MemoryConfig, ModelConfig
 from trainer.export.onnx.families.groups import boot, is_static, refuse_sequence
 from trainer.export.onnx.graph import BOOL, FLOAT, INT64, Graph
-from trainer.export.onnx.padding import count_frames, take_frames, unsqueeze
+from trainer.export.onnx.padding import count_frames, existing_first, take_frames, unsqueeze
 from trainer.export.onnx.registry import CannotExportError, LayerExport, exports
 from trainer.export.onnx.values import Value
 from trainer.layers.recurrent.generator import SCORES
@@ -33,7 +33,10 @@ def _generator(call: LayerExport) -> Value:
     """The ids of the best paths, as a further output by the name of their gather agent."""
     group = call.groups[call.config.name]
     results = [link for link in group.record.out_links if link.layer_name != link.link_name]
-    if not results or group.record.in_links or not call.inputs:
+    layers = {one.name: one for one in group.step.layers}
+    predicted = layers.get(results[0].layer_name) if results else None
+    is_known = predicted is not None and predicted.type == "maxid" and group.record.generator.eos_layer_name in layers
+    if not is_known or group.record.in_links or not call.inputs:
         raise CannotExportError("it generates, but has not the form that beam_search gives it")
     return Value("", 0, extras={results[0].link_name: _Search(call, group).spell()})
 
@@ -205,13 +208,7 @@ class _Search:
         there = graph.add("And", graph.add("LessOrEqual", places, last), unsqueeze(graph, kept, -1))
         # the existing numbers first, in their order
         there = graph.reshape(there, [0, -1])
-        width = self._results * end
-        order = graph.add(
-            "Add",
-            graph.add("Where", there, graph.integers(0), graph.integers(width)),
-            graph.integers(list(range(width))),
-        )
-        order = graph.add_several("TopK", order, graph.integers([width]), outputs=2, axis=1, largest=0)[1]
+        order = existing_first(graph, there)
         found = take_frames(graph, graph.reshape(spelled, [0, -1]), order)
         scores = graph.add("Where", graph.add("Greater", keys, graph.constant(LOWEST)), keys, graph.constant(NONE))
         extras = {SCORES: Value(scores, self._results)}

@@ -30,7 +30,13 @@ def _group(call: LayerExport) -> Value:
     return Value("", 0, extras=_GroupExport(call, group).results())
 
 
-@exports("gather_agent")
+@exports("agent", "scatter_agent", "sequence_agent", "sequence_scatter_agent")
+def _agent(call: LayerExport) -> Value:
+    """An input of a step, or an output of the step before; its group gives its value, so no nodes are written."""
+    raise CannotExportError("it stands for an input of a recurrent group, but no group has it")
+
+
+@exports("gather_agent", "sequence_gather_agent")
 def _gather(call: LayerExport) -> Value:
     """A result of a group."""
     name = call.config.inputs[0].input_layer_argument if call.config.inputs else ""

@@ -6,6 +6,9 @@ group the results of all steps have one shape.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from paddle_base.proto.ModelConfig_pb2 import ProjectionConfig
@@ -17,7 +20,9 @@ from trainer.export.onnx.padding import (
     LAST,
     count_frames,
     count_up,
+    existing_first,
     flatten,
+    join_sizes,
     last_of,
     reshape,
     sequence_like,
@@ -81,33 +86,78 @@ def _part(call: LayerExport) -> Value:
 
 @exports("seq_slice")
 def _slices(call: LayerExport) -> Value:
-    """Slices of each sequence, each as a sequence of its own: (batch, time, size) -> (all slices, time, size)."""
+    """Slices of each (sub-)sequence, each as a (sub-)sequence of its own.
+
+    Shapes: (batch, time, size) -> (all slices, time, size); (batch, outer, inner, size) -> (batch, all slices,
+        inner, size).
+    """
     graph, one = call.graph, require_sequences(call)
+    given = [_rows(call, position, one.levels - 1) for position in range(1, len(call.inputs))]
+    slices = graph.dim(given[0], one.levels)
+    plain, time = one, graph.dim(one.name, one.levels)
     if one.levels > 1:
-        raise CannotExportError("slices of sub-sequences have no form in ONNX here; slice plain sequences")
-    given = [_rows(call, position) for position in range(1, len(call.inputs))]
+        given = [graph.add("Reshape", name, join_sizes(graph, -1, slices)) for name in given]
+        plain = sequence_like(one, reshape(graph, one.name, -1, time, one.size), graph.reshape(one.inner, [-1]))
+    there, begins, ends = _find_slices(call, plain, given)
+    index = graph.add("Add", unsqueeze(graph, begins, 2), count_up(graph, time))
+    frames = reshape(graph, take_frames(graph, plain.name, graph.reshape(index, [0, -1])), -1, time, one.size)
+    lengths = graph.reshape(graph.add("Sub", ends, begins), [-1])
+    frames = call.add_bias(frames)
+    if one.levels > 1:
+        there = graph.add("And", unsqueeze(graph, _is_outer(graph, one), 2), _regroup(graph, there, one, slices))
+        shape = graph.dim(one.name, 0), -1, time, one.size
+        return _collect(graph, one, reshape(graph, frames, *shape), lengths, graph.reshape(there, [0, -1]))
+    there = graph.reshape(there, [-1])
+    chosen, lengths = (graph.add("Compress", name, there, axis=0) for name in (frames, lengths))
+    return replace(sequence_like(one, chosen, lengths), is_batch=False)
+
+
+def _find_slices(call: LayerExport, one: Value, given: Sequence[str]) -> tuple[str, str, str]:
+    """Return which slices exist, the first frame of each, and the frame after it: all (batch, slices)."""
+    graph = call.graph
     there = _before_the_end(graph, given[0])
     if len(given) > 1:
         there = graph.add("And", there, _before_the_end(graph, given[1]))
     has_begins = len(given) > 1 or call.config.select_first
     has_ends = len(given) > 1 or not call.config.select_first
-    whole = unsqueeze(graph, one.lengths, 1)
-    begins = given[0] if has_begins else graph.add("Sub", given[0], given[0])
-    ends = graph.add("Add", given[-1], graph.integers(1)) if has_ends else whole
-    every = graph.integers([-1])
-    chosen = graph.add("Reshape", there, every)
-    lengths = graph.add("Compress", graph.add("Reshape", graph.add("Sub", ends, begins), every), chosen, axis=0)
-    time = graph.dim(one.name, 1)
-    index = graph.add("Add", unsqueeze(graph, begins, 2), count_up(graph, time))
-    frames = reshape(graph, take_frames(graph, one.name, graph.reshape(index, [0, -1])), -1, time, one.size)
-    return sequence_like(one, call.add_bias(graph.add("Compress", frames, chosen, axis=0)), lengths)
+    none = graph.add("Sub", given[0], given[0])
+    begins = given[0] if has_begins else none
+    ends = (
+        graph.add("Add", given[-1], graph.integers(1))
+        if has_ends
+        else graph.add("Add", none, unsqueeze(graph, one.lengths, 1))
+    )
+    return there, begins, ends
 
 
-def _rows(call: LayerExport, position: int) -> str:
-    """Return an input with a row for each sequence, as int64."""
+def _is_outer(graph: Graph, one: Value) -> str:
+    """Return which sub-sequences exist: (batch, outer)."""
+    return graph.add("Less", count_up(graph, graph.dim(one.name, 1)), unsqueeze(graph, one.lengths, 1))
+
+
+def _regroup(graph: Graph, name: str, one: Value, slices: str) -> str:
+    """Return (batch * outer, slices) as (batch, outer, slices)."""
+    return reshape(graph, name, graph.add("Shape", one.name, start=0, end=2), slices)
+
+
+def _collect(graph: Graph, one: Value, frames: str, lengths: str, there: str) -> Value:
+    """Return the existing slices of each sample as its sub-sequences, in their order.
+
+    Shapes: frames: (batch, slices, inner, size), lengths: (batch * slices,), there: (batch, slices).
+    """
+    order = existing_first(graph, there)
+    lengths = graph.add("Where", there, graph.add("Reshape", lengths, graph.add("Shape", there)), graph.integers(0))
+    return sequence_like(
+        one, take_frames(graph, frames, order), count_frames(graph, there), take_frames(graph, lengths, order)
+    )
+
+
+def _rows(call: LayerExport, position: int, levels: int = 0) -> str:
+    """Return an input with a row for each sequence, or for each sub-sequence with a level, as int64."""
     one = call.inputs[position]
-    if one.levels:
-        raise CannotExportError(f"its input {call.input_configs[position].name} is a sequence; it must have one row")
+    if one.levels != levels:
+        what = "sub-sequence" if levels else "sequence"
+        raise CannotExportError(f"its input {call.input_configs[position].name} has no row for each {what}")
     return call.graph.cast(one.name, INT64)
 
 
