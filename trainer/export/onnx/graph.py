@@ -6,6 +6,7 @@ If) stand in the outermost graph, whose tensors an inner graph may read.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -65,7 +66,8 @@ class Graph:
 
     def parameter(self, name: str, values: npt.NDArray[Any]) -> str:
         """Return the tensor of a parameter in a shape that a layer wants. Equal name and shape give the same tensor."""
-        return self._keep(("parameter", name, values.shape, values.tobytes()), name, values)
+        digest = hashlib.sha256(np.ascontiguousarray(values)).digest()  # the table is not kept twice
+        return self._keep(("parameter", name, values.shape, digest), name, values)
 
     def constant(self, values: Any, kind: npt.DTypeLike = np.float32) -> str:
         """Return the tensor of a constant: a number, a list or an array."""
