@@ -66,13 +66,12 @@ class Graph:
 
     def parameter(self, name: str, values: npt.NDArray[Any]) -> str:
         """Return the tensor of a parameter in a shape that a layer wants. Equal name and shape give the same tensor."""
-        digest = hashlib.sha256(np.ascontiguousarray(values)).digest()  # the table is not kept twice
-        return self._keep(("parameter", name, values.shape, digest), name, values)
+        return self._keep(("parameter", name, values.shape, _digest(values)), name, values)
 
     def constant(self, values: Any, kind: npt.DTypeLike = np.float32) -> str:
         """Return the tensor of a constant: a number, a list or an array."""
         array = np.asarray(values, kind)
-        return self._keep((array.dtype.str, array.shape, array.tobytes()), "constant", array)
+        return self._keep((array.dtype.str, array.shape, _digest(array)), "constant", array)
 
     def integers(self, values: int | Sequence[Any]) -> str:
         """Return the int64 tensor of a number or of a list, as Reshape, Slice and their like want them."""
@@ -206,3 +205,8 @@ class Graph:
             mask = mask if value.choices == 1 else self.unsqueeze(mask, -1)
             return self.add("Where", mask, value.name, self.integers(int(padding)))
         return self.add("Where", self.unsqueeze(mask, -1), value.name, self.constant(padding))
+
+
+def _digest(array: npt.NDArray[Any]) -> bytes:
+    """Return a digest of the content of an array, which takes no memory as large as the array."""
+    return hashlib.sha256(np.ascontiguousarray(array).data).digest()

@@ -134,12 +134,13 @@ z = recurrent_group(step=outer, input=SubsequenceInput(x), name='outer')
 outputs(last_seq(z), first_seq(z))
 """
 SUB_SEQUENCES = """
-x = data_layer('x', 6)
-def outer(sentence):
+x, w, y = data_layer('x', 6), data_layer('w', 7), data_layer('y', 3)
+def outer(sentence, words, one):
     before = memory(name='outer_state', size=4)
-    state = fc_layer([pooling_layer(sentence), before], 4, name='outer_state')
+    seen = pooling_layer(embedding_layer(words, 3))
+    state = fc_layer([pooling_layer(sentence), before, one, seen], 4, name='outer_state')
     return state, fc_layer(expand_layer(state, sentence), 3), fc_layer(sentence, 2)
-states, words, others = recurrent_group(step=outer, input=SubsequenceInput(x), reverse=True)
+states, words, others = recurrent_group(outer, [SubsequenceInput(x), SubsequenceInput(w), y], reverse=True)
 outputs(states, last_seq(words), pooling_layer(others))
 """
 NETWORKS = {
@@ -156,7 +157,7 @@ NETWORKS = {
     "boots": (BOOTS, {"x": dense(4), "w": index(6), "b": dense(3, 0)}),
     "attention": (ATTENTION, {"x": dense(6), "s": dense(4)}),
     "groups in groups": (GROUPS_IN_GROUPS, {"x": dense(6, 2)}),
-    "sub-sequences": (SUB_SEQUENCES, {"x": dense(6, 2)}),
+    "sub-sequences": (SUB_SEQUENCES, {"x": dense(6, 2), "w": index(7, 2), "y": dense(3)}),
 }
 
 
@@ -211,6 +212,7 @@ def test_newer_opsets_compute_the_same_sequences(tmp_path):
         check(*NETWORKS[name], tmp_path, opset=21)
 
 
+GENERATED = {"e": dense(4, 0), "s": dense(4)}
 GENERATION = """
 e, s = data_layer('e', 4), data_layer('s', 4)
 def step(context, whole, word):
@@ -226,7 +228,7 @@ outputs(beam_search(step=step, input=[StaticInput(e), StaticInput(s, is_seq=True
 
 @pytest.mark.parametrize(("beam", "results", "longest"), [(1, 1, 5), (3, 2, 7), (4, 1, 6), (8, 8, 4), (5, 3, 1)])
 def test_a_beam_search_finds_the_same_ids_and_scores_in_onnxruntime(beam, results, longest, tmp_path):
-    check(GENERATION % (beam, results, longest), {"e": dense(4, 0), "s": dense(4)}, tmp_path, scale=1.5)
+    check(GENERATION % (beam, results, longest), GENERATED, tmp_path, scale=1.5)
 
 
 def test_the_predictions_of_a_cost_inside_a_group_take_its_place(tmp_path):
@@ -265,6 +267,15 @@ Outputs('auc')
 """
     proto, _ = export(parse(tmp_path, script), {"x": dense(4, 0), "label": index(2, 0)})
     assert [one.name for one in proto.graph.output] == ["guess"]
+
+
+def test_ids_that_a_search_remembers_beside_its_own_are_refused_by_name(tmp_path):
+    """In a step that generates, each maxid layer gives the ids of a whole beam for a row."""
+    second = """
+    maxid_layer(fc_layer(embedding_layer(memory(name='kind', size=3, boot_with_const_id=1), 4), 3), name='kind')
+    return fc_layer"""
+    with pytest.raises(ConfigError, match=r"its memory of kind.* remembers several ids of a row"):
+        export(parse(tmp_path, GENERATION.replace("\n    return fc_layer", second) % (3, 1, 5)), GENERATED)
 
 
 def test_what_has_no_form_in_onnx_is_named_with_its_reason(tmp_path):

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paddle_base.proto.ModelConfig_pb2 import MemoryConfig, ModelConfig
-from trainer.export.onnx.families.groups import boot, is_static, refuse_sequence
+from trainer.export.onnx.families.groups import boot, is_static, kind_of, require_row
 from trainer.export.onnx.graph import BOOL, FLOAT, INT64, Graph
-from trainer.export.onnx.padding import count_frames, existing_first, take_frames, unsqueeze
+from trainer.export.onnx.padding import count_frames, existing_first, rank_of, take_frames, unsqueeze
 from trainer.export.onnx.registry import CannotExportError, LayerExport, exports
 from trainer.export.onnx.values import Value
 from trainer.layers.recurrent.generator import SCORES
@@ -108,8 +108,7 @@ class _Search:
         carried = [
             one for one in group.record.memories if not is_static(group, one) and one.layer_name != self._predicted
         ]
-        for memory in carried:
-            refuse_sequence(memory, spread[memory.link_name])
+        boots = [require_row(one, spread[one.link_name]) for one in carried]
         body = graph.inner()
         number = body.input(body.new_name("number"), INT64, [])
         body.input(body.new_name("goes_on"), BOOL, [])
@@ -121,23 +120,25 @@ class _Search:
             if self._is_word(memory):
                 values[memory.link_name] = replace(spread[memory.link_name], name=beam.words)
         for memory in carried:
-            name = body.input(body.new_name("state"), FLOAT, [None, None])
-            values[memory.link_name] = replace(spread[memory.link_name], name=name)
+            one = spread[memory.link_name]
+            name = body.input(body.new_name("state"), kind_of(one), [None] * rank_of(one))
+            values[memory.link_name] = replace(one, name=name)
         outputs = self._call.run(body, self._step(carried), values)
         after, parents = _Step(self, body, number, beam).extend(outputs[self._probabilities].name)
-        states = [body.add("Gather", outputs[one.layer_name].name, parents) for one in carried]
+        states = [body.add("Gather", require_row(one, outputs[one.layer_name]), parents) for one in carried]
         top = body.add("ReduceMax", after.keys, axes=[-1, -2], keepdims=0)
         body.output(body.add("Greater", top, graph.constant(NONE)), BOOL, [])
         for name, kind, rank in zip(after.names(), _Beam.KINDS, _Beam.RANKS, strict=True):
             body.output(body.add("Identity", name), kind, [None] * rank)
-        for name in states:
-            body.output(name, FLOAT, [None, None])
+        for memory, name in zip(carried, states, strict=True):
+            one = spread[memory.link_name]
+            body.output(name, kind_of(one), [None] * rank_of(one))
         found = graph.add_several(
             "Loop",
             graph.integers(self._most),
             graph.constant(True, np.bool_),
             *first.names(),
-            *(spread[one.link_name].name for one in carried),
+            *boots,
             outputs=len(_Beam.KINDS) + len(carried),
             body=body.to_proto(graph.new_name("step")),
         )

@@ -148,14 +148,13 @@ class _GroupExport:
         carried = [one for one in self._record.memories if not is_static(self._group, one)]
         for memory in carried:
             first = boots[memory.link_name]
-            refuse_sequence(memory, first)
-            values[memory.link_name] = replace(first, name=scan.state(first.name, rank_of(first), _kind(first)))
+            state = scan.state(require_row(memory, first), rank_of(first), kind_of(first))
+            values[memory.link_name] = replace(first, name=state)
         for one in model.layers:
             if one.name in packed:
                 values[one.name] = self._take_item(scan, packed[one.name])
         outputs = self._call.run(scan.body, model, values)
-        for memory in carried:
-            refuse_sequence(memory, outputs[memory.layer_name])
+        after = [require_row(memory, outputs[memory.layer_name]) for memory in carried]
         wanted = {link.layer_name for link in self._record.out_links} | {
             one.name for one in split_step(self._group).after.layers
         }
@@ -163,14 +162,14 @@ class _GroupExport:
         given = []
         for name in names:
             value = outputs[name]
-            given.append((value.name, rank_of(value), _kind(value)))
+            given.append((value.name, rank_of(value), kind_of(value)))
             if value.lengths:
                 given.append((value.lengths, 1, INT64))
-        _, results = scan.run([outputs[one.layer_name].name for one in carried], given)
+        _, results = scan.run(after, given)
         return self._collect([outputs[name] for name in names], names, results)
 
     def _take_item(self, scan: Scan, one: Value) -> Value:
-        name = scan.item(self._split(one.name), rank_of(one) + 1, _kind(one))
+        name = scan.item(self._split(one.name), rank_of(one) + 1, kind_of(one))
         return sequence_like(one, name, scan.item(self._split(one.lengths), 2, INT64) if one.lengths else "")
 
     def _collect(self, values: Sequence[Value], names: Sequence[str], results: Sequence[str]) -> dict[str, Value]:
@@ -185,13 +184,19 @@ class _GroupExport:
         return found
 
 
-def _kind(one: Value) -> int:
+def kind_of(one: Value) -> int:
+    """Return the kind of the elements of a value's tensor."""
     return INT64 if one.is_ids else FLOAT
 
 
-def refuse_sequence(memory: MemoryConfig, one: Value) -> None:
-    """Raise CannotExportError if a memory remembers a sequence."""
+def require_row(memory: MemoryConfig, one: Value) -> str:
+    """Return the tensor of what a memory remembers, which must be a row for each sample.
+
+    Raises: CannotExportError: it is a sequence, or several ids.
+    """
+    name = memory.layer_name
     if one.levels:
-        raise CannotExportError(
-            f"its memory of {memory.layer_name} remembers a sequence, whose length may change from step to step"
-        )
+        raise CannotExportError(f"its memory of {name} remembers a sequence, whose length may change from step to step")
+    if one.choices != 1:
+        raise CannotExportError(f"its memory of {name} remembers several ids of a row")
+    return one.name
