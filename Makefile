@@ -137,7 +137,8 @@ golden: setup  ## every recorded run of the legacy program again (../shared/gold
 	@test -d $(GOLDEN) || echo "golden: $(GOLDEN) is not beside this repository: the extracts of tests/golden are repeated"
 	if [ -d $(GOLDEN) ]; then \
 		$(BIN)/python $(GOLDEN)/run_cases.py $(BIN)/paddle --jobs 2 && \
-		$(BIN)/python $(GOLDEN)/run_cases.py $(BIN)/paddle --jobs 2 --cases $(GOLDEN)/layers; \
+		$(BIN)/python $(GOLDEN)/run_cases.py $(BIN)/paddle --jobs 2 --cases $(GOLDEN)/layers && \
+		$(BIN)/pytest --numprocesses=$(WORKERS) -m golden tests/unit/trainer/export; \
 	else $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal -m golden; fi
 
 golden-arm64: setup  ## two of these runs on arm64, which qemu plays, and whether their bits are equal (root; about two minutes)
