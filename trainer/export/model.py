@@ -30,6 +30,7 @@ from trainer.config.building.names import closest
 from trainer.config.scripts.python2 import use_python_path
 from trainer.data.input_types import DataType, InputType
 from trainer.data.loading import open_provider
+from trainer.export.dictionaries import find_dictionaries
 from trainer.network.several import SEVERAL
 from trainer.storage.model_archive import is_archive
 from trainer.storage.model_sources import find_config, find_merged_config, load_model, naming_modules
@@ -49,13 +50,15 @@ class TrainedModel:
     """A network with its parameters.
 
     Attributes: config: the message. parameters: their values. types: of the data layers whose types are known, by name,
-        in input order. script: the text of the config script; "" if it is not known.
+        in input order. script: the text of the config script; "" if it is not known. dictionaries: see
+        `find_dictionaries`.
     """
 
     config: ModelConfig
     parameters: ParameterTable
     types: Mapping[str, InputType] = field(default_factory=dict)
     script: str = ""
+    dictionaries: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def outputs(self) -> list[str]:
@@ -145,7 +148,8 @@ def read_trained(config: str, config_args: str, model: str, python_path: str = "
         parsed = parse_config(path, config_args)
     table = ParameterTable(parsed.model_config.parameters)
     load_model(model, table, "never", Stream(0))
-    return TrainedModel(parsed.model_config, table, ask_provider(parsed), _read_script(path))
+    types, script = ask_provider(parsed), _read_script(path)
+    return TrainedModel(parsed.model_config, table, types, script, find_dictionaries(parsed))
 
 
 def read_types(model: ModelConfig, text: str) -> dict[str, InputType]:

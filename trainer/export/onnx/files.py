@@ -11,15 +11,16 @@ from google.protobuf import text_format
 from onnx import helper
 
 from paddle_base.runtime import VERSION
-from paddle_base.runtime.durable_files import read_text_file, write_whole_file
-from paddle_base.runtime.errors import BugError, ConfigError, MissingInputError, UsageError, reading_error
+from paddle_base.runtime.durable_files import write_whole_file
+from paddle_base.runtime.errors import BugError, ConfigError, UsageError
+from paddle_base.runtime.saves import VALUE_BYTES
+from trainer.export.dictionaries import read_dictionaries
 from trainer.export.model import TrainedModel
 from trainer.export.onnx.graph import NEWEST, OLDEST, OPSET, Graph
 from trainer.export.onnx.network import build
 from trainer.export.onnx.types import infer_types
 
 MOST_BYTES = (1 << 31) - 1  # a message of protobuf, and so a file of ONNX with its values inside, has at most 2 GiB
-DICTIONARY_BYTES = 1 << 28  # maximum bytes of a dictionary file
 # the oldest version of the file's format that has an opset; onnxruntime refuses versions newer than itself
 IR_VERSIONS = {17: 8, 18: 8, 19: 9, 20: 9, 21: 10}
 
@@ -33,7 +34,7 @@ def write(model: TrainedModel, target: Path, arguments: argparse.Namespace) -> s
     opset = arguments.opset or OPSET
     if not OLDEST <= opset <= NEWEST:
         raise UsageError(f"--opset={opset} is not supported; give {OLDEST} to {NEWEST}")
-    dictionaries = read_dictionaries(model, arguments.dictionary)
+    dictionaries = {**model.dictionaries, **read_dictionaries(model.config, arguments.dictionary)}
     proto = to_onnx(model, [one.strip() for one in arguments.outputs.split(",") if one.strip()], opset, dictionaries)
     write_whole_file(target, [proto.SerializeToString()])
     inputs, outputs = ([one.name for one in part] for part in (proto.graph.input, proto.graph.output))
@@ -52,6 +53,9 @@ def to_onnx(
         data layers, by name.
     Raises: ConfigError: layers have no form in ONNX, or the model is too large.
     """
+    size = sum(one.size for one in model.parameters) * VALUE_BYTES
+    if size > MOST_BYTES:
+        raise ConfigError(f"the parameters have {size} bytes; a file of ONNX has at most {MOST_BYTES}")
     types = {**infer_types(model.config), **model.types}
     graph = build(model.config, model.parameters, types, outputs or model.outputs, opset)
     return check(make_proto(graph, model, opset, dictionaries))
@@ -91,22 +95,3 @@ def check(proto: onnx.ModelProto) -> onnx.ModelProto:
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise BugError(f"the exported graph is not valid: {error}") from error
     return proto
-
-
-def read_dictionaries(model: TrainedModel, given: Sequence[str]) -> dict[str, str]:
-    """Return the text of the dictionary file of data layers, by name.
-
-    Args: given: NAME=FILE.
-    Raises: UsageError: an item is not of this form, or names no data layer. MissingInputError: a file cannot be read.
-    """
-    names = [one.name for one in model.config.layers if one.type == "data"]
-    found = {}
-    for item in given:
-        name, sign, path = item.partition("=")
-        if not sign or name not in names:
-            raise UsageError(f"--dictionary={item}: write NAME=FILE, with one of the data layers {', '.join(names)}")
-        try:
-            found[name] = read_text_file(Path(path), DICTIONARY_BYTES).decode("utf-8", "replace")
-        except OSError as error:
-            raise reading_error(MissingInputError, f"--dictionary={item} cannot be read", error) from error
-    return found

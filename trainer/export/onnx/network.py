@@ -12,7 +12,7 @@ from trainer.data.input_types import DataType, InputType
 from trainer.export.onnx.activations import activate
 from trainer.export.onnx.families.costs import find_inner_predictions, find_predictions
 from trainer.export.onnx.graph import FLOAT, INT64, OPSET, Graph
-from trainer.export.onnx.registry import CannotExportError, LayerExport, find_exporter, why_refused
+from trainer.export.onnx.registry import CannotExportError, LayerExport, find_exporter, require_size, why_refused
 from trainer.export.onnx.values import Value
 from trainer.layers import find_layer
 from trainer.layers.recurrent.generator import SCORES
@@ -38,6 +38,7 @@ def build(
     separated, outputs = find_inner_predictions(separated, groups, outputs)
     configs = {one.name: one for one in separated.layers}
     names = find_predictions(configs, outputs)
+    _refuse_equal_names(configs)
     graph = Graph(opset=opset)
     for name in configs:
         graph.reserve(name)
@@ -49,13 +50,23 @@ def build(
     failures: list[str] = []
     for name, config in configs.items():
         if name in needed and config.type == "data":
-            values[name] = declare(graph, name, types.get(name, InputType(int(config.size), 0, DataType.Dense)))
+            kind = types.get(name, InputType(0, 0, DataType.Dense))
+            values[name] = declare(graph, name, replace(kind, dim=int(config.size)))
     add_layers(graph, separated, parameters, groups, needed, values, failures)
     if failures:
         raise ConfigError("these layers have no form in ONNX: " + "; ".join(failures))
     for name in names:
         _give(graph, name, values[name])
     return graph
+
+
+def _refuse_equal_names(names: Collection[str]) -> None:
+    for name in names:
+        for end in (LENGTHS, INNER, f".{SCORES}"):
+            if name.removesuffix(end) != name and name.removesuffix(end) in names:
+                raise ConfigError(
+                    f"the layer {name} has the name of the {end[1:]} of the layer {name.removesuffix(end)}; rename it"
+                )
 
 
 def add_layers(
@@ -88,6 +99,7 @@ def add_layers(
             if refused or any(one not in values for one in sources):
                 continue
             graph.prefix = name
+            require_size(config.size)
             layer = find_layer(config)(config, parameters)
             layer.input_configs = [configs[one] for one in sources]
             call = LayerExport(

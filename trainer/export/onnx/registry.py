@@ -31,6 +31,8 @@ FAMILIES = (
 # writes the layers of a step of a recurrent group: (graph, model, values of its agents) -> values of all its layers
 RunStep = Callable[[Graph, ModelConfig, Mapping[str, Value]], Mapping[str, Value]]
 
+MOST_COLUMNS = 1 << 28  # maximum size of a layer, and of the numbers of pixels that its nodes need
+
 
 class CannotExportError(Exception):
     """A layer has no form in ONNX. The text is the end of the sentence "layer NAME (TYPE): ..."."""
@@ -123,6 +125,15 @@ class LayerExport:
                 raise CannotExportError(f"its bias has {values.size} values for a size of {size}")
             values = values.repeat(size // values.size)
         return self.graph.add("Add", rows, self.graph.parameter(name, values))
+
+
+def require_size(size: int) -> None:
+    """Check a number of columns, which a model file may have from anyone, before anything is made of this size.
+
+    Raises: CannotExportError: it is too large.
+    """
+    if size > MOST_COLUMNS:
+        raise CannotExportError(f"it needs {size} columns; at most {MOST_COLUMNS} are exported")
 
 
 def shaped(parameter: Parameter, shape: tuple[int, ...]) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from trainer.arrays.arguments import Array
 from trainer.export.onnx.graph import FLOAT, Graph
-from trainer.export.onnx.registry import CannotExportError
+from trainer.export.onnx.registry import CannotExportError, require_size
 from trainer.layers.image.windows import ImageWindows, WindowAxis
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -124,6 +124,7 @@ def unfold(graph: Graph, rows: str, channels: int, windows: ImageWindows) -> str
     Shapes: rows: [n, channels * pixels] -> [n, channels * elements, places].
     """
     size = channels * windows.pixels
+    require_size(max(size, channels * windows.elements * windows.places))
     places = np.full((channels, *windows.sizes, *windows.grid), size)
     numbers = np.arange(size).reshape(channels, *windows.image)
     for index, there, where in windows.spans:
@@ -137,6 +138,7 @@ def fold(graph: Graph, columns: str, channels: int, windows: ImageWindows) -> st
 
     Shapes: columns: [n, channels * elements, places] -> [n, channels * pixels].
     """
+    require_size(max(channels * windows.pixels, windows.elements * windows.places))
     numbers = np.arange(windows.elements * windows.places).reshape(*windows.sizes, *windows.grid)
     found: list[list[int]] = [[] for _ in range(windows.pixels)]
     pixels = np.arange(windows.pixels).reshape(windows.image)

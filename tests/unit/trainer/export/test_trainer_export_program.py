@@ -10,9 +10,12 @@ from each import each
 from exporting import run_onnx
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
+from paddle_base.runtime.errors import ConfigError
 from trainer import merge_model
 from trainer.arrays.parameters import ParameterTable
 from trainer.config import parse_config
+from trainer.export.model import TrainedModel
+from trainer.export.onnx.files import to_onnx
 from trainer.export.program import main
 from trainer.storage.model_files import encode_parameter
 from trainer.v2.parameters import Parameters
@@ -20,7 +23,8 @@ from trainer.v2.parameters import Parameters
 CONFIG = """
 from paddle.trainer_config_helpers import *
 settings(batch_size=1)
-define_py_data_sources2('train.list', None, module='words', obj='process')
+define_py_data_sources2('train.list', None, module='words', obj='process',
+                        args={'words': {'cat': 1, 'the': 0}, 'tags': {'B': 3}, 'vocabulary': 'vocab.txt', 'n': 3})
 word = data_layer('word', 5)
 score = data_layer('score', 2)
 label = data_layer('label', 3)
@@ -32,7 +36,7 @@ PROVIDER = """
 from paddle.trainer.PyDataProvider2 import *
 
 @provider(input_types={'word': integer_value(5), 'score': dense_vector(2), 'label': integer_value(3)})
-def process(settings, name):
+def process(settings, name, **kwargs):
     yield {'word': 1, 'score': [0.5, 0.5], 'label': 2}
 """
 
@@ -44,6 +48,7 @@ def job(tmp_path, monkeypatch):
     (tmp_path / "config.py").write_text(CONFIG.replace("SIZE", "4"))
     (tmp_path / "wide.py").write_text(CONFIG.replace("SIZE", "8"))
     (tmp_path / "words.py").write_text(PROVIDER)
+    (tmp_path / "vocab.txt").write_text("a\nb\n")
     (tmp_path / "train.list").write_text("train.txt\n")
     (tmp_path / "train.txt").write_text("")
     model = parse_config("config.py", "").model_config
@@ -85,6 +90,10 @@ def test_a_config_and_its_pass_become_a_file_with_the_facts_that_feed_it(job, ca
     assert [(one.domain, one.version) for one in proto.opset_import] == [("", 17)]
     assert facts["script"] == (job[0] / "config.py").read_text()
     assert facts["dictionary.word"] == "the\ncat\n"
+    assert facts["dictionary.words"] == "the\ncat\n"
+    assert facts["dictionary.tags"] == "B\t3\n"
+    assert facts["dictionary.vocabulary"] == "a\nb\n"
+    assert "dictionary.n" not in facts
     assert facts["input_type.word"] == "integer_value(5)"
     assert "hidden: fc" in facts["layers"].splitlines()
     assert 'name: "hidden"' in facts["config"]
@@ -147,6 +156,11 @@ WRONG = {
         "layer __sampling_id_layer_0__ (sampling_id): it draws random numbers; layer s (sampling_id): it draws",
     ),
     "an unknown output": ([*GIVEN, "--outputs=nothing", "m.onnx"], 78, "the network has no layer nothing"),
+    "a name like that of lengths": (
+        ["--config=names.py", "--init_model_path=pass-00009", "m.onnx"],
+        78,
+        "the layer out.lengths has the name of the lengths of the layer out; rename it",
+    ),
     "a wrong dictionary": ([*GIVEN, "--dictionary=nobody=words.py", "m.onnx"], 64, "write NAME=FILE"),
     "no directory": ([*GIVEN, "none/m.onnx"], 74, "cannot write none/m.onnx"),
 }
@@ -157,6 +171,9 @@ def test_the_program_says_what_is_wrong_in_one_line_and_writes_nothing(job, capf
     (job[0] / "there.onnx").write_text("old")
     drawing = "outputs(sampling_id_layer(out), sampling_id_layer(out, name='s'))\n"
     (job[0] / "random.py").write_text(CONFIG.replace("SIZE", "4").partition("outputs(")[0] + drawing)
+    (job[0] / "names.py").write_text(
+        CONFIG.replace("SIZE", "4").partition("outputs(")[0] + "outputs(addto_layer(out, name='out.lengths'))\n"
+    )
     (job[0] / "empty").mkdir(exist_ok=True)
     assert main(arguments) == status
     said = capfd.readouterr().err
@@ -181,3 +198,13 @@ def test_help_needs_no_numpy(capfd):
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0 and "--init_model_path" in capfd.readouterr().out
+
+
+def test_the_sizes_of_a_model_from_anyone_are_bounded(job):
+    """A rotate layer has no parameter, so nothing but its size limits the constant that its node needs."""
+    model = ModelConfig(type="nn", input_layer_names=["x"], output_layer_names=["y"])
+    model.layers.add(name="x", type="data", size=1 << 40)
+    layer = model.layers.add(name="y", type="rotate", size=1 << 40, height=1 << 20, width=1 << 20)
+    layer.inputs.add(input_layer_name="x")
+    with pytest.raises(ConfigError, match=r"layer y \(rotate\): it needs 1099511627776 columns"):
+        to_onnx(TrainedModel(model, ParameterTable([])))
