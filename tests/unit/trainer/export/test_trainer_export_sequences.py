@@ -294,6 +294,15 @@ outputs(recurrent_group(step, x), embedding_layer(sampling_id_layer(fc_layer(las
     assert (text.count("(sampling_id): it draws random numbers"), text.count("layer __recurrent_group_0__")) == (3, 0)
 
 
+def test_sizes_that_a_model_file_asks_for_are_bounded(tmp_path):
+    """A search of 2^30 steps, or a window of 2^20 frames, took the machine's memory before anything was written."""
+    with pytest.raises(ConfigError, match=f"it follows 3 paths of {1 << 30} ids"):
+        export(parse(tmp_path, GENERATION % (3, 1, 1 << 30)), GENERATED)
+    window = f"x = data_layer('x', 1)\noutputs(mixed_layer({1 << 20}, context_projection(x, {1 << 20})))"
+    with pytest.raises(ConfigError, match=f"a window has {1 << 20} frames"):
+        export(parse(tmp_path, window), {"x": dense(1)})
+
+
 def test_what_has_no_form_in_onnx_is_named_with_its_reason(tmp_path):
     script = """
 x, y = data_layer('x', 4), data_layer('y', 4)
