@@ -12,7 +12,7 @@ from trainer.data.input_types import DataType, InputType
 from trainer.export.onnx.activations import activate
 from trainer.export.onnx.families.costs import find_inner_predictions, find_predictions
 from trainer.export.onnx.graph import FLOAT, INT64, OPSET, Graph
-from trainer.export.onnx.registry import CannotExportError, LayerExport, find_exporter, require_size
+from trainer.export.onnx.registry import CannotExportError, LayerExport, find_exporter, require_size, why_refused
 from trainer.export.onnx.values import Value
 from trainer.layers import find_layer
 from trainer.layers.recurrent.generator import SCORES
@@ -94,7 +94,9 @@ def add_layers(
         sources = _list_inputs(config)
         try:
             exporter = find_exporter(config.type)
-            if any(one not in values for one in sources):
+            refused = _list_refused(groups[name]) if name in groups else []
+            failures += refused
+            if refused or any(one not in values for one in sources):
                 continue
             graph.prefix = name
             require_size(config.size)
@@ -113,6 +115,18 @@ def add_layers(
             values[name] = finish(call, exporter(call))
         except CannotExportError as error:
             failures.append(f"layer {name} ({config.type}): {error}")
+
+
+def _list_refused(group: Group) -> list[str]:
+    """Return a text for each layer that a group's step needs, also in groups inside it, whose type is not exported."""
+    separated, groups = separate_groups(group.step)
+    needed = find_ancestors(group.step.output_layer_names, {one.name: _list_inputs(one) for one in separated.layers})
+    found = []
+    for one in separated.layers:
+        reason = why_refused(one.type) if one.name in needed else ""
+        found += [f"layer {one.name} ({one.type}): {reason}"] if reason else []
+        found += _list_refused(groups[one.name]) if one.name in needed and one.name in groups else []
+    return found
 
 
 def _add_step(

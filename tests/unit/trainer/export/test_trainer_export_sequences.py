@@ -278,6 +278,31 @@ def test_ids_that_a_search_remembers_beside_its_own_are_refused_by_name(tmp_path
         export(parse(tmp_path, GENERATION.replace("\n    return fc_layer", second) % (3, 1, 5)), GENERATED)
 
 
+def test_all_refused_layers_of_a_step_are_named_and_its_group_is_not(tmp_path):
+    """Only the first part of a step was looked at, and the group was named beside its layer."""
+    script = """
+x = data_layer('x', 4)
+def step(one):
+    first = embedding_layer(sampling_id_layer(one), 3)
+    state = fc_layer([first, memory('s', 3)], 3, name='s', act=SoftmaxActivation())
+    return embedding_layer(sampling_id_layer(state), 3)
+outputs(recurrent_group(step, x), embedding_layer(sampling_id_layer(fc_layer(last_seq(x), 3)), 3))
+"""
+    with pytest.raises(ConfigError) as refusal:
+        export(parse(tmp_path, script), {"x": dense(4)})
+    text = str(refusal.value)
+    assert (text.count("(sampling_id): it draws random numbers"), text.count("layer __recurrent_group_0__")) == (3, 0)
+
+
+def test_sizes_that_a_model_file_asks_for_are_bounded(tmp_path):
+    """A search of 2^30 steps, or a window of 2^20 frames, took the machine's memory before anything was written."""
+    with pytest.raises(ConfigError, match=f"it follows 3 paths of {1 << 30} ids"):
+        export(parse(tmp_path, GENERATION % (3, 1, 1 << 30)), GENERATED)
+    window = f"x = data_layer('x', 1)\noutputs(mixed_layer({1 << 20}, context_projection(x, {1 << 20})))"
+    with pytest.raises(ConfigError, match=f"a window has {1 << 20} frames"):
+        export(parse(tmp_path, window), {"x": dense(1)})
+
+
 def test_what_has_no_form_in_onnx_is_named_with_its_reason(tmp_path):
     script = """
 x, y = data_layer('x', 4), data_layer('y', 4)

@@ -26,6 +26,7 @@ from trainer.layers.recurrent.subnetworks import GENERATOR, Group
 
 LOWEST = float(np.float32(-3e38))  # the key of a path with the score -inf
 NONE = -np.inf
+MOST_IDS = 1 << 20  # ids of all paths of a sample: the file has constants of this size, and may come from anyone
 
 
 @exports(GENERATOR)
@@ -90,6 +91,10 @@ class _Search:
         self._width = max(int(generator.beam_size), 1)
         self._results = min(max(int(generator.num_results_per_sample), 1), self._width)
         self._most = int(generator.max_num_frames)
+        if self._width * max(self._most, 1) > MOST_IDS:
+            raise CannotExportError(
+                f"it follows {self._width} paths of {self._most} ids; at most {MOST_IDS} ids together are exported"
+            )
         self._ways = min(self._width, int(layers[self._probabilities].size))  # how many ids extend a path
         self._batch = call.graph.dim(call.inputs[0].name, 0)
 
@@ -201,7 +206,7 @@ class _Search:
         """Return for each result of a sample the number of ids, the ids and -1, and the scores as a further output."""
         graph, end = self._graph, self._most + 2
         kept = graph.add("Greater", keys, graph.constant(NONE))
-        places = graph.integers(list(range(end)))
+        places = graph.constant(np.arange(end), np.int64)
         last = unsqueeze(graph, graph.add("Add", lengths, graph.integers(1)), -1)
         numbers = unsqueeze(graph, lengths, -1)
         spelled = graph.add("Concat", numbers, ids, graph.add("Sub", numbers, numbers), axis=2)
@@ -271,7 +276,7 @@ class _Step:
         parents = body.reshape(body.add("Add", place, begins), [-1])
         words = body.add("GatherElements", ids, picked, axis=1)
         before = take_frames(body, self._beam.ids, place)
-        here = body.add("Equal", body.integers(list(range(search._most))), self._number)
+        here = body.add("Equal", body.constant(np.arange(search._most), np.int64), self._number)
         return parents, words, body.add("Where", here, unsqueeze(body, words, 2), before)
 
     def _merge(self, keys: str, ids: str, lengths: str) -> tuple[str, str, str]:

@@ -33,6 +33,8 @@ from trainer.export.onnx.padding import (
 from trainer.export.onnx.registry import CannotExportError, LayerExport, exports
 from trainer.export.onnx.values import Value
 
+MOST_FRAMES = 4096  # in a window: each of them is a node, and a model file may ask for any number
+
 
 @exports("expand")
 def _expand(call: LayerExport) -> Value:
@@ -220,6 +222,8 @@ def _context(call: LayerExport, conf: ProjectionConfig, position: int) -> str:
     padding = None
     if call.config.inputs[position].input_parameter_name:
         padding = call.weight(position).value.reshape(-1, conf.input_size)
+    if conf.context_length > MOST_FRAMES:
+        raise CannotExportError(f"a window has {conf.context_length} frames; at most {MOST_FRAMES} are exported")
     one = require_sequences(call, position)
     return windows(call.graph, one, conf.context_start, conf.context_length, padding).name
 
