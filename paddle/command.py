@@ -48,6 +48,7 @@ look:
     version           Print paddle version
 
 convert:
+    export            Write a trained network as a file of ONNX
     merge_model       Start a paddle merge_model
     dump_config       Dump the trainer config as proto string
     make_diagram      Make a model diagram by graphviz
@@ -222,6 +223,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "doctor": _printing(_program("paddle.doctor.__main__")),
     "dump_config": _printing(_program("paddle.utils.dump_config", *_OURS)),
     "elastic": _program("paddle_cluster.elastic.launch"),
+    "export": _printing(_program("trainer.export.program", *_OURS)),
     "follow": _tool("trainer.telemetry.follow"),
     "launch": _tool("start_paddle"),
     "localcluster": _tool("paddle_cluster.localcluster.program"),

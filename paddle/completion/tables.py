@@ -19,6 +19,7 @@ SOURCES: Mapping[str, tuple[str, str]] = {
     "paddle dump_config": ("paddle.completion.tables", "DUMP_CONFIG"),
     "paddle elastic agent": ("paddle.completion.tables", "AGENT"),
     "paddle elastic run": ("paddle_cluster.elastic.launching.flags", "make_parser"),
+    "paddle export": ("trainer.export.program", "build_parser"),
     "paddle follow": ("trainer.telemetry.follow", "build_parser"),
     "paddle launch": ("trainer.flags", "FLAGS"),
     "paddle localcluster": ("paddle_cluster.localcluster.flags", "build_parser"),

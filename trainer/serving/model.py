@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from paddle_base.runtime.bounded_json import show_value
-from paddle_base.runtime.errors import ConfigError, DataError, MissingInputError, UsageError, reading_error
-from paddle_base.runtime.regular_files import open_regular
+from paddle_base.runtime.errors import ConfigError, DataError, UsageError
 from trainer.arrays.arguments import Argument
 from trainer.arrays.parameters import ParameterTable
-from trainer.arrays.rng import Stream
 from trainer.config.building.names import closest
 from trainer.data.input_types import InputType
+from trainer.export.model import read_saved
 from trainer.layers.recurrent.generator import SCORES
-from trainer.storage.model_archive import is_archive
-from trainer.storage.model_sources import find_merged_config, load_model
 from trainer.v2.feeder import DataFeeder, Encoded
 from trainer.v2.fields import fields_of, select
 from trainer.v2.inference import Predictor
-from trainer.v2.parameters import Parameters
-from trainer.v2.serialized import read_topology
 
-Read = TypeVar("Read")
 Arrays = list[npt.NDArray[Any]]  # the outputs for one sample: each field of each output
-# the names of all types of data, as `InputType` writes them, and their numbers
-_TYPES = {
-    str(InputType(0, levels, element)).partition("(")[0]: (levels, element)
-    for levels, element in itertools.product(range(3), range(4))
-}
 
 
 class ServedModel:
@@ -118,56 +106,7 @@ def open_served(model: str, topology: str, input_types: str, fields: Sequence[st
     Raises: UsageError: a flag is missing, or says nothing here. MissingInputError, DataError, ConfigError: a file is
         missing or damaged, or the network is not supported.
     """
-    if topology:
-        if input_types:
-            raise UsageError("--input_types: the file of --topology has the types; leave --input_types out")
-        config, types = _read(topology, "--topology", read_topology)
-        try:
-            table = _read(model, "--model", Parameters.from_tar).make_table(config)
-        except ValueError as error:
-            raise DataError(f"--model={model} does not fit --topology={topology}: {error}") from error
-    else:
-        if Path(model).is_file() and is_archive(Path(model)):
-            raise UsageError(
-                f"--model={model} has parameters only; give --topology=T, a file that "
-                "Topology.serialize_for_inference wrote"
-            )
-        merged = find_merged_config("", model)
-        if merged is None:
-            raise MissingInputError(
-                f"--model={model} is no file; give a merged model (paddle merge_model), or a tar file and --topology"
-            )
-        config = merged.model_config
-        types = _type_inputs(config, input_types)
-        table = ParameterTable(config.parameters)
-        load_model(model, table, "never", Stream(0))
-    if not types:
-        raise ConfigError(f"the network of {topology or model} has no data layer")
-    return ServedModel(config, types, table, fields)
-
-
-def _read(path: str, flag: str, read: Callable[[IO[bytes]], Read]) -> Read:
-    try:
-        with open_regular(Path(path)) as file:
-            return read(file)
-    except OSError as error:
-        raise reading_error(MissingInputError, f"{flag}={path} cannot be read; correct its name", error) from error
-
-
-def _type_inputs(model: ModelConfig, text: str) -> list[tuple[str, InputType]]:
-    """Return the name and type of each data layer of a merged model, which does not have the types."""
-    sizes = {one.name: int(one.size) for one in model.layers if one.type == "data"}
-    given = {}
-    for item in filter(None, (one.strip() for one in text.split(","))):
-        name, _, kind = item.partition(":")
-        if name not in sizes:
-            raise UsageError(f"--input_types: {name!r} is no data layer; the model has {', '.join(sizes)}")
-        if kind not in _TYPES:
-            near = closest(kind, _TYPES) or "dense_vector"
-            raise UsageError(f"--input_types: {item!r} names no type; write for example {name}:{near}")
-        given[name] = kind
-    return [
-        (name, InputType(sizes[name], *_TYPES[given.get(name, "dense_vector")]))
-        for name in model.input_layer_names
-        if name in sizes
-    ]
+    if topology and input_types:
+        raise UsageError("--input_types: the file of --topology has the types; leave --input_types out")
+    read = read_saved(model, topology).with_types(input_types)
+    return ServedModel(read.config, list(read.find_types(topology or model).items()), read.parameters, fields)

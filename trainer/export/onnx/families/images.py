@@ -1,0 +1,1 @@
+"""Layers of images. No I/O."""

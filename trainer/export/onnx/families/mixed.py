@@ -1,0 +1,1 @@
+"""Layers of mixed. No I/O."""

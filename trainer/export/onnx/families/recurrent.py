@@ -1,0 +1,1 @@
+"""Layers of recurrent. No I/O."""

@@ -1,0 +1,1 @@
+"""Layers of sequences. No I/O."""

@@ -1,0 +1,134 @@
+"""Writes the nodes of all layers that outputs need. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
+from paddle_base.runtime.errors import ConfigError
+from trainer.arrays.parameters import ParameterTable
+from trainer.data.input_types import DataType, InputType
+from trainer.export.onnx.activations import activate
+from trainer.export.onnx.families.costs import find_predictions
+from trainer.export.onnx.graph import FLOAT, INT64, Graph
+from trainer.export.onnx.registry import CannotExportError, LayerExport, find_exporter
+from trainer.export.onnx.values import Value
+from trainer.layers import LAYERS
+from trainer.layers.recurrent.subnetworks import Group, find_ancestors, separate_groups
+from trainer.network.several import join_networks
+
+LENGTHS, INNER = ".lengths", ".inner_lengths"  # ends of the names of the lengths of a sequence
+
+
+def build(
+    model: ModelConfig, parameters: ParameterTable, types: Mapping[str, InputType], outputs: Sequence[str]
+) -> Graph:
+    """Return the graph that computes the outputs from the data layers that they need.
+
+    Args: types: of the data layers. outputs: names of layers; a cost stands for its predictions.
+    Raises: ConfigError: layers cannot be exported; the text lists all of them, each with the reason.
+    """
+    separated, groups = separate_groups(join_networks(model))
+    configs = {one.name: one for one in separated.layers}
+    names = find_predictions(configs, outputs)
+    graph = Graph()
+    for name in configs:
+        graph.reserve(name)
+        graph.reserve(name + LENGTHS)
+        graph.reserve(name + INNER)
+    needed = find_ancestors(names, {one: _list_inputs(config) for one, config in configs.items()})
+    values: dict[str, Value] = {}
+    failures: list[str] = []
+    for name, config in configs.items():
+        if name in needed and config.type == "data":
+            values[name] = declare(graph, name, types.get(name, InputType(int(config.size), 0, DataType.Dense)))
+    add_layers(graph, separated, parameters, groups, needed, values, failures)
+    if failures:
+        raise ConfigError("these layers have no form in ONNX: " + "; ".join(failures))
+    for name in names:
+        _give(graph, name, values[name])
+    return graph
+
+
+def add_layers(
+    graph: Graph,
+    model: ModelConfig,
+    parameters: ParameterTable,
+    groups: Mapping[str, Group],
+    needed: Collection[str],
+    values: dict[str, Value],
+    failures: list[str],
+) -> None:
+    """Write the nodes of the needed layers of a network, or of the step of a recurrent group, in order.
+
+    Args: values: the values that exist, by layer; those of the layers are added. failures: gets a text for each layer
+        that cannot be exported; layers that need such a layer are left out.
+    """
+    configs = {one.name: one for one in model.layers}
+    for name, config in configs.items():
+        if name not in needed or name in values:
+            continue
+        sources = _list_inputs(config)
+        try:
+            exporter = find_exporter(config.type)
+            if any(one not in values for one in sources):
+                continue
+            graph.prefix = name
+            call = LayerExport(
+                graph,
+                config,
+                [values[one] for one in sources],
+                [configs[one] for one in sources],
+                parameters,
+                groups,
+                values,
+            )
+            values[name] = finish(call, exporter(call))
+        except CannotExportError as error:
+            failures.append(f"layer {name} ({config.type}): {error}")
+
+
+def finish(call: LayerExport, result: Value) -> Value:
+    """Return the result of a layer after its activation, and after dropout as it is outside training."""
+    config = call.config
+    layer = LAYERS.get(config.type)
+    kind = "" if layer is not None and layer.applies_activation else config.active_type
+    if result.is_ids:
+        return result
+    value = activate(call.graph, kind, result)
+    if config.drop_rate:
+        scale = call.graph.constant(1.0 - config.drop_rate)
+        value = value.with_name(call.graph.add("Mul", value.name, scale, word="dropout"))
+    return Value(value.name, value.size, False, value.lengths, value.inner, result.extras)
+
+
+def declare(graph: Graph, name: str, kind: InputType) -> Value:
+    """Declare the inputs of the graph that a data layer stands for, and return its value."""
+    is_ids = kind.type == DataType.Index
+    symbols = [f"{name}.time"] if kind.seq_type == 1 else [f"{name}.outer", f"{name}.inner"][: kind.seq_type]
+    dims: list[int | str | None] = ["batch", *symbols, *([] if is_ids else [kind.dim])]
+    graph.input(name, INT64 if is_ids else FLOAT, dims)
+    lengths = inner = ""
+    if kind.seq_type:
+        lengths = graph.input(name + LENGTHS, INT64, ["batch"])
+    if kind.seq_type == 2:
+        inner = graph.input(name + INNER, INT64, ["batch", f"{name}.outer"])
+    return Value(name, kind.dim, is_ids, lengths, inner)
+
+
+def _give(graph: Graph, name: str, value: Value) -> None:
+    """Declare the outputs of the graph that a layer stands for."""
+    graph.prefix = "outputs"
+    tensor = graph.masked(value) if value.levels else value.name
+    symbols: list[int | str | None] = ["batch", *([None] * value.levels)]
+    if tensor != name:
+        graph.identity(tensor, name)
+    graph.output(name, INT64 if value.is_ids else FLOAT, [*symbols, *([] if value.is_ids else [value.size])])
+    if value.lengths and value.lengths != name + LENGTHS:
+        graph.output(graph.identity(value.lengths, name + LENGTHS), INT64, ["batch"])
+    if value.inner and value.inner != name + INNER:
+        graph.output(graph.identity(value.inner, name + INNER), INT64, ["batch", None])
+
+
+def _list_inputs(config: LayerConfig) -> list[str]:
+    return [one.input_layer_name for one in config.inputs]

@@ -1,0 +1,126 @@
+"""The command `paddle export`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paddle_base.runtime.durable_files import find_output
+from paddle_base.runtime.errors import ConfigError, UsageError, VolumeError
+from trainer.command_line import CommandParser, command
+
+if TYPE_CHECKING:
+    from trainer.export.model import TrainedModel
+
+# for each format: the module whose `write(model, target, arguments)` writes a file, and the packages that it imports
+FORMATS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "onnx": ("trainer.export.onnx.files", ("onnx",)),
+}
+
+
+def build_parser() -> CommandParser:
+    """Return the parser of the command line."""
+    parser = CommandParser(prog="paddle export", description="Write a trained network in the format of other programs.")
+    add = parser.add_argument
+    add("target", type=Path, metavar="FILE", help="file to write")
+    add("--format", choices=list(FORMATS), default="onnx", help="format of the file; default: onnx")
+    add("--config", default="", help="config script of the network; default: the one that --init_model_path names")
+    add("--config_args", default="", metavar="K=V,...", help="arguments of the config script")
+    add("--python_path", default="", metavar="A:B", help="further directories of modules, separated by colons")
+    add("--init_model_path", default="", metavar="PASS", help="parameters of the config's network: a pass directory")
+    add("--model", default="", metavar="MERGED", help="file of paddle merge_model, in place of the flags above")
+    add("--v2", default="", metavar="TAR", help="tar file of parameters of paddle.v2; needs --topology")
+    add("--topology", default="", metavar="T", help="network of a tar file: what serialize_for_inference wrote")
+    add(
+        "--input_types",
+        default="",
+        metavar="NAME:TYPE,...",
+        help="types of data layers, such as word:integer_value_sequence, where no data provider or topology has them",
+    )
+    add("--outputs", default="", metavar="A,B", help="layers to compute; default: the outputs of the network")
+    add("--opset", type=int, default=0, help="version of the operators of ONNX, 17 to 21; default: 17")
+    add(
+        "--dictionary",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="dictionary file of a data layer, which the metadata of the file keeps; may be repeated",
+    )
+    add("--overwrite", action="store_true", help="replace a file that stands already")
+    return parser
+
+
+@command("paddle export")
+def main(argv: Sequence[str]) -> None:
+    """Write a model."""
+    arguments = build_parser().parse_args(argv)
+    module, packages = FORMATS[arguments.format]
+    for package in packages:
+        import_package(package)
+    target = find_target(arguments.target, may_overwrite=arguments.overwrite)
+    model = read_model(arguments)
+    written = importlib.import_module(module).write(model, target, arguments)
+    sys.stdout.write(f"{arguments.target}: {written}\n")
+
+
+def import_package(name: str) -> Any:
+    """Import a package of the extra `export`.
+
+    Raises: ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            f"{name} cannot be imported ({error}); install it: pip install 'paddle-on-kubernetes[export]'"
+        ) from error
+
+
+def find_target(target: Path, *, may_overwrite: bool) -> Path:
+    """Return the file to write, before a model is read.
+
+    Raises: UsageError: it stands already. VolumeError: it is no regular file.
+    """
+    try:
+        place = find_output(target)
+    except OSError as error:
+        raise VolumeError(f"cannot write {target}: {error.strerror}; name another file") from error
+    if place.exists() and not may_overwrite:
+        raise UsageError(f"{target} exists already; name another file, or replace the file with --overwrite")
+    return place
+
+
+def read_model(arguments: argparse.Namespace) -> TrainedModel:
+    """Return the model that the arguments name: --config and --init_model_path, --model, or --v2 and --topology.
+
+    Raises: UsageError: they name none, or several. The errors of `read_trained` and `read_saved`.
+    """
+    ways = {"--model": arguments.model, "--v2": arguments.v2, "--config": arguments.config}
+    given = [flag for flag, value in ways.items() if value]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} name several models; give one of them")
+    if not given and not arguments.init_model_path:
+        raise UsageError(
+            "no model is given: give --config and --init_model_path, --model=merged.paddle, or --v2=inference.tar and "
+            "--topology=T"
+        )
+    if arguments.v2 and not arguments.topology:
+        raise UsageError("--v2 needs --topology=T, too: a file that Topology.serialize_for_inference wrote")
+    if arguments.init_model_path and (arguments.model or arguments.v2):
+        raise UsageError("--init_model_path belongs to --config; leave it out, or --model and --v2")
+    # these imports take half a second; --help and wrong arguments are answered before
+    from trainer.export.model import read_saved, read_trained
+
+    if arguments.model or arguments.v2:
+        model = read_saved(arguments.model or arguments.v2, arguments.topology, "--v2" if arguments.v2 else "--model")
+    else:
+        model = read_trained(arguments.config, arguments.config_args, arguments.init_model_path, arguments.python_path)
+    return model.with_types(arguments.input_types)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
