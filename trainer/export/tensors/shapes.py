@@ -25,7 +25,7 @@ BATCH_NORMS = ("batch_norm", "cudnn_batch_norm", "mkldnn_batch_norm")
 
 
 @dataclass(frozen=True)
-class Part:
+class ShapePart:
     """A part of the numbers of a parameter, which a layer reads as one array."""
 
     role: str
@@ -42,7 +42,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParameterShape:
     """The shape of a parameter.
 
     Attributes: shape: of the array; with sparse storage that of the list of values. parts: the arrays that stand one
@@ -51,37 +51,37 @@ class Layout:
     """
 
     shape: Shape
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ShapePart, ...] = ()
     uses: tuple[Use, ...] = ()
 
 
-def find_layouts(model: ModelConfig) -> dict[str, Layout]:
+def find_shapes(model: ModelConfig) -> dict[str, ParameterShape]:
     """Return the layout of each parameter, by name, in the order of the message.
 
     A parameter whose size does not fit its layer has its dims as shape, or is flat if the dims do not fit it, either.
     """
-    uses: dict[str, list[tuple[Use, tuple[Part, ...]]]] = {}
+    uses: dict[str, list[tuple[Use, tuple[ShapePart, ...]]]] = {}
     for name, use, parts in _list_uses(model):
         uses.setdefault(name, []).append((use, parts))
     return {one.name: _lay_out(one, uses.get(one.name, [])) for one in model.parameters}
 
 
-def _lay_out(parameter: ParameterConfig, uses: Sequence[tuple[Use, tuple[Part, ...]]]) -> Layout:
+def _lay_out(parameter: ParameterConfig, uses: Sequence[tuple[Use, tuple[ShapePart, ...]]]) -> ParameterShape:
     size, users = int(parameter.size), tuple(use for use, _ in uses)
     if sparse_pattern(parameter) is not None:
-        return Layout((size,), uses=users)
+        return ParameterShape((size,), uses=users)
     fitting = (parts for _, parts in uses if sum(math.prod(one.shape) for one in parts) == size)
     parts = next(fitting, ())
     if len(parts) == 1:
-        return Layout(parts[0].shape, uses=users)
+        return ParameterShape(parts[0].shape, uses=users)
     if parts:
-        return Layout((size,), parts, users)
+        return ParameterShape((size,), parts, users)
     dims = tuple(int(one) for one in parameter.dims)
-    return Layout(dims if dims and math.prod(dims) == size else (size,), uses=users)
+    return ParameterShape(dims if dims and math.prod(dims) == size else (size,), uses=users)
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _Reading:
     """A layer that reads a parameter of `size` values, as the weight of the input `position` (None: as its bias).
 
     Attributes: widths: the sizes of the input layers.
@@ -97,20 +97,20 @@ class _Reader:
         """The size of the layer, at least 1."""
         return max(1, int(self.layer.size))
 
-    def by_columns(self, columns: int, role: str = WEIGHT) -> tuple[Part, ...]:
+    def by_columns(self, columns: int, role: str = WEIGHT) -> tuple[ShapePart, ...]:
         """Return a matrix with so many columns."""
-        return (Part(role, (self.size // max(1, columns), columns)),)
+        return (ShapePart(role, (self.size // max(1, columns), columns)),)
 
-    def by_rows(self, rows: int) -> tuple[Part, ...]:
+    def by_rows(self, rows: int) -> tuple[ShapePart, ...]:
         """Return a matrix with so many rows."""
-        return (Part(WEIGHT, (rows, self.size // max(1, rows))),)
+        return (ShapePart(WEIGHT, (rows, self.size // max(1, rows))),)
 
-    def flat(self, role: str) -> tuple[Part, ...]:
+    def flat(self, role: str) -> tuple[ShapePart, ...]:
         """Return a list."""
-        return (Part(role, (self.size,)),)
+        return (ShapePart(role, (self.size,)),)
 
 
-def _list_uses(model: ModelConfig) -> Iterator[tuple[str, Use, tuple[Part, ...]]]:
+def _list_uses(model: ModelConfig) -> Iterator[tuple[str, Use, tuple[ShapePart, ...]]]:
     sizes = {one.name: int(one.size) for one in model.parameters}
     widths = {one.name: int(one.size) for one in model.layers}
     for layer in model.layers:
@@ -118,17 +118,17 @@ def _list_uses(model: ModelConfig) -> Iterator[tuple[str, Use, tuple[Part, ...]]
         for position, one in enumerate(layer.inputs):
             name = one.input_parameter_name
             if name:
-                parts = _weight_parts(_Reader(layer, position, sizes.get(name, 0), wide))
+                parts = _weight_parts(_Reading(layer, position, sizes.get(name, 0), wide))
                 yield name, Use(layer.name, layer.type, ", ".join(one.role for one in parts) or WEIGHT), parts
         name = layer.bias_parameter_name
         if name:
-            parts = _bias_parts(_Reader(layer, None, sizes.get(name, 0), wide))
+            parts = _bias_parts(_Reading(layer, None, sizes.get(name, 0), wide))
             yield name, Use(layer.name, layer.type, ", ".join(one.role for one in parts)), parts
     for group in model.sub_models:
         for memory in group.memories:
             name = memory.boot_bias_parameter_name
             if name:
-                yield name, Use(memory.link_name, "memory", BOOT), (Part(BOOT, (sizes.get(name, 0),)),)
+                yield name, Use(memory.link_name, "memory", BOOT), (ShapePart(BOOT, (sizes.get(name, 0),)),)
 
 
 def filter_shape(conf: ConvConfig, filters: int, *, is_transposed: bool, dimensions: int = 2) -> Shape:
@@ -141,7 +141,7 @@ def filter_shape(conf: ConvConfig, filters: int, *, is_transposed: bool, dimensi
     return (first, second // max(1, conf.groups), *windows[3 - dimensions :])
 
 
-def _weight_parts(reader: _Reader) -> tuple[Part, ...]:
+def _weight_parts(reader: _Reading) -> tuple[ShapePart, ...]:
     assert reader.position is not None
     one = reader.layer.inputs[reader.position]
     if one.HasField("proj_conf"):
@@ -150,47 +150,49 @@ def _weight_parts(reader: _Reader) -> tuple[Part, ...]:
     return find(reader) if find else ()
 
 
-def _projection_parts(reader: _Reader, projection: ProjectionConfig) -> tuple[Part, ...]:
+def _projection_parts(reader: _Reading, projection: ProjectionConfig) -> tuple[ShapePart, ...]:
     ends = int(projection.input_size), int(projection.output_size)
     if projection.type in ("fc", "table"):
-        return (Part("table" if projection.type == "table" else WEIGHT, ends),)
+        return (ShapePart("table" if projection.type == "table" else WEIGHT, ends),)
     if projection.type == "trans_fc":
-        return (Part(WEIGHT, ends[::-1]),)
+        return (ShapePart(WEIGHT, ends[::-1]),)
     if projection.type in ("conv", "convt"):
         is_transposed = projection.type == "convt"
-        return (Part(FILTERS, filter_shape(projection.conv_conf, projection.num_filters, is_transposed=is_transposed)),)
+        return (
+            ShapePart(FILTERS, filter_shape(projection.conv_conf, projection.num_filters, is_transposed=is_transposed)),
+        )
     if projection.type == "context":
         return reader.by_columns(ends[0], "padding")
     return reader.flat("factors")
 
 
-def _filter_parts(is_transposed: bool, dimensions: int) -> Callable[[_Reader], tuple[Part, ...]]:
-    def find(reader: _Reader) -> tuple[Part, ...]:
+def _filter_parts(is_transposed: bool, dimensions: int) -> Callable[[_Reading], tuple[ShapePart, ...]]:
+    def find(reader: _Reading) -> tuple[ShapePart, ...]:
         conf, filters = reader.layer.inputs[reader.position or 0].conv_conf, int(reader.layer.num_filters)
-        return (Part(FILTERS, filter_shape(conf, filters, is_transposed=is_transposed, dimensions=dimensions)),)
+        return (ShapePart(FILTERS, filter_shape(conf, filters, is_transposed=is_transposed, dimensions=dimensions)),)
 
     return find
 
 
-def _gru_parts(reader: _Reader) -> tuple[Part, ...]:
+def _gru_parts(reader: _Reading) -> tuple[ShapePart, ...]:
     width = reader.columns
-    return Part("update and reset gate", (width, 2 * width)), Part("candidate", (width, width))
+    return ShapePart("update and reset gate", (width, 2 * width)), ShapePart("candidate", (width, width))
 
 
-def _statistics_parts(reader: _Reader) -> tuple[Part, ...]:
+def _statistics_parts(reader: _Reading) -> tuple[ShapePart, ...]:
     return reader.flat(("scale", "moving mean", "moving variance")[min(reader.position or 0, 2)])
 
 
-def _tensor_parts(reader: _Reader) -> tuple[Part, ...]:
-    return (Part(WEIGHT, (reader.columns, *reader.widths[:2])),)
+def _tensor_parts(reader: _Reading) -> tuple[ShapePart, ...]:
+    return (ShapePart(WEIGHT, (reader.columns, *reader.widths[:2])),)
 
 
-def _crf_parts(reader: _Reader) -> tuple[Part, ...]:
-    return (Part("start, end, transitions", (reader.columns + 2, reader.columns)),)
+def _crf_parts(reader: _Reading) -> tuple[ShapePart, ...]:
+    return (ShapePart("start, end, transitions", (reader.columns + 2, reader.columns)),)
 
 
 # Maps a type of layer to the function that finds the parts of its weights. Other types have the dims of the parameter.
-_WEIGHTS: dict[str, Callable[[_Reader], tuple[Part, ...]]] = {
+_WEIGHTS: dict[str, Callable[[_Reading], tuple[ShapePart, ...]]] = {
     "fc": lambda reader: reader.by_columns(reader.columns),
     "recurrent": lambda reader: reader.by_columns(reader.columns),
     "lstmemory": lambda reader: reader.by_columns(4 * reader.columns),
@@ -217,11 +219,11 @@ _WEIGHTS: dict[str, Callable[[_Reader], tuple[Part, ...]]] = {
 }
 
 
-def _bias_parts(reader: _Reader) -> tuple[Part, ...]:
+def _bias_parts(reader: _Reading) -> tuple[ShapePart, ...]:
     width = reader.columns
     if reader.layer.type == "lstmemory":
-        return Part(BIAS, (4 * width,)), Part(PEEPHOLES, (3, width))
+        return ShapePart(BIAS, (4 * width,)), ShapePart(PEEPHOLES, (3, width))
     if reader.layer.type == "mdlstmemory":
         many = len(reader.layer.directions)
-        return Part(BIAS, ((3 + many) * width,)), Part(PEEPHOLES, (2 + many, width))
+        return ShapePart(BIAS, ((3 + many) * width,)), ShapePart(PEEPHOLES, (2 + many, width))
     return reader.flat(PEEPHOLES if reader.layer.type == "lstm_step" else BIAS)
