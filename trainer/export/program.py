@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 # for each format: the module whose `write(model, target, arguments)` writes a file, and the packages that it imports
 FORMATS: Mapping[str, tuple[str, Sequence[str]]] = {
     "onnx": ("trainer.export.onnx.files", ("onnx",)),
+    "safetensors": ("trainer.export.tensors.weights", ()),
+    "torch": ("trainer.export.tensors.torch_file", ("torch",)),
 }
+EXTRAS = {"torch": "torch"}  # the extra of a package; that of the others is `export`
 
 
 def build_parser() -> CommandParser:
     """Return the parser of the command line."""
     parser = CommandParser(prog="paddle export", description="Write a trained network in the format of other programs.")
     add = parser.add_argument
-    add("target", type=Path, metavar="FILE", help="file to write")
+    add("target", type=Path, metavar="FILE", help="file to write; with --import a pass directory, or a file NAME.tar")
     add("--format", choices=list(FORMATS), default="onnx", help="format of the file; default: onnx")
     add("--config", default="", help="config script of the network; default: the one that --init_model_path names")
     add("--config_args", default="", metavar="K=V,...", help="arguments of the config script")
@@ -50,6 +53,13 @@ def build_parser() -> CommandParser:
         metavar="NAME=FILE",
         help="dictionary file of a data layer, which the metadata of the file keeps; may be repeated",
     )
+    add(
+        "--import",
+        dest="weights",
+        default="",
+        metavar="WEIGHTS",
+        help="the way back: write the parameters of a file of safetensors as a pass directory of --config's network",
+    )
     add("--overwrite", action="store_true", help="replace a file that stands already")
     return parser
 
@@ -58,6 +68,11 @@ def build_parser() -> CommandParser:
 def main(argv: Sequence[str]) -> None:
     """Write a model."""
     arguments = build_parser().parse_args(argv)
+    if arguments.weights:
+        import_package("safetensors")
+        written = importlib.import_module("trainer.export.tensors.importing").import_weights(arguments)
+        sys.stdout.write(f"{arguments.target}: {written}\n")
+        return
     module, packages = FORMATS[arguments.format]
     for package in packages:
         import_package(package)
@@ -68,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def import_package(name: str) -> Any:
-    """Import a package of the extra `export`.
+    """Import a package of an extra.
 
     Raises: ConfigError: it is not installed.
     """
@@ -76,7 +91,8 @@ def import_package(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ConfigError(
-            f"{name} cannot be imported ({error}); install it: pip install 'paddle-on-kubernetes[export]'"
+            f"{name} cannot be imported ({error}); install it: pip install "
+            f"'paddle-on-kubernetes[{EXTRAS.get(name, 'export')}]'"
         ) from error
 
 
