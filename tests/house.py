@@ -32,7 +32,6 @@ EXCEPTIONS: Reasons = {
     ("late import", "pserver/server/*"): "numpy, 0.15 s of bench/launch.py, comes after the first hello",
     ("late import", "paddle/v2/*"): "pillow, scipy, matplotlib and IPython, only where a program uses them",
     ("late import", "trainer/merge_model.py:*"): "a wrong flag is answered before numpy comes",
-    ("late import", "trainer/export/program.py:*"): "a wrong flag is answered before numpy and onnx come",
     (
         "late import",
         "paddle_cluster/elastic/launch.py:*run*",

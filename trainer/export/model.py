@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 from collections.abc import Callable, Mapping
@@ -83,6 +84,19 @@ class TrainedModel:
         return replace(self, types={**self.types, **read_types(self.config, text)})
 
 
+def read_named(arguments: argparse.Namespace) -> TrainedModel:
+    """Return the model that the arguments of the command name; `program.require_one_model` has checked them.
+
+    Raises: the errors of `read_trained` and `read_saved`.
+    """
+    given = arguments
+    if given.model or given.v2:
+        model = read_saved(given.model or given.v2, given.topology, "--v2" if given.v2 else "--model")
+    else:
+        model = read_trained(given.config, given.config_args, given.init_model_path, given.python_path)
+    return model.with_types(given.input_types)
+
+
 def read_saved(model: str, topology: str, flag: str = "--model") -> TrainedModel:
     """Return a model of files alone: a tar file of parameters with its topology, or a merged model.
 
@@ -123,10 +137,6 @@ def read_trained(config: str, config_args: str, model: str, python_path: str = "
     Raises: MissingInputError, DataError, ConfigError: the config or a parameter is missing or wrong.
     """
     use_python_path(python_path)
-    if not model:
-        raise UsageError(
-            "--config needs the parameters, too: --init_model_path=pass-00009, a directory that paddle train has saved"
-        )
     merged = find_merged_config(config, model)
     if merged is not None:
         return read_saved(model, "")

@@ -7,14 +7,11 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddle_base.runtime.durable_files import find_output
 from paddle_base.runtime.errors import ConfigError, UsageError, VolumeError
 from trainer.command_line import CommandParser, command
-
-if TYPE_CHECKING:
-    from trainer.export.model import TrainedModel
 
 # for each format: the module whose `write(model, target, arguments)` writes a file, and the packages that it imports
 FORMATS: Mapping[str, tuple[str, Sequence[str]]] = {
@@ -77,7 +74,9 @@ def main(argv: Sequence[str]) -> None:
     for package in packages:
         import_package(package)
     target = find_target(arguments.target, may_overwrite=arguments.overwrite)
-    model = read_model(arguments)
+    require_one_model(arguments)
+    # numpy and the packages of formats come after wrong arguments have been answered
+    model = importlib.import_module("trainer.export.model").read_named(arguments)
     written = importlib.import_module(module).write(model, target, arguments)
     sys.stdout.write(f"{arguments.target}: {written}\n")
 
@@ -110,10 +109,10 @@ def find_target(target: Path, *, may_overwrite: bool) -> Path:
     return place
 
 
-def read_model(arguments: argparse.Namespace) -> TrainedModel:
-    """Return the model that the arguments name: --config and --init_model_path, --model, or --v2 and --topology.
+def require_one_model(arguments: argparse.Namespace) -> None:
+    """Check that the arguments name one model: --config and --init_model_path, --model, or --v2 and --topology.
 
-    Raises: UsageError: they name none, or several. The errors of `read_trained` and `read_saved`.
+    Raises: UsageError: they name none, or several.
     """
     ways = {"--model": arguments.model, "--v2": arguments.v2, "--config": arguments.config}
     given = [flag for flag, value in ways.items() if value]
@@ -124,18 +123,17 @@ def read_model(arguments: argparse.Namespace) -> TrainedModel:
             "no model is given: give --config and --init_model_path, --model=merged.paddle, or --v2=inference.tar and "
             "--topology=T"
         )
-    if arguments.v2 and not arguments.topology:
-        raise UsageError("--v2 needs --topology=T, too: a file that Topology.serialize_for_inference wrote")
+    if bool(arguments.v2) != bool(arguments.topology):
+        raise UsageError(
+            "--v2=inference.tar and --topology=T belong together; T is a file that Topology.serialize_for_inference "
+            "wrote"
+        )
+    if arguments.config and not arguments.init_model_path:
+        raise UsageError(
+            "--config needs the parameters, too: --init_model_path=pass-00009, a directory that paddle train has saved"
+        )
     if arguments.init_model_path and (arguments.model or arguments.v2):
         raise UsageError("--init_model_path belongs to --config; leave it out, or --model and --v2")
-    # these imports take half a second; --help and wrong arguments are answered before
-    from trainer.export.model import read_saved, read_trained
-
-    if arguments.model or arguments.v2:
-        model = read_saved(arguments.model or arguments.v2, arguments.topology, "--v2" if arguments.v2 else "--model")
-    else:
-        model = read_trained(arguments.config, arguments.config_args, arguments.init_model_path, arguments.python_path)
-    return model.with_types(arguments.input_types)
 
 
 if __name__ == "__main__":

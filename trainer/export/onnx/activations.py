@@ -26,7 +26,7 @@ def _softmax(graph: Graph, z: str) -> str:
     """Softmax over the columns; z - max is at least SOFTMAX_FLOOR, so that no probability becomes 0."""
     top = graph.add("ReduceMax", z, axes=[-1], keepdims=1)
     powers = graph.add("Exp", graph.add("Max", graph.add("Sub", z, top), graph.constant(SOFTMAX_FLOOR)))
-    return graph.add("Div", powers, graph.add("ReduceSum", powers, graph.integers([-1]), keepdims=1))
+    return graph.add("Div", powers, graph.add("ReduceSum", powers, axes=[-1], keepdims=1))
 
 
 def _softrelu(graph: Graph, z: str) -> str:
@@ -98,7 +98,7 @@ def _sequence_softmax(graph: Graph, value: Value) -> Value:
     top = graph.add("Max", graph.add("ReduceMax", _one_more(graph, low, value), axes=axes, keepdims=1))
     powers = graph.add("Exp", graph.add("Max", graph.add("Sub", low, top), graph.constant(SOFTMAX_FLOOR)))
     powers = graph.add("Where", mask, powers, graph.constant(0.0))
-    total = graph.add("ReduceSum", powers, graph.integers(axes), keepdims=1)
+    total = graph.add("ReduceSum", powers, axes=axes, keepdims=1)
     return value.with_name(graph.add("Div", powers, total))
 
 

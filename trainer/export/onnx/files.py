@@ -53,7 +53,7 @@ def to_onnx(
     Raises: ConfigError: layers have no form in ONNX, or the model is too large.
     """
     types = {**infer_types(model.config), **model.types}
-    graph = build(model.config, model.parameters, types, outputs or model.outputs)
+    graph = build(model.config, model.parameters, types, outputs or model.outputs, opset)
     return check(make_proto(graph, model, opset, dictionaries))
 
 

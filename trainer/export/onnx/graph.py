@@ -17,7 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from trainer.export.onnx.values import Value
 
 OPSET = 17  # the default, which every onnxruntime since 1.12 (2022) reads
-OLDEST, NEWEST = 17, 21  # the opsets of which the nodes here have the same meaning
+OLDEST, NEWEST = 17, 21  # the opsets that `Graph.add` can write
+AXES_AS_INPUT = 18  # the first opset in which all reductions have their axes as an input
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 Dims = Sequence[int | str | None]
@@ -26,12 +27,15 @@ Dims = Sequence[int | str | None]
 class Graph:
     """Nodes in the order in which they run.
 
-    Args: parent: the graph that contains this one as an attribute of a node; None: the outermost graph.
+    Args: parent: the graph that contains this one as an attribute of a node; None: the outermost graph. opset: of the
+        outermost graph.
     Attributes: prefix: the name of the layer whose nodes are added, with which the names of new tensors begin.
     """
 
-    def __init__(self, parent: Graph | None = None) -> None:
+    def __init__(self, parent: Graph | None = None, opset: int = OPSET) -> None:
+        self._parent = parent
         self._root: Graph = parent._root if parent is not None else self
+        self.opset: int = parent.opset if parent is not None else opset
         self.prefix: str = parent.prefix if parent is not None else ""
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []
@@ -39,6 +43,7 @@ class Graph:
         self.initializers: dict[str, onnx.TensorProto] = {}
         self._constants: dict[tuple[Any, ...], str] = {}
         self._names: set[str] = set()
+        self._masks: dict[tuple[str, str], str] = {}
 
     # ----- names and constants -----
 
@@ -67,7 +72,7 @@ class Graph:
         array = np.asarray(values, kind)
         return self._keep((array.dtype.str, array.shape, array.tobytes()), "constant", array)
 
-    def integers(self, values: int | Sequence[int]) -> str:
+    def integers(self, values: int | Sequence[Any]) -> str:
         """Return the int64 tensor of a number or of a list, as Reshape, Slice and their like want them."""
         return self.constant(values, np.int64)
 
@@ -84,7 +89,12 @@ class Graph:
     # ----- nodes -----
 
     def add(self, op: str, *inputs: str, word: str = "", **attributes: Any) -> str:
-        """Add a node with one output, and return the output. An input "" is one that is left out."""
+        """Add a node with one output, and return the output. An input "" is one that is left out.
+
+        A reduction has its `axes` as an attribute here, whatever the opset.
+        """
+        if "axes" in attributes and op.startswith("Reduce") and (op == "ReduceSum" or self.opset >= AXES_AS_INPUT):
+            inputs = (*inputs, self.integers(attributes.pop("axes")))
         return self.add_several(op, *inputs, outputs=1, word=word, **attributes)[0]
 
     def add_several(self, op: str, *inputs: str, outputs: int, word: str = "", **attributes: Any) -> list[str]:
@@ -149,18 +159,48 @@ class Graph:
         shape = self.add("Concat", leading, self.integers([size]), axis=0)
         return value.with_name(self.add("Reshape", rows, shape), size)
 
+    def split(self, value: Value, *shape: int) -> str:
+        """Return dense values with this shape in place of their columns."""
+        return self.reshape(value.name, [*[0] * (1 + value.levels), *shape])
+
+    def unsqueeze(self, tensor: str, axis: int) -> str:
+        """Return a tensor with a further dimension of extent 1 at `axis`."""
+        return self.add("Unsqueeze", tensor, self.integers([axis]))
+
+    def squeeze(self, tensor: str, axis: int) -> str:
+        """Return a tensor without the dimension of extent 1 at `axis`."""
+        return self.add("Squeeze", tensor, self.integers([axis]))
+
+    def take(self, tensor: str, columns: npt.ArrayLike) -> str:
+        """Return the columns of the last dimension with these numbers, in the shape of the numbers."""
+        return self.add("Gather", tensor, self.integers(np.asarray(columns).tolist()), axis=-1)
+
+    def range(self, tensor: str, axis: int) -> str:
+        """Return 0, 1, ... below an extent of a tensor, as int64."""
+        return self.add("Range", self.integers(0), self.squeeze(self.dim(tensor, axis), 0), self.integers(1))
+
     def is_frame(self, value: Value) -> str:
         """Return which frames of a sequence are no padding: BOOL [batch, time], or [batch, outer, inner] if nested."""
-        extent, lengths = self.dim(value.name, value.levels), value.inner or value.lengths
-        numbers = self.add(
-            "Range", self.integers(0), self.add("Squeeze", extent, self.integers([0])), self.integers(1), word="frames"
-        )
-        return self.add("Less", numbers, self.add("Unsqueeze", lengths, self.integers([-1])))
+        lengths = value.inner or value.lengths
+        key = (value.lengths, value.inner)
+        graph: Graph | None = self
+        while graph is not None:
+            if key in graph._masks:
+                return graph._masks[key]
+            graph = graph._parent
+        self._masks[key] = self.add("Less", self.range(value.name, value.levels), self.unsqueeze(lengths, -1))
+        return self._masks[key]
+
+    def packed(self, value: Value) -> str:
+        """Return the frames without padding, [frames, size] or, of ids, [frames]."""
+        if not value.levels:
+            return value.name
+        return self.add("Compress", self.rows(value), self.reshape(self.is_frame(value), [-1]), axis=0)
 
     def masked(self, value: Value, padding: float = 0) -> str:
         """Return the tensor of a sequence with a number in place of its padding."""
         mask = self.is_frame(value)
         if value.is_ids:
+            mask = mask if value.choices == 1 else self.unsqueeze(mask, -1)
             return self.add("Where", mask, value.name, self.integers(int(padding)))
-        mask = self.add("Unsqueeze", mask, self.integers([-1]))
-        return self.add("Where", mask, value.name, self.constant(padding))
+        return self.add("Where", self.unsqueeze(mask, -1), value.name, self.constant(padding))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from paddle_base.runtime.errors import ConfigError
@@ -10,10 +11,10 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.data.input_types import DataType, InputType
 from trainer.export.onnx.activations import activate
 from trainer.export.onnx.families.costs import find_predictions
-from trainer.export.onnx.graph import FLOAT, INT64, Graph
+from trainer.export.onnx.graph import FLOAT, INT64, OPSET, Graph
 from trainer.export.onnx.registry import CannotExportError, LayerExport, find_exporter
 from trainer.export.onnx.values import Value
-from trainer.layers import LAYERS
+from trainer.layers import find_layer
 from trainer.layers.recurrent.subnetworks import Group, find_ancestors, separate_groups
 from trainer.network.several import join_networks
 
@@ -21,7 +22,11 @@ LENGTHS, INNER = ".lengths", ".inner_lengths"  # ends of the names of the length
 
 
 def build(
-    model: ModelConfig, parameters: ParameterTable, types: Mapping[str, InputType], outputs: Sequence[str]
+    model: ModelConfig,
+    parameters: ParameterTable,
+    types: Mapping[str, InputType],
+    outputs: Sequence[str],
+    opset: int = OPSET,
 ) -> Graph:
     """Return the graph that computes the outputs from the data layers that they need.
 
@@ -31,7 +36,7 @@ def build(
     separated, groups = separate_groups(join_networks(model))
     configs = {one.name: one for one in separated.layers}
     names = find_predictions(configs, outputs)
-    graph = Graph()
+    graph = Graph(opset=opset)
     for name in configs:
         graph.reserve(name)
         graph.reserve(name + LENGTHS)
@@ -74,11 +79,14 @@ def add_layers(
             if any(one not in values for one in sources):
                 continue
             graph.prefix = name
+            layer = find_layer(config)(config, parameters)
+            layer.input_configs = [configs[one] for one in sources]
             call = LayerExport(
                 graph,
                 config,
+                layer,
                 [values[one] for one in sources],
-                [configs[one] for one in sources],
+                layer.input_configs,
                 parameters,
                 groups,
                 values,
@@ -91,15 +99,14 @@ def add_layers(
 def finish(call: LayerExport, result: Value) -> Value:
     """Return the result of a layer after its activation, and after dropout as it is outside training."""
     config = call.config
-    layer = LAYERS.get(config.type)
-    kind = "" if layer is not None and layer.applies_activation else config.active_type
+    kind = "" if call.layer.applies_activation else config.active_type
     if result.is_ids:
         return result
     value = activate(call.graph, kind, result)
     if config.drop_rate:
         scale = call.graph.constant(1.0 - config.drop_rate)
         value = value.with_name(call.graph.add("Mul", value.name, scale, word="dropout"))
-    return Value(value.name, value.size, False, value.lengths, value.inner, result.extras)
+    return replace(value, extras=result.extras)
 
 
 def declare(graph: Graph, name: str, kind: InputType) -> Value:
@@ -113,17 +120,20 @@ def declare(graph: Graph, name: str, kind: InputType) -> Value:
         lengths = graph.input(name + LENGTHS, INT64, ["batch"])
     if kind.seq_type == 2:
         inner = graph.input(name + INNER, INT64, ["batch", f"{name}.outer"])
-    return Value(name, kind.dim, is_ids, lengths, inner)
+    value = Value(name, kind.dim, is_ids, lengths, inner)
+    # whatever a caller pads with, the padding of ids is 0, so that every id can be looked up
+    return replace(value, name=graph.masked(value)) if is_ids and kind.seq_type else value
 
 
 def _give(graph: Graph, name: str, value: Value) -> None:
     """Declare the outputs of the graph that a layer stands for."""
     graph.prefix = "outputs"
     tensor = graph.masked(value) if value.levels else value.name
-    symbols: list[int | str | None] = ["batch", *([None] * value.levels)]
+    dims: list[int | str | None] = ["batch" if value.is_batch else None, *([None] * value.levels)]
+    width = value.choices if value.is_ids else value.size
     if tensor != name:
         graph.identity(tensor, name)
-    graph.output(name, INT64 if value.is_ids else FLOAT, [*symbols, *([] if value.is_ids else [value.size])])
+    graph.output(name, INT64 if value.is_ids else FLOAT, dims if value.is_ids and width == 1 else [*dims, width])
     if value.lengths and value.lengths != name + LENGTHS:
         graph.output(graph.identity(value.lengths, name + LENGTHS), INT64, ["batch"])
     if value.inner and value.inner != name + INNER:

@@ -11,6 +11,7 @@ from trainer.arrays.arguments import Array
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.export.onnx.graph import Graph
 from trainer.export.onnx.values import Value
+from trainer.layers.base import Layer
 from trainer.layers.recurrent.subnetworks import Group
 
 FAMILIES = ("costs", "dense", "images", "mixed", "sequences", "recurrent")  # modules of `families/`
@@ -24,13 +25,14 @@ class CannotExportError(Exception):
 class LayerExport:
     """A layer whose nodes are to be written.
 
-    Attributes: inputs: the values of its input layers. input_configs: their configs. parameters: of the whole network.
-        groups: the recurrent groups of this network, by the name of their layer. outer: the values of the layers so
-        far, by name.
+    Attributes: layer: the layer as this project computes it, whose making has checked config and parameters. inputs:
+        the values of its input layers. input_configs: their configs. parameters: of the whole network. groups: the
+        recurrent groups of this network, by the name of their layer. outer: the values of the layers so far, by name.
     """
 
     graph: Graph
     config: LayerConfig
+    layer: Layer
     inputs: Sequence[Value]
     input_configs: Sequence[LayerConfig]
     parameters: ParameterTable
@@ -40,7 +42,29 @@ class LayerExport:
     @property
     def size(self) -> int:
         """The size of the layer."""
-        return int(self.config.size)
+        return int(self.layer.size)
+
+    def dense(self, position: int) -> Value:
+        """Return an input of dense values.
+
+        Raises: CannotExportError: it has ids.
+        """
+        value = self.inputs[position]
+        if value.is_ids:
+            raise CannotExportError(f"its input {self.config.inputs[position].input_layer_name} has ids")
+        return value
+
+    def ids(self, position: int) -> Value:
+        """Return an input of ids, one in each row.
+
+        Raises: CannotExportError: it has dense values, or several ids in a row.
+        """
+        value = self.inputs[position]
+        if not value.is_ids or value.choices != 1:
+            raise CannotExportError(
+                f"its input {self.config.inputs[position].input_layer_name} has no ids (--input_types says which have)"
+            )
+        return value
 
     def weight(self, position: int) -> Parameter:
         """Return the parameter of an input.

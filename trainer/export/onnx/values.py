@@ -5,7 +5,7 @@ level in their place:
 
 - Dense values of a layer of size S are [batch, S] float32. An image is a row, as in v0.10: its channels, rows and
   columns stand in S in this order. A layer of images reshapes rows to [rows, channels, height, width], and back.
-- Ids are [batch] int64. (A layer with several ids in a row, such as maxid with a beam, has [batch, beam].)
+- Ids are [batch] int64; maxid with a beam has several ids in a row, [batch, beam].
 - Sparse slots are [batch, S] float32: the numbers (or 1) in the columns that a sample names, and 0 elsewhere.
 - A sequence is PADDED: [batch, time, S] float32, or [batch, time] int64 of ids, with the number of frames of each
   sample in a second tensor, [batch] int64: `lengths`. Batch and time are symbolic, and a sequence may be empty.
@@ -37,7 +37,9 @@ class Value:
 
     Attributes: name: the tensor. size: the number of columns; for ids the number of possible ids. is_ids: whether it is
         int64 ids, without a dimension of columns. lengths, inner: the tensors of the lengths of a sequence and of its
-        sub-sequences; "" without. extras: further outputs of the layer by name, for get_output layers.
+        sub-sequences; "" without. extras: further outputs of the layer by name, for get_output layers. choices: the
+        number of ids of a row; if it is not 1, ids have a last dimension of this extent. is_batch: whether the first
+        dimension is the batch; it is not after a layer that makes rows anew, such as resize.
     """
 
     name: str
@@ -46,6 +48,8 @@ class Value:
     lengths: str = ""
     inner: str = ""
     extras: Mapping[str, Value] = field(default_factory=dict)
+    choices: int = 1
+    is_batch: bool = True
 
     @property
     def levels(self) -> int:
@@ -54,7 +58,8 @@ class Value:
 
     def with_name(self, name: str, size: int | None = None) -> Value:
         """Return dense values of a new tensor, with the sequences of this value."""
-        return Value(name, self.size if size is None else size, lengths=self.lengths, inner=self.inner)
+        size = self.size if size is None else size
+        return Value(name, size, lengths=self.lengths, inner=self.inner, is_batch=self.is_batch)
 
     def with_ids(self, name: str, size: int | None = None) -> Value:
         """Return ids of a new tensor, with the sequences of this value."""
