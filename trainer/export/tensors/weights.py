@@ -8,6 +8,7 @@ read a parameter, as what, and of which parts a flat one consists; and it has th
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import struct
@@ -28,7 +29,8 @@ from trainer.export.tensors.shapes import ParameterShape, Shape, find_shapes
 VERSION_KEY, VERSION = "paddle.version", "1"  # of the names and shapes here
 POSITIONS = "/positions"  # end of the name of a tensor; no parameter of a pass has a "/" in its name
 LENGTH = struct.Struct("<Q")  # the number of bytes of the header, at the start of a file
-MOST_HEADER = 100_000_000  # maximum bytes of a header; the library safetensors refuses more
+MOST_HEADER = 32 << 20  # maximum bytes of a header, which is read into memory; the library allows 100,000,000
+MOST_TEXT = 12 << 20  # maximum bytes of the network or the script as text; of a longer one there is a digest
 METADATA = "__metadata__"  # the name of the metadata among the tensors of a header
 FLOAT, INTEGER = "F32", "I32"  # types of elements
 
@@ -58,9 +60,17 @@ def describe(model: TrainedModel, shapes: Mapping[str, ParameterShape]) -> dict[
     return {
         VERSION_KEY: VERSION,
         "paddle.tensors": json.dumps(tensors),
-        "paddle.config": text_format.MessageToString(model.config),
-        **({"paddle.script": model.script.encode("utf-8", "replace").decode()} if model.script else {}),
+        **_shorten("paddle.config", text_format.MessageToString(model.config)),
+        **_shorten("paddle.script", model.script),
     }
+
+
+def _shorten(key: str, text: str) -> dict[str, str]:
+    """Return a text as metadata, or its digest if it is long; {} for an empty one."""
+    data = text.encode("utf-8", "replace")  # a script may have bytes that are no UTF-8
+    if len(data) > MOST_TEXT:
+        return {f"{key}.sha256": hashlib.sha256(data).hexdigest()}
+    return {key: data.decode()} if data else {}
 
 
 def list_tensors(parameter: Parameter, shapes: Mapping[str, ParameterShape]) -> Iterator[tuple[str, str, Shape]]:

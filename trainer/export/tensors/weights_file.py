@@ -102,16 +102,18 @@ class WeightsFile:
             return (values.astype("<u4") << 16).view("<f4")
         if tensor.kind == FLOAT or tensor.kind == INTEGER:
             return values
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # large numbers, and signalling NaN
             return values.astype(np.float32)
 
     def _read_header(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Return the tensors and the metadata. The library checks the header; what it accepts is then read again."""
         try:
+            (length,) = LENGTH.unpack(self._file.read(LENGTH.size))
+            if length > MOST_HEADER:
+                raise self._wrong(f"its header has {length} bytes; this program reads at most {MOST_HEADER}")
             with safe_open(self._path, "numpy"):
                 pass
-            (length,) = LENGTH.unpack(self._file.read(LENGTH.size))
-            header = json.loads(self._file.read(min(length, MOST_HEADER)))
+            header = json.loads(self._file.read(length))
             metadata = header.pop(METADATA, None) or {}
             base = LENGTH.size + length
             tensors = {
