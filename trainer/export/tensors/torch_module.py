@@ -129,13 +129,10 @@ def _plain(name: str) -> str:
 
 
 def _describe_input(kind: InputType, size: int) -> str:
-    leading = "[batch, time" if kind.seq_type == 1 else "[batch"
-    about = (
-        f"x: {leading}] int64, ids below {size}" if kind.type == DataType.Index else f"x: {leading}, {size}] float32"
-    )
-    return f"x: {leading}{what}" + "; lengths: [batch] int64, the number of frames of each sample" * (
-        kind.seq_type == 1
-    )
+    columns = f"] int64, ids below {size}" if kind.type == DataType.Index else f", {size}] float32"
+    if kind.seq_type == 1:
+        return f"x: [batch, time{columns}; lengths: [batch] int64, the number of frames of each sample"
+    return f"x: [batch{columns}"
 
 
 def _write_text(used: list[TorchLayer], lines: list[str], about: str, load: str, names: str) -> str:
