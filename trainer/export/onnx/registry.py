@@ -14,7 +14,7 @@ from trainer.export.onnx.values import Value
 from trainer.layers.base import Layer
 from trainer.layers.recurrent.subnetworks import Group
 
-FAMILIES = ("costs", "dense", "images", "mixed", "sequences", "recurrent")  # modules of `families/`
+FAMILIES = ("costs", "dense", "images", "detection", "mixed", "sequences", "recurrent")  # modules of `families/`
 
 
 class CannotExportError(Exception):

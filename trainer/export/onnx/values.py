@@ -61,6 +61,10 @@ class Value:
         size = self.size if size is None else size
         return Value(name, size, lengths=self.lengths, inner=self.inner, is_batch=self.is_batch)
 
-    def with_ids(self, name: str, size: int | None = None) -> Value:
+    def with_ids(self, name: str, size: int | None = None, choices: int = 1) -> Value:
         """Return ids of a new tensor, with the sequences of this value."""
-        return replace(self.with_name(name, size), is_ids=True)
+        return replace(self.with_name(name, size), is_ids=True, choices=choices)
+
+    def with_extras(self, extras: Mapping[str, Value]) -> Value:
+        """Return this value with further outputs by name."""
+        return replace(self, extras=extras)

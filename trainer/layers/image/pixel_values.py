@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ROIPoolConfig
 from paddle_base.runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import ParameterTable
@@ -138,7 +138,7 @@ class RegionPoolLayer(Layer):
         Raises: ConfigError: the regions have fewer than 5 columns. DataError: a region belongs to an image that is not
             in the batch.
         """
-        shape = input_shape(self, 0) if not self._conf.HasField("height") else self._given_shape()
+        shape = region_shape(self, self._conf)
         x = require_matrix(self, inputs[0], int(np.prod(shape)))
         regions = inputs[1].value
         if regions is None or regions.shape[1] < 5:
@@ -171,9 +171,12 @@ class RegionPoolLayer(Layer):
         sums = np.bincount(flat[found], gradient.reshape(-1)[found], self._image_count * width)
         return [sums.astype(gradient.dtype).reshape(self._image_count, width), None]
 
-    def _given_shape(self) -> tuple[int, int, int]:
-        height, width = self._conf.height, self._conf.width
-        return self.input_configs[0].size // (height * width), height, width
+
+def region_shape(layer: Layer, conf: ROIPoolConfig) -> tuple[int, int, int]:
+    """Return (channels, height, width) of the images of a roi_pool layer."""
+    if not conf.HasField("height"):
+        return input_shape(layer, 0)
+    return layer.input_configs[0].size // (conf.height * conf.width), conf.height, conf.width
 
 
 def interpolation_matrix(length: int, new_length: int) -> Array:

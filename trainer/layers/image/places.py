@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.proto.ModelConfig_pb2 import BlockExpandConfig, LayerConfig, UpsampleConfig
 from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array, Ids
 from trainer.arrays.parameters import ParameterTable
@@ -121,7 +121,7 @@ class SwitchOrderLayer(Layer):
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
         self.require_inputs(1, 1)
-        self._shape = image_shape(config.inputs[0].image_conf)
+        self._shape: tuple[int, int, int]
         self._row_axes = list(config.reshape_conf.height_axis) or [0]
         axes = [*self._row_axes, *config.reshape_conf.width_axis]
         if len(axes) > 1 and axes != [0, 1, 2, 3]:
@@ -129,6 +129,7 @@ class SwitchOrderLayer(Layer):
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the rows in the order height, width, channels."""
+        self._shape = turned_shape(self)
         x = require_matrix(self, inputs[0], int(np.prod(self._shape)))
         turned = x.reshape(-1, *self._shape).transpose(0, 2, 3, 1)
         rows = int(np.prod([turned.shape[axis] for axis in self._row_axes]))
@@ -140,6 +141,15 @@ class SwitchOrderLayer(Layer):
         """Return the gradient in the order of the input."""
         channels, height, width = self._shape
         return [_flatten(gradient.reshape(-1, height, width, channels).transpose(0, 3, 1, 2))]
+
+
+def turned_shape(layer: Layer) -> tuple[int, int, int]:
+    """Return (channels, height, width) of the images of a switch_order layer.
+
+    The config language writes no image_conf, so the sizes are those of the input layer.
+    """
+    conf = layer.config.inputs[0].image_conf
+    return image_shape(conf) if conf.channels else input_shape(layer, 0)
 
 
 class BlockExpandLayer(Layer):
@@ -159,7 +169,7 @@ class BlockExpandLayer(Layer):
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the blocks, one sequence for each image."""
-        conf, windows = self._conf, self._find_windows()
+        conf, windows = self._conf, image_blocks(self, self._conf)
         x = require_matrix(self, inputs[0], conf.channels * windows.pixels)
         self._windows = windows
         columns: Array = np.empty((conf.channels, *windows.sizes, len(x), *windows.grid), x.dtype)
@@ -175,20 +185,21 @@ class BlockExpandLayer(Layer):
         fold(blocks.transpose(3, 4, 5, 0, 1, 2), windows, images)
         return [_flatten(images)]
 
-    def _find_windows(self) -> ImageWindows:
-        conf = self._conf
-        height, width = conf.img_size_y, conf.img_size_x
-        if not (height and width):
-            _, height, width = input_shape(self, 0, conf.channels)
-        return ImageWindows(
-            (
-                _block_axis(height, conf.block_y, conf.stride_y, conf.padding_y),
-                _block_axis(width, conf.block_x, conf.stride_x, conf.padding_x),
-            )
-        )
-
     def _width(self, windows: ImageWindows) -> int:
         return self._conf.channels * windows.elements
+
+
+def image_blocks(layer: Layer, conf: BlockExpandConfig) -> ImageWindows:
+    """Return the blocks of the images of a blockexpand layer."""
+    height, width = conf.img_size_y, conf.img_size_x
+    if not (height and width):
+        _, height, width = input_shape(layer, 0, conf.channels)
+    return ImageWindows(
+        (
+            _block_axis(height, conf.block_y, conf.stride_y, conf.padding_y),
+            _block_axis(width, conf.block_x, conf.stride_x, conf.padding_x),
+        )
+    )
 
 
 class UpsampleLayer(Layer):
@@ -203,9 +214,7 @@ class UpsampleLayer(Layer):
         conf = config.inputs[0].upsample_conf
         self._channels, height, width = image_shape(conf.image_conf)
         self._pooled = height * width
-        x = conf.upsample_size if conf.HasField("upsample_size") else width * conf.scale - conf.pad_out_x
-        y = conf.upsample_size_y if conf.HasField("upsample_size_y") else height * conf.scale_y - conf.pad_out_y
-        self._pixels = x * y
+        self._pixels = count_upsampled(conf)
         self._places: Ids
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
@@ -229,6 +238,14 @@ class UpsampleLayer(Layer):
         rows = gradient.reshape(len(self._places), self._pixels)
         picked: Array = np.take_along_axis(rows, self._places, axis=1)
         return [picked.reshape(len(gradient), self._channels * self._pooled), None]
+
+
+def count_upsampled(conf: UpsampleConfig) -> int:
+    """Return the number of pixels of an upsampled map."""
+    _, height, width = image_shape(conf.image_conf)
+    x = conf.upsample_size if conf.HasField("upsample_size") else width * conf.scale - conf.pad_out_x
+    y = conf.upsample_size_y if conf.HasField("upsample_size_y") else height * conf.scale_y - conf.pad_out_y
+    return int(x * y)
 
 
 def _flatten(images: Array) -> Array:

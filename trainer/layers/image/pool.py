@@ -22,6 +22,11 @@ MASK = "mask"  # the name of the additional output of max-pool-with-mask
 WITH_MASK = "max-pool-with-mask"
 
 
+def is_mean_pool(kind: str) -> bool:
+    """Return whether a pool_type is a mean."""
+    return kind in ("avg-projection", "cudnn-avg-pool", "cudnn-avg-incl-pad-pool", "avg")
+
+
 def make_pooling(layer: Layer, kind: str, windows: ImageWindows, *, counts_padding: bool = False) -> Pooling:
     """Return the pooling that the pool_type `kind` names.
 
@@ -29,7 +34,7 @@ def make_pooling(layer: Layer, kind: str, windows: ImageWindows, *, counts_paddi
 
     Raises: ConfigError: the type is unknown, or a window has no value to pool; the message names the layer.
     """
-    is_mean = kind in ("avg-projection", "cudnn-avg-pool", "cudnn-avg-incl-pad-pool", "avg")
+    is_mean = is_mean_pool(kind)
     counts_padding = is_mean and (counts_padding or kind == "cudnn-avg-incl-pad-pool")
     empty = find_empty_window(windows.axes, with_padding=counts_padding)
     if empty is not None:
@@ -126,7 +131,7 @@ class PyramidPoolLayer(Layer):
         conf = config.inputs[0].spp_conf
         self._channels, height, width = image_shape(conf.image_conf)
         levels = [
-            ImageWindows((_bin_axis(height, 2**level), _bin_axis(width, 2**level)))
+            ImageWindows((bin_axis(height, 2**level), bin_axis(width, 2**level)))
             for level in range(conf.pyramid_height)
         ]
         self._levels = [
@@ -165,7 +170,7 @@ class PyramidPoolLayer(Layer):
         return [total]
 
 
-def _bin_axis(length: int, bins: int) -> WindowAxis:
+def bin_axis(length: int, bins: int) -> WindowAxis:
     """Return the windows that cut an axis into `bins` bins of equal size; half of the padding is before the image."""
     size = -(-length // bins)
     padding = (size * bins - length + 1) // 2
