@@ -57,7 +57,10 @@ class NotInTorchError(Exception):
 
 @dataclass(frozen=True)
 class _Source:
-    """A layer to convert, with the network around it. `readers` counts the layers that read a layer."""
+    """A layer to convert, with the network around it.
+
+    Attributes: readers: counts the layers and outputs that read a layer.
+    """
 
     layer: LayerConfig
     configs: Mapping[str, LayerConfig]
@@ -93,6 +96,7 @@ def convert_layers(model: ModelConfig, table: ParameterTable) -> tuple[dict[str,
     """Return the layers with parameters that PyTorch has, by name, and for the others the reason why it has not."""
     configs = {one.name: one for one in model.layers}
     readers = Counter(one for layer in model.layers for one in {entry.input_layer_name for entry in layer.inputs})
+    readers.update(model.output_layer_names)
     found: dict[str, TorchLayer] = {}
     refused: dict[str, str] = {}
     names: set[str] = set()
