@@ -17,7 +17,8 @@ from vulture import Vulture
 ROOT = Path(__file__).resolve().parents[1]
 PATHS = ["start_paddle.py", "bench", "examples", "paddle", "paddle_base", "paddle_cluster", "pserver", "trainer"]
 TABLE = "trainer/config/v1/layer_types.py"  # the table that names the classes of layers, as strings
-REGISTERING = ["@evaluates", "@helper", "@public"]  # decorators that enter functions and classes into tables
+# decorators that enter functions and classes into tables
+REGISTERING = ["@evaluates", "@exports", "@helper", "@projects", "@public"]
 
 _LIBRARY = "a class of the standard library or of requests calls or reads it"
 _HOROVOD = "Horovod 0.28's, which its users and tests call"

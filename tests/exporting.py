@@ -8,10 +8,11 @@ from trainer.data.input_types import DataType, InputType
 from trainer.export.model import TrainedModel
 from trainer.export.onnx.files import to_onnx
 from trainer.export.onnx.network import INNER, LENGTHS
+from trainer.layers.recurrent.generator import SCORES
 from trainer.network.network import Network
 
 TOLERANCE = 1e-5  # of a difference, relative to the largest number of an output, at least 1
-GARBAGE = 1e30  # what padding holds here; it must have no influence
+GARBAGE = np.nan  # what padding holds here; it must have no influence
 
 
 def to_feeds(batch, types, longer=0):
@@ -106,6 +107,8 @@ def difference(name, expected, outputs):
             np.testing.assert_array_equal(outputs[name + INNER][:, : inner.shape[1]], inner, name)
     else:
         assert expected.starts is None, f"{name} is no sequence in ONNX"
+    if SCORES in expected.extras:
+        np.testing.assert_allclose(outputs[f"{name}.{SCORES}"], expected.extras[SCORES], rtol=1e-4, atol=1e-5)
     if expected.value is None:
         np.testing.assert_array_equal(found.reshape(-1), expected.ids, name)
         return 0.0
@@ -127,7 +130,7 @@ def compare(model, table, batch, types, outputs=(), longer=0, opset=17):
 
 
 def compare_exported(proto, model, table, batch, types, longer=0):
-    names = [one.name for one in proto.graph.output if not one.name.endswith((LENGTHS, INNER))]
+    names = [one.name for one in proto.graph.output if not one.name.endswith((LENGTHS, INNER, f".{SCORES}"))]
     expected = Network(model, table, names).forward(batch)
     outputs = run_onnx(proto, to_feeds(batch, types, longer))
     return {name: difference(name, expected[name], outputs) for name in names}

@@ -145,7 +145,7 @@ def read_trained(config: str, config_args: str, model: str, python_path: str = "
         parsed = parse_config(path, config_args)
     table = ParameterTable(parsed.model_config.parameters)
     load_model(model, table, "never", Stream(0))
-    return TrainedModel(parsed.model_config, table, _ask_provider(parsed), _read_script(path))
+    return TrainedModel(parsed.model_config, table, ask_provider(parsed), _read_script(path))
 
 
 def read_types(model: ModelConfig, text: str) -> dict[str, InputType]:
@@ -166,7 +166,7 @@ def read_types(model: ModelConfig, text: str) -> dict[str, InputType]:
     return given
 
 
-def _ask_provider(config: TrainerConfig) -> dict[str, InputType]:
+def ask_provider(config: TrainerConfig) -> dict[str, InputType]:
     """Return the types that the provider of a config script declares, by data layer; {} if there is none."""
     model = config.model_config
     sizes = {one.name: int(one.size) for one in model.layers}

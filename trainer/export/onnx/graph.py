@@ -19,7 +19,7 @@ from trainer.export.onnx.values import Value
 OPSET = 17  # the default, which every onnxruntime since 1.12 (2022) reads
 OLDEST, NEWEST = 17, 21  # the opsets that `Graph.add` can write
 AXES_AS_INPUT = 18  # the first opset in which all reductions have their axes as an input
-FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+FLOAT, INT64, BOOL, DOUBLE = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.DOUBLE
 
 Dims = Sequence[int | str | None]
 

@@ -15,6 +15,7 @@ from trainer.export.onnx.registry import CannotExportError, LayerExport, find_ex
 from trainer.export.onnx.values import Value
 from trainer.export.predictions import find_predictions
 from trainer.layers import find_layer
+from trainer.layers.recurrent.generator import SCORES
 from trainer.layers.recurrent.subnetworks import Group, find_ancestors, separate_groups
 from trainer.network.several import join_networks
 
@@ -41,6 +42,7 @@ def build(
         graph.reserve(name)
         graph.reserve(name + LENGTHS)
         graph.reserve(name + INNER)
+        graph.reserve(f"{name}.{SCORES}")
     needed = find_ancestors(names, {one: _list_inputs(config) for one, config in configs.items()})
     values: dict[str, Value] = {}
     failures: list[str] = []
@@ -70,6 +72,10 @@ def add_layers(
         that cannot be exported; layers that need such a layer are left out.
     """
     configs = {one.name: one for one in model.layers}
+
+    def run(inner: Graph, step: ModelConfig, given: Mapping[str, Value]) -> Mapping[str, Value]:
+        return _add_step(inner, step, parameters, given, failures)
+
     for name, config in configs.items():
         if name not in needed or name in values:
             continue
@@ -89,11 +95,28 @@ def add_layers(
                 layer.input_configs,
                 parameters,
                 groups,
-                values,
+                run,
             )
             values[name] = finish(call, exporter(call))
         except CannotExportError as error:
             failures.append(f"layer {name} ({config.type}): {error}")
+
+
+def _add_step(
+    graph: Graph, step: ModelConfig, parameters: ParameterTable, given: Mapping[str, Value], failures: list[str]
+) -> Mapping[str, Value]:
+    """Write the nodes of the layers that the outputs of a group's step need. Args: given: the values of its agents.
+
+    Raises: CannotExportError: layers of the step cannot be exported; `failures` has them.
+    """
+    separated, groups = separate_groups(step)
+    inputs = {one.name: _list_inputs(one) for one in separated.layers}
+    values = dict(given)
+    add_layers(graph, separated, parameters, groups, find_ancestors(step.output_layer_names, inputs), values, failures)
+    missing = [name for name in step.output_layer_names if name not in values]
+    if missing:
+        raise CannotExportError(f"its step needs {', '.join(missing)}")
+    return values
 
 
 def finish(call: LayerExport, result: Value) -> Value:
@@ -120,9 +143,24 @@ def declare(graph: Graph, name: str, kind: InputType) -> Value:
         lengths = graph.input(name + LENGTHS, INT64, ["batch"])
     if kind.seq_type == 2:
         inner = graph.input(name + INNER, INT64, ["batch", f"{name}.outer"])
-    value = Value(name, kind.dim, is_ids, lengths, inner)
+    value = _fill(graph, Value(name, kind.dim, is_ids, lengths, inner))
     # whatever a caller pads with, the padding of ids is 0, so that every id can be looked up
     return replace(value, name=graph.masked(value)) if is_ids and kind.seq_type else value
+
+
+def _fill(graph: Graph, value: Value) -> Value:
+    """Return a sequence whose axes of time have at least one place, because Scan and maxima need one."""
+    if not value.levels:
+        return value
+    graph.prefix = value.name
+    axes = range(1, 1 + value.levels)
+    missing = [graph.cast(graph.add("Equal", graph.dim(value.name, axis), graph.integers(0)), INT64) for axis in axes]
+    begin, columns = [0] * (2 + value.levels + (not value.is_ids)), [] if value.is_ids else [graph.integers([0])]
+    tensor = graph.add("Pad", value.name, graph.add("Concat", graph.integers(begin), *missing, *columns, axis=0))
+    inner = value.inner
+    if inner:
+        inner = graph.add("Pad", inner, graph.add("Concat", graph.integers([0, 0, 0]), missing[0], axis=0))
+    return replace(value, name=tensor, inner=inner)
 
 
 def _give(graph: Graph, name: str, value: Value) -> None:
@@ -134,6 +172,9 @@ def _give(graph: Graph, name: str, value: Value) -> None:
     if tensor != name:
         graph.identity(tensor, name)
     graph.output(name, INT64 if value.is_ids else FLOAT, dims if value.is_ids and width == 1 else [*dims, width])
+    if SCORES in value.extras:
+        scores = value.extras[SCORES]
+        graph.output(graph.identity(scores.name, f"{name}.{SCORES}"), FLOAT, ["batch", scores.size])
     if value.lengths and value.lengths != name + LENGTHS:
         graph.output(graph.identity(value.lengths, name + LENGTHS), INT64, ["batch"])
     if value.inner and value.inner != name + INNER:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from paddle_base.proto.ModelConfig_pb2 import LayerConfig
+from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.arrays.arguments import Array
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.export.onnx.graph import Graph
@@ -14,11 +14,30 @@ from trainer.export.onnx.values import Value
 from trainer.layers.base import Layer
 from trainer.layers.recurrent.subnetworks import Group
 
-FAMILIES = ("costs", "dense", "images", "detection", "mixed", "sequences", "recurrent")  # modules of `families/`
+# modules of `families/`
+FAMILIES = (
+    "costs",
+    "crf",
+    "dense",
+    "detection",
+    "generation",
+    "groups",
+    "images",
+    "mixed",
+    "pooling",
+    "recurrent",
+    "sequences",
+)
+# writes the layers of a step of a recurrent group: (graph, model, values of its agents) -> values of all its layers
+RunStep = Callable[[Graph, ModelConfig, Mapping[str, Value]], Mapping[str, Value]]
 
 
 class CannotExportError(Exception):
     """A layer has no form in ONNX. The text is the end of the sentence "layer NAME (TYPE): ..."."""
+
+
+def _run_no_step(graph: Graph, model: ModelConfig, values: Mapping[str, Value]) -> Mapping[str, Value]:
+    raise CannotExportError("it is a recurrent group, which has no steps here")
 
 
 @dataclass(frozen=True)
@@ -27,7 +46,7 @@ class LayerExport:
 
     Attributes: layer: the layer as this project computes it, whose making has checked config and parameters. inputs:
         the values of its input layers. input_configs: their configs. parameters: of the whole network. groups: the
-        recurrent groups of this network, by the name of their layer. outer: the values of the layers so far, by name.
+        recurrent groups of this network, by the name of their layer. run: writes the layers of a step.
     """
 
     graph: Graph
@@ -37,7 +56,7 @@ class LayerExport:
     input_configs: Sequence[LayerConfig]
     parameters: ParameterTable
     groups: Mapping[str, Group] = field(default_factory=dict)
-    outer: Mapping[str, Value] = field(default_factory=dict)
+    run: RunStep = _run_no_step
 
     @property
     def size(self) -> int:

@@ -9,7 +9,18 @@ from trainer.data.input_types import DataType, InputType, SequenceType
 _READ_SEQUENCES = frozenset(
     {"average", "crf", "crf_decoding", "ctc", "gated_recurrent", "kmax_seq_score", "lstmemory", "max", "mdlstmemory"}
 ) | frozenset({"recurrent", "row_conv", "seq_slice", "seqconcat", "seqlastins", "seqreshape", "subseq", "warp_ctc"})
-_NESTED = frozenset({"sub_nested_seq"})
+# types of layers that read ids, with the positions of these inputs
+_READ_IDS = {
+    "crf": (1,),
+    "crf_decoding": (1,),
+    "ctc": (1,),
+    "eos_id": (0,),
+    "multiplex": (0,),
+    "subseq": (1, 2),
+    "warp_ctc": (1,),
+}
+# types of layers whose inputs after the first one have a row for each sequence
+_READ_ROWS = frozenset({"seq_slice", "sub_nested_seq", "subseq"})
 
 
 def infer_types(model: ModelConfig) -> dict[str, InputType]:
@@ -22,13 +33,16 @@ def infer_types(model: ModelConfig) -> dict[str, InputType]:
     for record in model.sub_models:
         for link in record.in_links:
             levels[link.layer_name] = 2 if link.has_subseq else 1
+        for memory in record.memories:
+            if memory.is_sequence and memory.boot_layer_name:
+                levels[memory.boot_layer_name] = max(levels.get(memory.boot_layer_name, 0), SequenceType.SEQUENCE)
     # from the last layer to the first
     for layer in reversed(model.layers):
         own = levels.get(layer.name, 0)
         for position, one in enumerate(layer.inputs):
             name = one.input_layer_name
             levels[name] = max(levels.get(name, 0), _needed_levels(layer, position, own))
-            if one.proj_conf.type == "table" or (layer.type == "crf" and position == 1):
+            if one.proj_conf.type == "table" or position in _READ_IDS.get(layer.type, ()):
                 ids.add(name)
     found = {}
     for layer in model.layers:
@@ -40,13 +54,15 @@ def infer_types(model: ModelConfig) -> dict[str, InputType]:
 
 def _needed_levels(layer: LayerConfig, position: int, own: int) -> int:
     """Return how many levels an input of a layer has, as far as the layer says."""
-    pools = layer.type in ("average", "max", "seqlastins")
+    by_parts = layer.trans_type == "seq"
     if layer.type == "expand":
-        return max(own, SequenceType.SEQUENCE) if position else max(own - 1, 0)
-    if layer.type in _NESTED:
-        return 2 if position == 0 else 1
-    if pools:
-        return max(own + 1, 2 if layer.trans_type == "seq" else 1)
+        return max(own, 2 if by_parts else 1) if position else int(by_parts)
+    if layer.type in _READ_ROWS and position:
+        return SequenceType.NO_SEQUENCE
+    if layer.type == "sub_nested_seq":
+        return SequenceType.SUB_SEQUENCE
+    if layer.type in ("average", "max", "seqlastins"):
+        return max(own + 1, 2 if by_parts else 1)
     if layer.type in _READ_SEQUENCES or layer.active_type == "sequence_softmax":
         return max(own, SequenceType.SEQUENCE)
     if any(one.proj_conf.type == "context" for one in layer.inputs):

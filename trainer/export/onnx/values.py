@@ -20,6 +20,7 @@ Padding has unspecified content: a bias, log or 1/x is applied to it as to all f
 layer that mixes frames (pooling, softmax of a sequence, recurrence, context) must therefore replace padding with
 `Where`, never multiply it by 0. Sequences of a graph's output have zeros as padding. The padding of two layers whose
 sequences have the same lengths has the same length, because the inputs of the graph do (`Graph` does not check it).
+Each level has at least one place, also in a batch without a frame (`network.declare`).
 
 Layers inside a recurrent group are the same functions, in a graph of the step (`Graph.inner`), where a frame is a value
 without levels, and a sub-sequence is a sequence.
