@@ -56,7 +56,7 @@ def reverse(x, lengths):
 
 
 @dataclass
-class _Step:
+class _ChainStep:
     """A layer of the chain whose lines are to be written.
 
     Attributes: module: its module of PyTorch, if it has one. width: the size of its input.
@@ -92,7 +92,7 @@ def write_module(
     used: list[TorchLayer] = []
     for layer in chain[1:]:
         if layer.name not in inside:
-            step = _Step(layer, layers.get(layer.name), width, is_sequence)
+            step = _ChainStep(layer, layers.get(layer.name), width, is_sequence)
             lines += [f"# {_plain(layer.name)}: {_plain(layer.type)}", *_write_step(step)]
             is_sequence = step.is_sequence
             used += [step.module] if step.module is not None else []
@@ -168,7 +168,7 @@ def _arguments(layer: TorchLayer) -> str:
     return ", ".join([*(repr(one) for one in layer.arguments), *options])
 
 
-def _write_step(step: _Step) -> list[str]:
+def _write_step(step: _ChainStep) -> list[str]:
     """Return the lines of a layer; `step.is_sequence` then says whether its output has sequences."""
     layer = step.layer
     write = _FORMS.get(layer.type)
@@ -189,12 +189,12 @@ def _write_step(step: _Step) -> list[str]:
     return lines
 
 
-def _require(step: _Step, condition: object, why: str) -> None:
+def _require(step: _ChainStep, condition: object, why: str) -> None:
     if not condition:
         raise NotInTorchError(f"layer {step.layer.name} ({step.layer.type}) {why}")
 
 
-def _write_rows(step: _Step) -> list[str]:
+def _write_rows(step: _ChainStep) -> list[str]:
     assert step.module is not None
     if step.module.kind == "Embedding":  # the id -1 has a row of zeros
         return [f"x = {step.call('x.clamp(min=0)')} * (x >= 0).unsqueeze(-1)"]
@@ -207,7 +207,7 @@ def _on_images(channels: int, image: tuple[int, ...], call: Callable[[str], str]
     return [f"x = {call(f'x.reshape(-1, {shape})')}.reshape(*x.shape[:-1], {size})"]
 
 
-def _write_convolution(step: _Step) -> list[str]:
+def _write_convolution(step: _ChainStep) -> list[str]:
     assert step.module is not None
     conf, dimensions = step.layer.inputs[0].conv_conf, int(step.module.kind[-2])
     images = (conf.img_size_z, conf.img_size_y or conf.img_size, conf.img_size)[-dimensions:]
@@ -226,7 +226,7 @@ def _write_convolution(step: _Step) -> list[str]:
     return _on_images(int(conf.channels), images, step.call, size)
 
 
-def _write_pool(step: _Step) -> list[str]:
+def _write_pool(step: _ChainStep) -> list[str]:
     conf = step.layer.inputs[0].pool_conf
     images, grids, sizes, strides, paddings = _pool_axes(conf)
     rounded = set()
@@ -263,7 +263,7 @@ def _pool_axes(conf: PoolConfig) -> list[tuple[int, int]]:
     return [(int(getattr(conf, y if conf.HasField(y) else x)), int(getattr(conf, x))) for y, x in pairs]
 
 
-def _write_batch_norm(step: _Step) -> list[str]:
+def _write_batch_norm(step: _ChainStep) -> list[str]:
     assert step.module is not None
     channels = step.module.arguments[0]
     assert isinstance(channels, int)
@@ -280,7 +280,7 @@ def _write_batch_norm(step: _Step) -> list[str]:
     return _on_images(channels, shape, step.call, step.width)
 
 
-def _write_norm(step: _Step) -> list[str]:
+def _write_norm(step: _ChainStep) -> list[str]:
     conf = step.layer.inputs[0].norm_conf
     _require(step, conf.norm_type == "cmrnorm-projection" and conf.size % 2, "normalises in another way than PyTorch")
     alpha = float(conf.scale) * int(conf.size)  # PyTorch divides by the size
@@ -291,14 +291,14 @@ def _write_norm(step: _Step) -> list[str]:
     return _on_images(int(conf.channels), (step.width // int(conf.channels), 1), call, step.width)
 
 
-def _write_recurrent(step: _Step) -> list[str]:
+def _write_recurrent(step: _ChainStep) -> list[str]:
     _require(step, step.is_sequence, "reads no sequences")
     if not step.layer.reversed:
         return [f"x = {step.call()}[0]"]
     return [f"x = reverse({step.call('reverse(x, lengths)')}[0], lengths)"]
 
 
-def _write_pooling(step: _Step) -> list[str]:
+def _write_pooling(step: _ChainStep) -> list[str]:
     layer = step.layer
     plain = layer.trans_type == "non-seq" and layer.seq_pool_stride <= 0 and not layer.output_max_index
     _require(step, step.is_sequence and plain, "does not pool whole sequences")
@@ -315,12 +315,12 @@ def _write_pooling(step: _Step) -> list[str]:
     return [f"x = x.where(is_frame(x, lengths), 0).sum(1){divisor}"]
 
 
-def _write_nothing(step: _Step) -> list[str]:
+def _write_nothing(step: _ChainStep) -> list[str]:
     _require(step, len(step.layer.inputs) == 1, "reads its input several times")
     return []
 
 
-_FORMS: dict[str, Callable[[_Step], list[str]]] = {
+_FORMS: dict[str, Callable[[_ChainStep], list[str]]] = {
     "addto": _write_nothing,
     "concat": _write_nothing,
     "fc": _write_rows,
