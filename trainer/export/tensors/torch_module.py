@@ -74,12 +74,16 @@ class _ChainStep:
 
 
 def write_module(
-    model: ModelConfig, types: Mapping[str, InputType], layers: Mapping[str, TorchLayer], weights: str, others: int = 0
+    model: ModelConfig,
+    types: Mapping[str, InputType],
+    layers: Mapping[str, TorchLayer],
+    refused: Mapping[str, str],
+    weights: str,
 ) -> str:
     """Return the text of a Python module with a class `Network`.
 
-    Args: types: of the data layers. layers: what PyTorch has, by name of the layer. weights: the name of the file of
-            the state_dict. others: how many tensors this has beside those of `layers`.
+    Args: types: of the data layers. layers, refused: the results of `convert_layers`. weights: the name of the file of
+            the state_dict.
     Raises: NotInTorchError: the network is no chain, or a layer has no form; the text says which.
     """
     chain = find_chain(model)
@@ -92,12 +96,15 @@ def write_module(
     used: list[TorchLayer] = []
     for layer in chain[1:]:
         if layer.name not in inside:
+            if layer.name in refused:
+                raise NotInTorchError(f"layer {layer.name} ({layer.type}): {refused[layer.name]}")
             step = _ChainStep(layer, layers.get(layer.name), width, is_sequence)
             lines += [f"# {_plain(layer.name)}: {_plain(layer.type)}", *_write_step(step)]
             is_sequence = step.is_sequence
             used += [step.module] if step.module is not None else []
         width = int(layer.size) or width
-    is_whole = len(used) == len(layers) and not others
+    held = {name for one in used for name in one.parameters}
+    is_whole = len(used) == len(layers) and held == {one.name for one in model.parameters}
     load = f"torch.load({_plain(weights)!r}, weights_only=True){'' if is_whole else ', strict=False'}"
     about = _describe_input(kind, int(data.size))
     return _write_text(used, lines, about, load, "x, lengths" if kind.seq_type == 1 else "x")
@@ -174,9 +181,6 @@ def _write_step(step: _ChainStep) -> list[str]:
     write = _FORMS.get(layer.type)
     if write is None:
         raise NotInTorchError(f"layer {layer.name} ({layer.type}) has no form in the text of a module")
-    has_parameters = layer.bias_parameter_name or any(one.input_parameter_name for one in layer.inputs)
-    if has_parameters and step.module is None:
-        raise NotInTorchError(f"layer {layer.name} ({layer.type}) has parameters, but PyTorch has no such layer")
     lines = write(step)
     kind = layer.active_type
     if kind not in ("", "linear") and layer.type not in _OWN_ACTIVATION:

@@ -119,8 +119,8 @@ def test_a_chain_computes_the_same_numbers_as_a_module(name, tmp_path):
     begin, kind, rest = CHAINS[name]
     model = make(begin + rest, tmp_path, kind)
     read_state(model, tmp_path / "model.pt")
-    layers, _ = convert_layers(model.config, model.parameters)
-    network = load(write_module(model.config, model.types, layers, "model.pt"), tmp_path / "model.pt")
+    layers, refused = convert_layers(model.config, model.parameters)
+    network = load(write_module(model.config, model.types, layers, refused, "model.pt"), tmp_path / "model.pt")
     (output,) = model.outputs
     for samples in (1, 7):
         batch = {"x": random_slot(kind, samples, np.random.default_rng(samples))}
@@ -223,9 +223,9 @@ def test_a_product_that_another_layer_reads_too_is_in_the_lstm_and_beside_it(tmp
 )
 def test_what_is_no_chain_has_no_module(script, why, tmp_path):
     model = make(FRAMES + script, tmp_path, InputType(5, 0, 0))
-    layers, _ = convert_layers(model.config, model.parameters)
+    layers, refused = convert_layers(model.config, model.parameters)
     with pytest.raises(NotInTorchError, match=why):
-        write_module(model.config, model.types, layers, "model.pt")
+        write_module(model.config, model.types, layers, refused, "model.pt")
 
 
 @each(
@@ -256,8 +256,8 @@ def test_the_text_of_a_module_has_no_word_of_the_network(tmp_path):
         if layer.type == "fc":
             layer.name = evil
     model.config.output_layer_names[:] = [evil]
-    layers, _ = convert_layers(model.config, model.parameters)
-    text = write_module(model.config, model.types, layers, 'm"""\nos.abort()')
+    layers, refused = convert_layers(model.config, model.parameters)
+    text = write_module(model.config, model.types, layers, refused, 'm"""\nos.abort()')
     compile(text, "model.py", "exec")
     assert "\nos.abort" not in text
     assert "\nimport os" not in text
@@ -267,4 +267,12 @@ def test_a_loop_of_layers_is_no_chain():
     loop = [LayerConfig(name=a, type="addto", inputs=[{"input_layer_name": b}]) for a, b in ("ab", "ba")]
     model = ModelConfig(type="nn", layers=loop, output_layer_names=["a"])
     with pytest.raises(NotInTorchError):
-        write_module(model, {}, {}, "m")
+        write_module(model, {}, {}, {}, "m")
+
+
+def test_a_state_dict_with_more_than_the_module_is_loaded_without_the_rest(tmp_path):
+    script = FRAMES + "outputs(fc_layer(input=h, size=2, name='y'))\n" + "hidden = fc_layer(input=h, size=3)\n"
+    model = make(script + "Evaluator(name='e', type='sum', inputs='__fc_layer_0__')\n", tmp_path, InputType(5, 0, 0))
+    read_state(model, tmp_path / "model.pt")
+    layers, refused = convert_layers(model.config, model.parameters)
+    assert "strict=False" in write_module(model.config, model.types, layers, refused, "model.pt")
