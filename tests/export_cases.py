@@ -1,6 +1,6 @@
 """Small networks of layer types that no recorded run has, or of other geometry: for the export to ONNX."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from exporting import fill, make_positive, random_slot
@@ -26,18 +26,22 @@ class Case:
     """A network: the body of a config script, whose outputs are compared, and the types of its slots.
 
     Attributes: makes: for a slot, a function (samples, generator) -> Argument in place of random numbers. samples: the
-        sizes of the batches.
+        sizes of the batches. renamed: types of layers with another name of the same layer.
     """
 
     script: str
     slots: dict
     makes: dict = field(default_factory=dict)
     samples: tuple = (1, 7)
+    renamed: dict = field(default_factory=dict)
 
     def parse(self, folder):
         path = folder / "config.py"
         path.write_text(HEAD + self.script)
-        return parse_config(str(path), "").model_config
+        model = parse_config(str(path), "").model_config
+        for layer in model.layers:
+            layer.type = self.renamed.get(layer.type, layer.type)
+        return model
 
     def fill(self, model):
         table = fill(ParameterTable(model.parameters))
@@ -285,5 +289,13 @@ g = mixed_layer(input=[slice_projection(img_conv_layer(x, filter_size=1, num_fil
 outputs(a, b, c, d, e, f, g)
 """,
         {"x": dense(60), "y": dense(4), "i": index(5), "w": dense(24)},
+    ),
+}
+CASES |= {
+    "convolution_conv": replace(CASES["convolution"], renamed={"exconv": "conv", "exconvt": "convt"}),
+    "convolution_cudnn": replace(CASES["convolution"], renamed={"exconv": "cudnn_conv", "exconvt": "cudnn_convt"}),
+    "norms_cudnn": replace(CASES["norms"], renamed={"batch_norm": "cudnn_batch_norm"}),
+    "mkldnn": replace(
+        CASES["frames_of_images"], renamed={"exconv": "mkldnn_conv", "batch_norm": "mkldnn_batch_norm"}
     ),
 }

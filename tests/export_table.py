@@ -7,6 +7,7 @@ tests/golden/export.json. `make docs` writes the table from this file.
 """
 
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -17,19 +18,21 @@ from pathlib import Path
 import layer_support
 from export_cases import CASES
 from export_golden import GoldenNetwork, list_configs
-from exporting import compare
+from exporting import compare, compare_exported
 from small_runs import lay_out
 
 from trainer.config.v1.layer_types import LAYER_TYPES
-from trainer.export.onnx.families.costs import COSTS
+from trainer.export.onnx.families.costs import COSTS, VALIDATIONS
 from trainer.export.onnx.families.mixed import PROJECTIONS as EXPORTED_PROJECTIONS
 from trainer.export.onnx.registry import why_refused
 from trainer.layers.mixed.mixed import OPERATORS, PROJECTIONS
 
 KEPT = Path(__file__).parent / "golden" / "export.json"
-SHOWN = 3  # cases that a row names
-# what v0.10 makes of a network for a validation or a log, which has no output
-WITHOUT_OUTPUT = {"auc-validation", "pnpair-validation"}
+SEQUENCES = Path(__file__).parent / "unit" / "trainer" / "export"  # the folder of the tests of sequences
+SHOWN = 2  # cases that a row names
+PICTURED = 7  # samples of a batch of `CASES`
+# types of layers that a recurrent group makes of its inputs, memories and results
+OF_GROUPS = {"agent", "scatter_agent", "sequence_agent", "sequence_gather_agent", "sequence_scatter_agent"}
 
 
 def measure():
@@ -44,15 +47,28 @@ def measure():
         for name, case in CASES.items():
             model = case.parse(Path(folder))
             table = case.fill(model)
-            _note(found, name, model, compare(model, table, case.batch(7), case.slots))
+            _note(found, name, model, compare(model, table, case.batch(PICTURED), case.slots))
+        _measure_sequences(found, Path(folder))
     return {kind: found[kind] for kind in sorted(found)}
+
+
+def _measure_sequences(found, folder):
+    """Add the networks of test_trainer_export_sequences.py."""
+    sys.path.insert(0, str(SEQUENCES))
+    tests = importlib.import_module("test_trainer_export_sequences")
+    networks = {**tests.NETWORKS, "picked sub-sequences": (tests.NESTED_PICKED, {"x": tests.dense(4, 2)})}
+    for name, (script, types) in networks.items():
+        model = tests.parse(folder, script)
+        proto, table = tests.export(model, types)
+        batch = tests.make_batch(types, tests.FILLED[2] if any(one.seq_type == 2 for one in types.values()) else [3, 1, 4])
+        _note(found, name, model, compare_exported(proto, model, table, batch, types))
 
 
 def _note(found, name, model, differences):
     """Add the differences of a network. A type inside a group has the largest of all outputs."""
     largest = max(differences.values())
     for layer in model.layers:
-        if layer.type == "data" or why_refused(layer.type):
+        if not describe(layer.type).startswith("yes"):
             continue
         kinds = [layer.type]
         kinds += [f"projection:{one.proj_conf.type}" for one in layer.inputs if one.HasField("proj_conf")]
@@ -88,6 +104,10 @@ def describe(kind):
     """Return what becomes of a layer type."""
     if kind in COSTS:
         return "its prediction, in its place"
+    if kind == "data":
+        return "yes, an input"
+    if kind in OF_GROUPS:
+        return "yes, in its group"
     reason = why_refused(kind)
     return f"no: {reason}" if reason else "yes"
 
@@ -95,8 +115,8 @@ def describe(kind):
 def count():
     """Return the number of layer types of v0.10 that exist at inference, and how many of them are exported."""
     kinds = [kind for kind in LAYER_TYPES if kind in layer_support.REGISTERED]
-    kinds = [kind for kind in kinds if kind not in COSTS and kind not in WITHOUT_OUTPUT]
-    return len(kinds), sum(not why_refused(kind) for kind in kinds)
+    kinds = [kind for kind in kinds if kind not in COSTS and kind not in VALIDATIONS]
+    return len(kinds), sum(describe(kind).startswith("yes") for kind in kinds)
 
 
 def _row(key, name, state, measured):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import export_table
 from autoscale import published
 
 from docpages import measures, options, series
@@ -14,6 +15,7 @@ BEGIN, END = "<!-- made by: make docs -->", "<!-- end -->"
 MAKERS: dict[str, Callable[[], str]] = {
     "docs/autoscaler.md": published.make_table,
     "docs/evaluators.md": measures.make_list,
+    "docs/export.md": export_table.make_table,
     "docs/flags.md": options.make_flags,
     "docs/localcluster.md": options.make_localcluster,
     "docs/metrics.md": series.make_list,

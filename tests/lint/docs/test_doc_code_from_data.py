@@ -74,6 +74,8 @@ ALLOWED = {
     },
     ("paddle/doctor/packages.py", "importlib.import_module"): OURS,
     ("paddle/doctor/probing.py", "importlib.import_module"): OURS,
+    ("trainer/export/program.py", "importlib.import_module"): OURS,
+    ("trainer/export/onnx/registry.py", "importlib.import_module"): OURS,
     ("trainer/layers/__init__.py", "importlib.import_module"): OURS,
     ("paddle/trainer_config_helpers/__init__.py", "importlib.import_module"): f"{OURS}: a submodule of this package",
     ("paddle/v2/__init__.py", "importlib.import_module"): f"{OURS}: a submodule of this package",

@@ -5,4 +5,7 @@ from __future__ import annotations
 from trainer.export.onnx.registry import refuse
 from trainer.export.predictions import COSTS
 
+VALIDATIONS = ("auc-validation", "pnpair-validation")
+
+refuse("it measures a network, and has no output", *VALIDATIONS)
 refuse("a cost that another layer reads has no meaning at inference", *COSTS)

@@ -15,6 +15,7 @@ from trainer.export.onnx.values import Value
 from trainer.layers.dense.data_norm import STRATEGIES
 
 refuse("it draws random numbers", "sampling_id")
+refuse("its frames form grids, whose sizes are no inputs of a file here", "mdlstmemory")
 
 
 def total(call: LayerExport, parts: list[str]) -> str:
