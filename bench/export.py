@@ -6,8 +6,9 @@ The networks are the four of bench/networks.py and the recommendation of bench/t
 is trained for a pass and exported with `paddle export`. A contestant is a process of its own, and they run in
 alternation over the same samples in the same batches, which both have in memory after the first pass, which does not
 count. `--job=test` also computes the cost and the evaluators, which the exported network has not, and reads the
-parameters before each pass. bench/onnx_process.py also compares the outputs of a batch; the last column has the largest
-difference, relative to an output's largest number, at least 1.
+parameters before each pass. bench/onnx_process.py also compares the outputs of a batch. Relative to an output's largest
+number, at least 1, the last columns have the largest difference between both, and the rounding of `paddle train` itself:
+its largest difference from numbers of double precision.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from processes import bare_environment, run_processes
 from timing import HERE, PADDLE, describe_products, find_rates, run_trainer
 
 HEADER = """
-| network | threads | onnxruntime, samples/s | --job=test | ratio | difference |
-|---|---|---|---|---|---|"""
+| network | threads | onnxruntime, samples/s | --job=test | ratio | difference | rounding |
+|---|---|---|---|---|---|---|"""
 MODEL, FILE, LIST = "start/pass-00000", "model.onnx", "models"
 RECOMMENDATION = next(one for one in workloads.WORKLOADS if one.name == "recommendation")
 # the test data of a config are its training data
@@ -83,30 +84,29 @@ def run_test(one: Exported, threads: int, passes: int) -> Sequence[float]:
     return find_rates(lines, one.samples)
 
 
-def run_onnx(one: Exported, threads: int, passes: int) -> tuple[float, Sequence[float]]:
-    """Returns the largest difference, and the samples per second of `passes` passes after the first."""
+def run_onnx(one: Exported, threads: int, passes: int) -> tuple[list[str], Sequence[float]]:
+    """Returns the difference and the rounding, and the samples per second of `passes` passes after the first."""
     # without -P the module `pserver` would be the one of bench/
     command = [sys.executable, "-P", str(HERE / "onnx_process.py"), one.config, MODEL, FILE]
     command += [f"--batch-size={one.batch_size}", f"--threads={threads}", f"--passes={passes + 1}"]
     (ended,) = run_processes([command], one.directory, bare_environment(PYTHONPATH=str(HERE.parent)))
-    difference, _, *seconds = [float(line) for line in ended.text.splitlines() if line[:1].isdigit()]
-    return difference, [one.samples / each for each in seconds]
+    numbers, _, *seconds = [line for line in ended.text.splitlines() if line[:1].isdigit()]
+    return [f"{float(one):.0e}" for one in numbers.split()], [one.samples / float(each) for each in seconds]
 
 
 def bench(one: Exported, threads: int, passes: int, rounds: int) -> str:
     """Returns a row of the table."""
     its: list[Sequence[float]] = []
     ours: list[Sequence[float]] = []
-    differences = []
+    numbers: list[str] = []  # these do not differ from round to round
     for _ in range(rounds):
-        difference, rates = run_onnx(one, threads, passes)
-        differences.append(difference)
+        numbers, rates = run_onnx(one, threads, passes)
         its.append(rates)
         ours.append(run_test(one, threads, passes))
     middle: Callable[[Sequence[float]], float] = statistics.median
     ratios = [middle(first) / middle(second) for first, second in zip(its, ours, strict=True)]
     columns = [spread([rate for rates in part for rate in rates]) for part in (its, ours)]
-    return f"| {' | '.join([one.name, str(threads), *columns, spread(ratios), f'{max(differences):.0e}'])} |"
+    return f"| {' | '.join([one.name, str(threads), *columns, spread(ratios), *numbers])} |"
 
 
 def main() -> None:
