@@ -6,9 +6,9 @@ The networks are the four of bench/networks.py and the recommendation of bench/t
 is trained for a pass and exported with `paddle export`. A contestant is a process of its own, and they run in
 alternation over the same samples in the same batches, which both have in memory after the first pass, which does not
 count. `--job=test` also computes the cost and the evaluators, which the exported network has not, and reads the
-parameters before each pass. bench/onnx_process.py also compares the outputs of a batch. Relative to an output's largest
-number, at least 1, the last columns have the largest difference between both, and the rounding of `paddle train` itself:
-its largest difference from numbers of double precision.
+parameters before each pass. bench/onnx_process.py also compares the outputs of a batch. The last columns have, relative
+to an output's largest number, at least 1, the largest difference between both, and the rounding of `paddle train`: its
+largest difference from numbers of double precision.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 usage: onnx_process.py CONFIG MODEL FILE --batch-size N --threads N --passes N
 
 The first line of the output has two numbers about the outputs of the first batch, relative to an output's largest
-number, at least 1: the largest difference between onnxruntime and this project, and that between this project and itself
-with numbers of double precision, which is its rounding. Each further line is the number of seconds of a pass over all
-batches. A pass makes padded arrays of each batch, as a service with onnxruntime has to, and computes the outputs.
+number, at least 1: the largest difference between onnxruntime and this project, and the rounding of this project, which
+is its largest difference from numbers of double precision. Each further line is the number of seconds of a pass over
+all batches. A pass makes padded arrays of each batch, as a service with onnxruntime has to, and computes the outputs.
 """
 
 from __future__ import annotations
