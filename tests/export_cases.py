@@ -295,7 +295,5 @@ CASES |= {
     "convolution_conv": replace(CASES["convolution"], renamed={"exconv": "conv", "exconvt": "convt"}),
     "convolution_cudnn": replace(CASES["convolution"], renamed={"exconv": "cudnn_conv", "exconvt": "cudnn_convt"}),
     "norms_cudnn": replace(CASES["norms"], renamed={"batch_norm": "cudnn_batch_norm"}),
-    "mkldnn": replace(
-        CASES["frames_of_images"], renamed={"exconv": "mkldnn_conv", "batch_norm": "mkldnn_batch_norm"}
-    ),
+    "mkldnn": replace(CASES["frames_of_images"], renamed={"exconv": "mkldnn_conv", "batch_norm": "mkldnn_batch_norm"}),
 }

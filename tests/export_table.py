@@ -60,7 +60,9 @@ def _measure_sequences(found, folder):
     for name, (script, types) in networks.items():
         model = tests.parse(folder, script)
         proto, table = tests.export(model, types)
-        batch = tests.make_batch(types, tests.FILLED[2] if any(one.seq_type == 2 for one in types.values()) else [3, 1, 4])
+        batch = tests.make_batch(
+            types, tests.FILLED[2] if any(one.seq_type == 2 for one in types.values()) else [3, 1, 4]
+        )
         _note(found, name, model, compare_exported(proto, model, table, batch, types))
 
 

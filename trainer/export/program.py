@@ -19,6 +19,8 @@ FORMATS: Mapping[str, tuple[str, Sequence[str]]] = {
     "safetensors": ("trainer.export.tensors.weights", ()),
     "torch": ("trainer.export.tensors.torch_file", ("torch",)),
 }
+# flags that say nothing in the other formats
+ONLY = {"opset": ("onnx",), "dictionary": ("onnx",), "outputs": ("onnx", "torch")}
 EXTRAS = {"torch": "torch"}  # the extra of a package; that of the others is `export`
 
 
@@ -41,7 +43,13 @@ def build_parser() -> CommandParser:
         metavar="NAME:TYPE,...",
         help="types of data layers, such as word:integer_value_sequence, where no data provider or topology has them",
     )
-    add("--outputs", default="", metavar="A,B", help="layers to compute; default: the outputs of the network")
+    add(
+        "--outputs",
+        type=_split_names,
+        default=[],
+        metavar="A,B",
+        help="layers to compute; default: the outputs of the network",
+    )
     add("--opset", type=int, default=0, help="version of the operators of ONNX, 17 to 21; default: 17")
     add(
         "--dictionary",
@@ -61,6 +69,10 @@ def build_parser() -> CommandParser:
     return parser
 
 
+def _split_names(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
 @command("paddle export")
 def main(argv: Sequence[str]) -> None:
     """Write a model."""
@@ -70,6 +82,9 @@ def main(argv: Sequence[str]) -> None:
         written = importlib.import_module("trainer.export.tensors.importing").import_weights(arguments)
         sys.stdout.write(f"{arguments.target}: {written}\n")
         return
+    for flag, formats in ONLY.items():
+        if getattr(arguments, flag) and arguments.format not in formats:
+            raise UsageError(f"--{flag} belongs to --format={' and '.join(formats)}; leave it out")
     module, packages = FORMATS[arguments.format]
     for package in packages:
         import_package(package)

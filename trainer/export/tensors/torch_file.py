@@ -38,7 +38,7 @@ def write(model: TrainedModel, target: Path, arguments: argparse.Namespace) -> s
     state, others = make_state(model, layers)
     try:
         types = {**infer_types(model.config), **model.types}
-        text = write_module(model.config, types, layers, refused, target.name)
+        text = write_module(model.config, types, layers, refused, target.name, arguments.outputs)
         about = f"module {place}"
     except (NotInTorchError, ConfigError) as error:
         text, about = "", f"no module: {error}"

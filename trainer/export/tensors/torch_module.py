@@ -7,7 +7,7 @@ network are numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from paddle_base.proto.ModelConfig_pb2 import LayerConfig, ModelConfig, PoolConfig
@@ -79,14 +79,15 @@ def write_module(
     layers: Mapping[str, TorchLayer],
     refused: Mapping[str, str],
     weights: str,
+    outputs: Sequence[str] = (),
 ) -> str:
     """Return the text of a Python module with a class `Network`.
 
     Args: types: of the data layers. layers, refused: the results of `convert_layers`. weights: the name of the file of
-            the state_dict.
+            the state_dict. outputs: names of layers; (): the outputs of the network.
     Raises: NotInTorchError: the network is no chain, or a layer has no form; the text says which.
     """
-    chain = find_chain(model)
+    chain = find_chain(model, outputs or model.output_layer_names)
     data, kind = chain[0], types[chain[0].name]
     if kind.seq_type > 1:
         raise NotInTorchError(f"data layer {data.name} has nested sequences")
@@ -110,16 +111,16 @@ def write_module(
     return _write_text(used, lines, about, load, "x, lengths" if kind.seq_type == 1 else "x")
 
 
-def find_chain(model: ModelConfig) -> list[LayerConfig]:
+def find_chain(model: ModelConfig, outputs: Sequence[str]) -> list[LayerConfig]:
     """Return the layers from the data to the only output, if each has one layer as input.
 
-    Raises: NotInTorchError: it is no chain. ConfigError: the network has no predictions.
+    Raises: NotInTorchError: it is no chain. ConfigError: the network has no predictions, or not these layers.
     """
     configs = {one.name: one for one in model.layers}
-    outputs = find_predictions(configs, list(model.output_layer_names))
-    if len(outputs) != 1:
-        raise NotInTorchError(f"the network has the outputs {', '.join(outputs)}")
-    chain = [configs[outputs[0]]]
+    names = find_predictions(configs, list(outputs))
+    if len(names) != 1:
+        raise NotInTorchError(f"the network has the outputs {', '.join(names)}")
+    chain = [configs[names[0]]]
     while chain[-1].type != "data":
         inputs = {one.input_layer_name for one in chain[-1].inputs}
         if len(inputs) != 1 or len(chain) > len(configs):

@@ -276,3 +276,14 @@ def test_a_state_dict_with_more_than_the_module_is_loaded_without_the_rest(tmp_p
     read_state(model, tmp_path / "model.pt")
     layers, refused = convert_layers(model.config, model.parameters)
     assert "strict=False" in write_module(model.config, model.types, layers, refused, "model.pt")
+
+
+def test_an_output_can_be_chosen_and_flags_of_other_formats_are_refused(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    script = "hidden = fc_layer(input=h, size=3, name='hidden')\noutputs(fc_layer(input=[hidden, h], size=2))\n"
+    save_pass(tmp_path / "pass-00000", make(FRAMES + script, tmp_path).parameters, {})
+    arguments = ["--config=config.py", "--init_model_path=pass-00000", "--outputs=hidden"]
+    assert main([*arguments, "--format=torch", "m.pt"]) == 0
+    assert "module m.py" in capfd.readouterr().out
+    assert main([*arguments, "--format=torch", "--opset=17", "n.pt"]) == 64
+    assert main([*arguments, "--format=safetensors", "n.safetensors"]) == 64
