@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -62,7 +61,7 @@ class Model:
         for one in table:
             one.value[:] = self.table[one.name].value
         batch = {
-            name: one if one.value is None else replace(one, value=one.value.astype(np.float64))
+            name: one if one.value is None else one.with_value(one.value.astype(np.float64))
             for name, one in self.batches[0].items()
         }
         exact = Network(self.network, table, layers).forward(batch)
