@@ -22,9 +22,9 @@ from exporting import compare, compare_exported
 from small_runs import lay_out
 
 from trainer.config.v1.layer_types import LAYER_TYPES
-from trainer.export.onnx.families.costs import COSTS
 from trainer.export.onnx.families.mixed import PROJECTIONS as EXPORTED_PROJECTIONS
 from trainer.export.onnx.registry import why_refused
+from trainer.export.predictions import COSTS
 from trainer.layers.mixed.mixed import OPERATORS, PROJECTIONS
 
 KEPT = Path(__file__).parent / "golden" / "export.json"

@@ -7,9 +7,9 @@ from paddle_base.proto.ModelConfig_pb2 import ModelConfig
 from trainer.arrays.arguments import Argument
 from trainer.data.input_types import DataType, InputType
 from trainer.export.model import TrainedModel
-from trainer.export.onnx.families.costs import COSTS
 from trainer.export.onnx.files import to_onnx
 from trainer.export.onnx.network import INNER, LENGTHS
+from trainer.export.predictions import COSTS
 from trainer.layers.recurrent.generator import SCORES
 from trainer.network.network import Network
 

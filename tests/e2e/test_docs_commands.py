@@ -96,6 +96,11 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "docs/resume.md": check_resumed,
     "docs/serve.md": check_serve,
 }
+# what the commands for PyTorch write
+TORCH_OUTPUT = {
+    "docs/worker-script.md": r"^\[0\]<stdout>:epoch \d+: 2 workers, ",
+    "docs/export.md": r"^chances tensor\(\[\[",
+}
 
 
 def test_the_pages_that_are_checked_are_there() -> None:
@@ -143,7 +148,8 @@ def test_the_commands_of_the_page_work(page: Path, tmp_path: Path, make_project:
     "page", [path for path in ALL_PAGES if has_commands(blocks_of(path), "torch")], ids=lambda path: path.name
 )
 def test_the_commands_for_pytorch_work(page: Path, tmp_path: Path, make_project: Callable[[Path, bool], Path]) -> None:
+    name, state = str(page.relative_to(ROOT)), state_of(page.read_text(encoding="utf-8"))
     project = make_project(tmp_path / "project", False)
-    output = run_script(script(blocks_of(page), "torch"), project, {})
+    output = run_script(preparation(state) + script(blocks_of(page), "torch"), project, {})
     assert programs_in(project) == [], "the commands of the page leave programs behind"
-    assert re.search(r"^\[0\]<stdout>:epoch \d+: 2 workers, ", output, re.MULTILINE), output
+    assert re.search(TORCH_OUTPUT[name], output, re.MULTILINE), output

@@ -111,7 +111,7 @@ def read_saved(model: str, topology: str, flag: str = "--model") -> TrainedModel
         damaged, or the network is not supported.
     """
     if topology:
-        config, types = _read(topology, "--topology", read_topology)
+        config, types = read_topology_file(topology)
         try:
             table = _read(model, flag, Parameters.from_tar).make_table(config)
         except ValueError as error:
@@ -196,6 +196,14 @@ def _read_script(path: str) -> str:
         return os.fsdecode(read_text_file(Path(path)))
     except OSError as error:
         raise reading_error(MissingInputError, f"{path} cannot be read", error) from error
+
+
+def read_topology_file(path: str) -> tuple[ModelConfig, list[tuple[str, InputType]]]:
+    """Return the network of a file of --topology, and the name and type of each data layer.
+
+    Raises: MissingInputError: the file cannot be read. DataError: it is damaged, or another kind of file.
+    """
+    return _read(path, "--topology", read_topology)
 
 
 def _read(path: str, flag: str, read: Callable[[IO[bytes]], Read]) -> Read:

@@ -16,14 +16,19 @@ from trainer.command_line import CommandParser, command
 # for each format: the module whose `write(model, target, arguments)` writes a file, and the packages that it imports
 FORMATS: Mapping[str, tuple[str, Sequence[str]]] = {
     "onnx": ("trainer.export.onnx.files", ("onnx",)),
+    "safetensors": ("trainer.export.tensors.weights", ()),
+    "torch": ("trainer.export.tensors.torch_file", ("torch",)),
 }
+# flags that say nothing in the other formats
+ONLY = {"opset": ("onnx",), "dictionary": ("onnx",), "outputs": ("onnx", "torch")}
+EXTRAS = {"torch": "torch"}  # the extra of a package; that of the others is `export`
 
 
 def build_parser() -> CommandParser:
     """Return the parser of the command line."""
     parser = CommandParser(prog="paddle export", description="Write a trained network in the format of other programs.")
     add = parser.add_argument
-    add("target", type=Path, metavar="FILE", help="file to write")
+    add("target", type=Path, metavar="FILE", help="file to write; with --import a pass directory, or a file NAME.tar")
     add("--format", choices=list(FORMATS), default="onnx", help="format of the file; default: onnx")
     add("--config", default="", help="config script of the network; default: the one that --init_model_path names")
     add("--config_args", default="", metavar="K=V,...", help="arguments of the config script")
@@ -38,7 +43,13 @@ def build_parser() -> CommandParser:
         metavar="NAME:TYPE,...",
         help="types of data layers, such as word:integer_value_sequence, where no data provider or topology has them",
     )
-    add("--outputs", default="", metavar="A,B", help="layers to compute; default: the outputs of the network")
+    add(
+        "--outputs",
+        type=_split_names,
+        default=[],
+        metavar="A,B",
+        help="layers to compute; default: the outputs of the network",
+    )
     add("--opset", type=int, default=0, help="version of the operators of ONNX, 17 to 21; default: 17")
     add(
         "--dictionary",
@@ -47,14 +58,33 @@ def build_parser() -> CommandParser:
         metavar="NAME=FILE",
         help="dictionary file of a data layer, which the metadata of the file keeps; may be repeated",
     )
+    add(
+        "--import",
+        dest="weights",
+        default="",
+        metavar="WEIGHTS",
+        help="the way back: write the parameters of a file of safetensors as a pass directory of --config's network",
+    )
     add("--overwrite", action="store_true", help="replace a file that stands already")
     return parser
+
+
+def _split_names(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
 
 
 @command("paddle export")
 def main(argv: Sequence[str]) -> None:
     """Write a model."""
     arguments = build_parser().parse_args(argv)
+    if arguments.weights:
+        import_package("safetensors")
+        written = importlib.import_module("trainer.export.tensors.importing").import_weights(arguments)
+        sys.stdout.write(f"{arguments.target}: {written}\n")
+        return
+    for flag, formats in ONLY.items():
+        if getattr(arguments, flag) and arguments.format not in formats:
+            raise UsageError(f"--{flag} belongs to --format={' and '.join(formats)}; leave it out")
     module, packages = FORMATS[arguments.format]
     for package in packages:
         import_package(package)
@@ -67,7 +97,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def import_package(name: str) -> Any:
-    """Import a package of the extra `export`.
+    """Import a package of an extra.
 
     Raises: ConfigError: it is not installed.
     """
@@ -75,7 +105,8 @@ def import_package(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ConfigError(
-            f"{name} cannot be imported ({error}); install it: pip install 'paddle-on-kubernetes[export]'"
+            f"{name} cannot be imported ({error}); install it: pip install "
+            f"'paddle-on-kubernetes[{EXTRAS.get(name, 'export')}]'"
         ) from error
 
 

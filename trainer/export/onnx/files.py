@@ -35,7 +35,7 @@ def write(model: TrainedModel, target: Path, arguments: argparse.Namespace) -> s
     if not OLDEST <= opset <= NEWEST:
         raise UsageError(f"--opset={opset} is not supported; give {OLDEST} to {NEWEST}")
     dictionaries = {**model.dictionaries, **read_dictionaries(model.config, arguments.dictionary)}
-    proto = to_onnx(model, [one.strip() for one in arguments.outputs.split(",") if one.strip()], opset, dictionaries)
+    proto = to_onnx(model, arguments.outputs, opset, dictionaries)
     write_whole_file(target, [proto.SerializeToString()])
     inputs, outputs = ([one.name for one in part] for part in (proto.graph.input, proto.graph.output))
     return f"opset {opset}, inputs {', '.join(inputs)}, outputs {', '.join(outputs)}"

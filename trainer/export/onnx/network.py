@@ -10,10 +10,10 @@ from paddle_base.runtime.errors import ConfigError
 from trainer.arrays.parameters import ParameterTable
 from trainer.data.input_types import DataType, InputType
 from trainer.export.onnx.activations import activate
-from trainer.export.onnx.families.costs import find_inner_predictions, find_predictions
 from trainer.export.onnx.graph import FLOAT, INT64, OPSET, Graph
 from trainer.export.onnx.registry import CannotExportError, LayerExport, find_exporter, require_size, why_refused
 from trainer.export.onnx.values import Value
+from trainer.export.predictions import find_inner_predictions, find_predictions
 from trainer.layers import find_layer
 from trainer.layers.recurrent.generator import SCORES
 from trainer.layers.recurrent.subnetworks import Group, find_ancestors, separate_groups

@@ -3,11 +3,11 @@ of a few words: how many layers and parameters they have, what goes in and what 
 
 quick_start and recommendation are in examples/: test_config_examples.py."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 from config_messages import layer_of, layers_of, parameter_of, sources
+from demo_configs import lay_out
 
 from trainer.arrays.parameters import ParameterTable
 from trainer.config import parse_config
@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-DEMOS = Path(__file__).parents[4] / "golden" / "demos"
 COST = ["__cost_0__"]
 TEXT = (["word", "label"], COST)
 TRAFFIC = [f"label_{5 * n}min" for n in range(1, 25)]
@@ -99,28 +98,10 @@ CASES = [
 ]
 
 
-def write_lines(path, lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(line + "\n" for line in lines))
-
-
-def write_data(directory):
-    """Write the dictionaries that the demos read while they are parsed."""
-    words = [f"word{number}" for number in range(9)]
-    write_lines(directory / "sentiment/data/pre-imdb/dict.txt", [f"{word}\t7" for word in words])
-    write_lines(directory / "sentiment/data/pre-imdb/labels.list", ["neg\t0", "pos\t1"])
-    for corpus in ("pre-wmt14", "wmt14_model", "pre-paraphrase"):
-        for side in ("src", "trg"):
-            write_lines(directory / f"seqToseq/data/{corpus}/{side}.dict", ["<s>", "<e>", "<unk>", *words])
-    for name, count in (("word", 9), ("target", 5), ("verb", 4)):
-        write_lines(directory / f"semantic_role_labeling/data/{name}Dict.txt", words[:count])
-
-
 @pytest.fixture
 def parse_demo(config_dir, monkeypatch):
     """Parse a demo's config in the demo's directory."""
-    shutil.copytree(DEMOS, config_dir, dirs_exist_ok=True)
-    write_data(config_dir)
+    lay_out(config_dir)
 
     def parse(config, config_args=""):
         demo = config.split("/")[0]
