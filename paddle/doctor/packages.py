@@ -14,12 +14,15 @@ REQUIRED = {"numpy": "numpy", "protobuf": "google.protobuf", "pyzmq": "zmq", "re
 # extra of this project -> (packages of PyPI, the feature that needs them)
 EXTRAS = {
     "etcd": ("etcd3gw", "--etcd_endpoints"),
+    "export": ("onnx safetensors", "paddle export"),
     "image": ("pillow", "paddle.utils.image_util and preprocess_img"),
     "localcluster": ("pyyaml trustme", "paddle localcluster"),
     "metrics": ("prometheus-client", "/metrics of --metrics_port"),
     "parquet": ("pyarrow", "tables in Parquet and Arrow files"),
     "plot": ("matplotlib", "paddle plotcurve"),
+    "python2": ("fissix", "paddle run"),
     "recordio": ("cramjam", "RecordIO files compressed by Snappy"),
+    "s3": ("s3fs", "addresses of buckets, s3://"),
     "tensorboard": ("tensorboardX", "paddle tensorboard"),
     "torch": ("torch", "paddle.elastic.torch"),
 }
