@@ -14,8 +14,10 @@ process that has imported what they need: 64 imports of torch alone would take t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import sys
@@ -123,13 +125,26 @@ def serve_gloo(rank: int, ports: list[int], elements: int) -> None:
     serve_rounds(lambda: dist.all_reduce(array))
 
 
+def find_ports(count: int) -> list[int]:
+    """Return free ports below those that Linux gives to outgoing connections.
+
+    64 ranks make thousands of connections before the last rank listens, and one of them would have its port.
+    """
+    holders: list[socket.socket] = []
+    for port in random.sample(range(10_000, 32_000), 4 * count):
+        with contextlib.suppress(OSError):
+            holders.append(socket.create_server(("127.0.0.1", port)))
+        if len(holders) == count:
+            break
+    ports = [one.getsockname()[1] for one in holders]
+    for one in holders:
+        one.close()
+    return ports
+
+
 def contest(way: str, size: int, elements: int, python: str, kind: str = "ALLREDUCE") -> Contestant:
     """Start the ranks that exchange data in one way, and return them."""
-    ports = []
-    holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(size)]
-    for one in holders:
-        ports.append(one.getsockname()[1])
-        one.close()
+    ports = find_ports(size)
     python = python if way == "gloo" else sys.executable
     command = [python, __file__, "--ranks", json.dumps([way, ports, elements, kind])]
     return Contestant(way if kind == "ALLREDUCE" else f"{kind.lower()}, {way}", [], [command])

@@ -325,12 +325,12 @@ class WorkerReports:
         elif exit_code and not (was_stopped and self.finished()):
             self.history.fail((host, slot), exit_code, timestamp, member.is_silent)
 
-        def counts() -> bool:
+        def counts() -> bool:  # no longer when the job has gone on without a worker that has left
             return self._members.find((host, slot)) is member and self.has_rank_assignment(host, slot)
 
         was_finished = self.finished()
         generation = self._worker_registry.record(host, slot, state, counts)
         if was_finished and was_stopped:  # the driver has ended the worker because the job was over
             return
-        if self.finished() and self._worker_registry.last_rendezvous() == generation:
+        if self.finished() and self._worker_registry.last_rendezvous() == generation and counts():
             self._results.add_result(name, (exit_code, timestamp))

@@ -6,8 +6,10 @@ Horovod's driver stops all workers when a host is added or a slot has failed, un
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -345,6 +347,29 @@ def test_a_worker_that_leaves_is_no_failure_and_the_others_go_on() -> None:
     assert job.driver.history.describe()["generations"][0]["failures"] == 0
     assert len(job.processes) == 2, "its machine may be about to go"
     assert finish(job, a) == {"a[0]": 0}
+
+
+def test_the_end_of_a_worker_that_has_left_is_no_result_when_it_is_handled_after_that_of_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = make_job({"a": 1, "b": 1}, failures=1)
+    a, b = job.start(2)
+    registry, is_over = job.driver._worker_registry, threading.Event()
+    record = registry.record
+
+    def record_late(host: str, *rest: Any) -> int:
+        assert host != "b" or is_over.wait(LIMIT_S)
+        return record(host, *rest)
+
+    monkeypatch.setattr(registry, "record", record_late)
+    assert job.driver.record_leaving(*b.place, b.incarnation)
+    assert answer(job, b)[0] == INVALID_SLOT_INFO
+    b.commands.put(143)
+    assert answer(job, a)[1] == 2
+    job.succeed(a)
+    until(job.driver.finished, "end of the job")
+    is_over.set()
+    assert job.finish() == {"a[0]": 0}
 
 
 def test_the_slot_of_a_worker_that_has_left_gets_a_new_one_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
