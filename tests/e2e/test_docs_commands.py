@@ -98,6 +98,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
 }
 # what the commands for PyTorch write
 TORCH_OUTPUT = {
+    "README.md": r"^\[0\]<stdout>:epoch \d+: 2 workers, ",
     "docs/worker-script.md": r"^\[0\]<stdout>:epoch \d+: 2 workers, ",
     "docs/export.md": r"^chances tensor\(\[\[",
 }
