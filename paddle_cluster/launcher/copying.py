@@ -151,7 +151,8 @@ class CopyingThread:
             is_last = self._ending.wait(PERIOD_S)
             try:
                 copy.look()
-            except (PaddleError, OSError, StoppedTransferError) as error:
-                say(f"error: {error}")
+            except Exception as error:  # whatever the library of a store raises, the next look tries again
+                is_known = isinstance(error, (PaddleError, OSError, StoppedTransferError))
+                say(f"error: {error}" if is_known else f"error: the output is not copied: {error!r}")
                 if is_last:
                     say(f"the copy of the output in {self._address} is not complete; the volume has all of it")
